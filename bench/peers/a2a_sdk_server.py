@@ -1,0 +1,108 @@
+"""The same agent on `a2a-sdk`, run in that package's own environment: the request handler,
+task stores and JSON-RPC routes of its documentation on one uvicorn process.
+
+    python a2a_sdk_server.py PORT [DATABASE_FILE]      (no file: the in-memory task store)
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import uvicorn
+from a2a.helpers import get_message_text, new_task_from_user_message, new_text_message
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import DatabaseTaskStore, InMemoryTaskStore, TaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
+from sqlalchemy.ext.asyncio import create_async_engine
+from starlette.applications import Starlette
+
+
+class Echo(AgentExecutor):
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        message = context.message
+        text = get_message_text(message)
+        skill = message.metadata["skillId"] if "skillId" in message.metadata else "echo"
+        if skill == "reply":
+            await event_queue.enqueue_event(new_text_message(text))
+            return
+        task = context.current_task
+        if task is None:
+            task = new_task_from_user_message(message)
+            await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        if skill == "echo":
+            await updater.add_artifact([Part(text=text)], name="echo")
+        elif skill == "hold":
+            await updater.start_work()
+            await asyncio.Event().wait()
+        else:
+            await stream(updater, text.split())
+        await updater.complete()
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+async def stream(updater: TaskUpdater, words: list[str]) -> None:
+    """Send `COUNT SIZE [PER_SECOND]` chunks of one artifact."""
+    count, size, *pace = (int(word) for word in words)
+    chunk = "x" * size
+    for i in range(count):
+        await updater.add_artifact(
+            [Part(text=chunk)],
+            artifact_id="chunks",
+            name="chunks",
+            append=i > 0,
+            last_chunk=i == count - 1,
+        )
+        if pace:
+            await asyncio.sleep(1 / pace[0])
+
+
+async def no_preparation() -> None:
+    """The in-memory store needs none."""
+
+
+def task_store(path: str | None) -> tuple[TaskStore, Callable[[], Awaitable[None]]]:
+    """The store and what to await before serving: the database store makes its table on first
+    use otherwise, and concurrent first requests fail on it."""
+    if path is None:
+        return InMemoryTaskStore(), no_preparation
+    store = DatabaseTaskStore(create_async_engine(f"sqlite+aiosqlite:///{path}"))
+    return store, store.initialize
+
+
+def main(port: int, path: str | None = None) -> None:
+    card = AgentCard(
+        name="Echo",
+        description="Echoes; answers directly; streams; waits.",
+        version="1.0.0",
+        supported_interfaces=[
+            AgentInterface(
+                url=f"http://127.0.0.1:{port}/", protocol_binding="JSONRPC", protocol_version="1.0"
+            )
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="echo", name="echo", description="Echoes.", tags=["bench"])],
+    )
+    store, prepare = task_store(path)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await prepare()
+        yield
+
+    handler = DefaultRequestHandler(agent_executor=Echo(), task_store=store, agent_card=card)
+    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")]
+    app = Starlette(routes=routes, lifespan=lifespan)
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:3])

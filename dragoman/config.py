@@ -1,0 +1,130 @@
+"""Every setting, once: the type, the default, the environment name and the line in the docs.
+
+A setting `store` is read from `DRAGOMAN_STORE`; a value given in code or on the command line wins.
+`docs/configuration.md` is written from this file, and a test fails when it is stale.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.errors import ConfigError
+
+PREFIX = "DRAGOMAN_"
+
+
+def _about(text: str, **limits: Any) -> Meta:
+    return Meta(description=text, **limits)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an agent is served."""
+
+    store: Annotated[
+        str,
+        _about(
+            "Where tasks are kept: a SQLite file, or `memory:`. Empty: `tasks.db` in the user's "
+            "data folder."
+        ),
+    ] = ""
+    host: Annotated[str, _about("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, _about("The port to listen on; 0 takes a free one.", ge=0, le=65535)] = (
+        8000
+    )
+    public_url: Annotated[
+        str,
+        _about("The address peers reach us at, for the card. Empty: as the request says."),
+    ] = ""
+    version_mode: Annotated[
+        Literal["infer", "strict"],
+        _about(
+            "What a request without `A2A-Version` speaks: judged by its method (`infer`) or "
+            "always 0.3 (`strict`)."
+        ),
+    ] = "infer"
+    card_shape: Annotated[
+        Literal["auto", "1.0", "0.3", "0.2"],
+        _about("The shape of the card: by request (`auto`), or always one."),
+    ] = "auto"
+    error_table: Annotated[
+        Literal["1.0.1", "1.0.0"], _about("Which specification's HTTP statuses errors have.")
+    ] = "1.0.1"
+    idempotency: Annotated[
+        bool, _about("Whether a repeated message is answered by the task it made before.")
+    ] = True
+    client_task_ids: Annotated[
+        bool, _about("Whether 0.x callers may name a task that does not exist yet.")
+    ] = False
+    extended_card_public: Annotated[
+        bool, _about("Whether the extended card is shown without authentication.")
+    ] = False
+    card_max_age: Annotated[int, _about("Seconds a card may be cached.", ge=0)] = 300
+    max_body_bytes: Annotated[int, _about("The largest request body.", ge=1024)] = 10 * 1024 * 1024
+    max_events: Annotated[
+        int, _about("Events in one task's log; more end it as failed.", ge=10, le=1_000_000)
+    ] = 100_000
+    max_task_bytes: Annotated[
+        int, _about("Bytes in one task's log; more end it as failed.", ge=1024)
+    ] = 256 * 1024 * 1024
+    max_live_tasks: Annotated[
+        int, _about("Tasks running at once; further ones are refused as overload.", ge=1)
+    ] = 10_000
+    max_queued_messages: Annotated[
+        int, _about("Messages waiting behind one running task.", ge=1)
+    ] = 100
+    max_streams: Annotated[int, _about("Open streams; further ones are refused.", ge=1)] = 10_000
+    threads: Annotated[int, _about("Threads for agents written as plain functions.", ge=1)] = 32
+    max_attempts: Annotated[
+        int, _about("How often a task is started before it is given up as failed.", ge=1)
+    ] = 3
+    max_block_seconds: Annotated[
+        float,
+        _about("How long a blocking 0.x send waits before it answers with the task as it is."),
+    ] = 0.0
+    cancel_grace: Annotated[
+        float, _about("Seconds an agent has to stop before it is stopped.", ge=0)
+    ] = 5.0
+    drain: Annotated[
+        float, _about("Seconds open requests have to finish when the server stops.", ge=0)
+    ] = 5.0
+    keepalive: Annotated[
+        float, _about("Seconds of silence before a stream gets a comment.", gt=0)
+    ] = 15.0
+    retain_seconds: Annotated[
+        int, _about("How long finished tasks are kept.", ge=86_400)
+    ] = 30 * 86_400
+    retain_tasks: Annotated[int, _about("How many finished tasks are kept.", ge=1)] = 1_000_000
+
+    def store_path(self) -> Path:
+        """Return the SQLite file."""
+        return Path(self.store).expanduser() if self.store else data_folder() / "tasks.db"
+
+
+def data_folder() -> Path:
+    """Return the folder for this user's data."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "dragoman"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "dragoman"
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "dragoman"
+
+
+def load(environment: Mapping[str, str], **given: Any) -> Settings:
+    """Return the settings: what was given, else the environment, else the defaults."""
+    names = Settings.__struct_fields__
+    values: dict[str, Any] = {
+        name: environment[PREFIX + name.upper()]
+        for name in names
+        if PREFIX + name.upper() in environment
+    }
+    values |= {name: value for name, value in given.items() if value is not None}
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from None

@@ -1,0 +1,316 @@
+"""The table of errors: what each is called on every wire, and the way back for clients.
+
+One row per class of `dragoman.errors`. Clients tell a class by its reason, then by its JSON-RPC
+code, then by its HTTP status, and accept the statuses of both 1.0.0 and 1.0.1.
+"""
+
+from typing import Any, Literal, cast
+
+import msgspec
+
+from dragoman import errors
+from dragoman.dialects.reading import Object, Value
+from dragoman.errors import A2AError, InvalidParams
+
+DOMAIN = "a2a-protocol.org"
+ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+
+Table = Literal["1.0.1", "1.0.0"]
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One error on every wire."""
+
+    error: type[A2AError]
+    code: int
+    http: int
+    grpc: str
+    reason: str
+    # Where 1.0.0 differs from 1.0.1.
+    http_1_0_0: int = 0
+    grpc_1_0_0: str = ""
+    # Where 0.x differs from 1.0, because it has no such error.
+    code_0_x: int = 0
+
+
+# Of rows that share a code, a reason or a status, the first is what a client reads it as.
+ROWS = (
+    Row(errors.InvalidRequest, -32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    Row(errors.ParseFailed, -32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    Row(errors.BodyTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", "INVALID_REQUEST"),
+    Row(errors.TaskNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    Row(errors.MethodNotFound, -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"),
+    Row(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
+    Row(errors.InternalError, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    Row(
+        errors.TaskNotCancelable,
+        -32002,
+        400,
+        "FAILED_PRECONDITION",
+        "TASK_NOT_CANCELABLE",
+        http_1_0_0=409,
+    ),
+    Row(
+        errors.PushNotSupported,
+        -32003,
+        400,
+        "FAILED_PRECONDITION",
+        "PUSH_NOTIFICATION_NOT_SUPPORTED",
+        grpc_1_0_0="UNIMPLEMENTED",
+    ),
+    Row(
+        errors.UnsupportedOperation,
+        -32004,
+        400,
+        "FAILED_PRECONDITION",
+        "UNSUPPORTED_OPERATION",
+        grpc_1_0_0="UNIMPLEMENTED",
+    ),
+    Row(
+        errors.ContentTypeNotSupported,
+        -32005,
+        400,
+        "INVALID_ARGUMENT",
+        "CONTENT_TYPE_NOT_SUPPORTED",
+        http_1_0_0=415,
+    ),
+    Row(
+        errors.InvalidAgentResponse,
+        -32006,
+        500,
+        "INTERNAL",
+        "INVALID_AGENT_RESPONSE",
+        http_1_0_0=502,
+    ),
+    Row(
+        errors.ExtendedCardNotConfigured,
+        -32007,
+        400,
+        "FAILED_PRECONDITION",
+        "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+    ),
+    Row(
+        errors.ExtensionRequired,
+        -32008,
+        400,
+        "FAILED_PRECONDITION",
+        "EXTENSION_SUPPORT_REQUIRED",
+        code_0_x=-32602,
+    ),
+    Row(
+        errors.VersionNotSupported,
+        -32009,
+        400,
+        "FAILED_PRECONDITION",
+        "VERSION_NOT_SUPPORTED",
+        grpc_1_0_0="UNIMPLEMENTED",
+        code_0_x=-32600,
+    ),
+    # The protocol leaves these to HTTP; the code serves only where a JSON-RPC body is wanted.
+    Row(errors.Unauthenticated, -32603, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
+    Row(errors.PermissionDenied, -32603, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
+    Row(errors.Overloaded, -32603, 503, "UNAVAILABLE", "UNAVAILABLE"),
+)
+
+# What 0.x says for each code, word for word; a detail follows after a colon.
+STANDARD_MESSAGES = {
+    -32700: "Invalid JSON payload",
+    -32600: "Request payload validation error",
+    -32601: "Method not found",
+    -32602: "Invalid parameters",
+    -32603: "Internal error",
+    -32001: "Task not found",
+    -32002: "Task cannot be canceled",
+    -32003: "Push Notification is not supported",
+    -32004: "This operation is not supported",
+    -32005: "Incompatible content types",
+    -32006: "Invalid agent response",
+    -32007: "Authenticated Extended Card is not configured",
+}
+
+_BY_CLASS = {row.error: row for row in ROWS}
+_BY_CODE: dict[int, Row] = {}
+_BY_REASON: dict[str, Row] = {}
+# Statuses peers answer without saying more; 0.3 servers use those of the last line.
+_BY_STATUS: dict[int, type[A2AError]] = {
+    409: errors.TaskNotCancelable,
+    415: errors.ContentTypeNotSupported,
+    502: errors.InvalidAgentResponse,
+    429: errors.Overloaded,
+    422: errors.InvalidParams,
+    501: errors.UnsupportedOperation,
+}
+for _row in ROWS:
+    _BY_CODE.setdefault(_row.code, _row)
+    _BY_REASON.setdefault(_row.reason, _row)
+    _BY_STATUS.setdefault(_row.http, _row.error)
+
+
+def row_of(error: A2AError) -> Row:
+    """Return the row of an error; a class without one is an internal error to peers."""
+    for kind in type(error).__mro__:
+        if kind in _BY_CLASS:
+            return _BY_CLASS[kind]
+    return _BY_CLASS[errors.InternalError]
+
+
+def http_status(error: A2AError, table: Table = "1.0.1") -> int:
+    """Return the HTTP status of an error."""
+    row = row_of(error)
+    return row.http_1_0_0 or row.http if table == "1.0.0" else row.http
+
+
+def jsonrpc(error: A2AError, version: str) -> Object:
+    """Return the `error` member of a JSON-RPC answer."""
+    row = row_of(error)
+    if version == "1.0":
+        return {"code": row.code, "message": error.public, "data": _details(error, row)}
+    code = row.code_0_x or row.code
+    body: Object = {"code": code, "message": _message_0_x(error, code)}
+    data: Object = dict(error.facts)
+    if isinstance(error, InvalidParams) and error.field:
+        data |= {"field": error.field, "description": error.description}
+    if _BY_CODE[code] is not row and _BY_REASON[row.reason] is row:
+        data["reason"] = row.reason
+    # An object or nothing: clients of 0.x choke on the list that 1.0 has here.
+    return body | {"data": data} if data else body
+
+
+def rest(error: A2AError, table: Table = "1.0.1") -> tuple[int, Object]:
+    """Return the HTTP status and the body of a REST answer."""
+    row = row_of(error)
+    status = http_status(error, table)
+    name = row.grpc_1_0_0 or row.grpc if table == "1.0.0" else row.grpc
+    return status, {
+        "error": {
+            "code": status,
+            "status": name,
+            "message": error.public,
+            "details": _details(error, row),
+        }
+    }
+
+
+def decode_jsonrpc(value: Value) -> A2AError:
+    """Return the error in the `error` member of a peer's answer, of either generation."""
+    body = _object(value)
+    code, data = body.get("code"), body.get("data")
+    message = _text(body.get("message"))
+    details = _details_of(data)
+    known = _BY_CODE.get(code) if type(code) is int else None
+    if reason := _text(details.info.get("reason")):
+        row = known if known and known.reason == reason else _BY_REASON.get(reason, known)
+    else:
+        row = known
+        message = _without_standard(message, code)
+    if row is None:
+        return _error(errors.InternalError, message, {"code": str(code)})
+    # A widespread 0.3 and 1.0 server says so of tasks that ended.
+    if row.error is InvalidParams and not details.violations and "terminal state" in message:
+        row = _BY_CLASS[errors.UnsupportedOperation]
+    return _decoded(row.error, message, details)
+
+
+def decode_rest(status: int, value: Value) -> A2AError:
+    """Return the error in a peer's REST answer: ours, an older one's, or a bare status."""
+    body = _object(value)
+    inner = body.get("error")
+    if type(inner) is dict:
+        return _decode_status(status, _object(inner))
+    if type(body.get("code")) is int and body["code"] < 0:
+        return decode_jsonrpc(body)
+    message = _text(body.get("detail")) or _text(body.get("message")) or _text(body.get("title"))
+    # RFC 9457, as examples of 1.0 show it: the type's last segment names the error.
+    name = _text(body.get("type")).rpartition("/")[2].upper().replace("-", "_")
+    if name in _BY_REASON:
+        versions = _list(body.get("supportedVersions"))
+        facts = {"supportedVersions": ",".join(map(str, versions))} if versions else {}
+        return _error(_BY_REASON[name].error, message, facts)
+    return _error(_BY_STATUS.get(status, errors.InternalError), message, {})
+
+
+class _Details(msgspec.Struct, frozen=True):
+    info: Object = {}
+    violations: list[Object] = []
+
+
+def _details(error: A2AError, row: Row) -> list[Object]:
+    info: Object = {"@type": ERROR_INFO, "reason": row.reason, "domain": DOMAIN}
+    if error.facts:
+        info["metadata"] = error.facts
+    if isinstance(error, InvalidParams) and error.field:
+        violation = {"field": error.field, "description": error.description}
+        return [info, {"@type": BAD_REQUEST, "fieldViolations": [violation]}]
+    return [info]
+
+
+def _details_of(data: Value) -> _Details:
+    """Return what a peer tells of an error, from the list of 1.0 or the object of 0.x."""
+    if type(data) is dict:
+        plain = _object(data)
+        facts = {
+            name: item
+            for name, item in plain.items()
+            if name not in ("reason", "field", "description")
+        }
+        violations = [plain] if "field" in plain and "description" in plain else []
+        return _Details({"reason": plain.get("reason"), "metadata": facts}, violations)
+    entries = [_object(entry) for entry in _list(data)]
+    infos = [entry for entry in entries if entry.get("@type") == ERROR_INFO]
+    violations = [
+        _object(violation)
+        for entry in entries
+        if entry.get("@type") == BAD_REQUEST
+        for violation in _list(entry.get("fieldViolations"))
+    ]
+    return _Details(infos[0] if infos else {}, violations)
+
+
+def _decode_status(status: int, body: Object) -> A2AError:
+    """Return the error of a `google.rpc.Status` in JSON."""
+    details = _details_of(body.get("details"))
+    reason = _text(details.info.get("reason"))
+    candidates = [row for row in ROWS if row.reason == reason and status == row.http]
+    row = candidates[0] if candidates else _BY_REASON.get(reason)
+    kind = row.error if row else _BY_STATUS.get(status, errors.InternalError)
+    return _decoded(kind, _text(body.get("message")), details)
+
+
+def _decoded(kind: type[A2AError], message: str, details: _Details) -> A2AError:
+    if kind is InvalidParams and details.violations:
+        first = details.violations[0]
+        return InvalidParams(_text(first.get("description")), field=_text(first.get("field")))
+    facts = _object(details.info.get("metadata"))
+    return _error(kind, message, {str(name): str(fact) for name, fact in facts.items()})
+
+
+def _error(kind: type[A2AError], message: str, facts: dict[str, str]) -> A2AError:
+    error = kind(message)
+    # Not through the constructor: a peer may name a fact like one of its parameters.
+    error.facts = facts
+    return error
+
+
+def _message_0_x(error: A2AError, code: int) -> str:
+    standard = STANDARD_MESSAGES[code]
+    if error.public == standard or error.public.startswith(f"{standard}: "):
+        return error.public
+    return f"{standard}: {error.public}"
+
+
+def _without_standard(message: str, code: Value) -> str:
+    standard = STANDARD_MESSAGES.get(code, "") if type(code) is int else ""
+    return message.removeprefix(f"{standard}: ") if standard else message
+
+
+def _object(value: Value) -> Object:
+    return cast(Object, value) if type(value) is dict else {}
+
+
+def _list(value: Value) -> list[Any]:
+    return cast(list[Any], value) if type(value) is list else []
+
+
+def _text(value: Value) -> str:
+    return value if type(value) is str else ""

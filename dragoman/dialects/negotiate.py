@@ -1,0 +1,103 @@
+"""Which version does this peer speak? Header, query and method name decide, each request anew.
+
+The letter of 1.0 reads a missing version as 0.3. Peers of 1.0 that forget the header are common,
+so unless told to be strict the name of the method or the path speaks for them.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.errors import VersionNotSupported
+
+SUPPORTED = "1.0,0.3,0.2"
+SUPPORTED_ON_REST = "1.0"
+
+CardShape = Literal["1.0", "0.3", "hybrid"]
+
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,9})?\Z")
+_OLDER: dict[tuple[int, int], Dialect] = {(0, 3): V0_3, (0, 2): V0_2}
+_EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
+
+
+def for_jsonrpc(method: str, header: str | None, query: str | None, *, infer: bool) -> Dialect:
+    """Return the dialect of a JSON-RPC call.
+
+    A method of the other generation contradicts a version that is named; a method nobody knows
+    does not, and is left for the dialect to refuse.
+    """
+    version = _requested(header, query)
+    if not version:
+        if "/" in method:
+            return V0_3
+        if infer:
+            return V1_0
+        if method in BY_V1_METHOD:
+            raise _refusal(SUPPORTED)
+        return V0_3
+    dialect = _dialect(version)
+    if dialect is None or method in (BY_V0_METHOD if dialect is V1_0 else BY_V1_METHOD):
+        raise _refusal(SUPPORTED)
+    return dialect
+
+
+def for_rest(header: str | None, query: str | None, *, infer: bool) -> Dialect:
+    """Return the dialect of a call on the paths of 1.0."""
+    version = _requested(header, query)
+    if _dialect(version) is V1_0 or (not version and infer):
+        return V1_0
+    raise _refusal(SUPPORTED_ON_REST)
+
+
+def error_version(header: str | None, query: str | None, method: str = "") -> str:
+    """Return the version in whose shape an error is written that comes before any dialect."""
+    version = _requested(header, query)
+    if version:
+        numbers = _numbers(version)
+        return "0.3" if numbers and numbers[0] == 0 else "1.0"
+    return "0.3" if "/" in method else "1.0"
+
+
+def card_shape(header: str | None, query: str | None) -> CardShape:
+    """Return the shape of the card a caller wants; one that names no version can read both."""
+    dialect = _dialect(_requested(header, query))
+    if dialect is None:
+        return "hybrid"
+    return "1.0" if dialect is V1_0 else "0.3"
+
+
+def extensions(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:
+    """Return the extensions a caller asks for, under the header's name in either generation."""
+    return frozenset(
+        uri
+        for name, value in headers
+        if name.lower() in _EXTENSION_HEADERS
+        for item in value.decode("latin-1").split(",")
+        if (uri := item.strip())
+    )
+
+
+def _requested(header: str | None, query: str | None) -> str:
+    return (header or "").strip() or (query or "").strip()
+
+
+def _numbers(version: str) -> tuple[int, int] | None:
+    found = _VERSION.match(version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _dialect(version: str) -> Dialect | None:
+    numbers = _numbers(version)
+    if numbers is None:
+        return None
+    # Minor versions only add, so a later 1.x is served as 1.0.
+    return V1_0 if numbers[0] == 1 else _OLDER.get(numbers)
+
+
+def _refusal(supported: str) -> VersionNotSupported:
+    return VersionNotSupported(supportedVersions=supported)

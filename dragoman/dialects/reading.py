@@ -1,0 +1,175 @@
+"""Read untrusted JSON values into plain ones, naming the field when something is wrong.
+
+Shared by all versions: ProtoJSON's two spellings of a name, numbers that may be strings, base64 in
+either alphabet. Whatever is refused raises `InvalidParams` with the path of the field.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from dragoman.errors import InvalidParams
+from dragoman.model.identity import is_id
+from dragoman.model.message import Metadata
+from dragoman.model.record import encode
+
+# Untrusted JSON: every function here exists to turn it into something typed.
+Value = Any
+Object = dict[str, Value]
+T = TypeVar("T")
+
+MAX_PARTS = 1_000
+MAX_METADATA_BYTES = 64 * 1024
+MAX_INT32 = 2**31 - 1
+
+
+def both_spellings(*names: str) -> Mapping[str, str]:
+    """Map camelCase and snake_case of each name to the snake_case one."""
+    table: dict[str, str] = {}
+    for name in names:
+        snake = "".join("_" + c.lower() if c.isupper() else c for c in name)
+        table[name] = table[snake] = snake
+    return table
+
+
+def one_spelling(*names: str) -> Mapping[str, str]:
+    """Map camelCase names to snake_case ones, as 0.x knows no second spelling."""
+    return {name: snake for name, snake in both_spellings(*names).items() if name in names}
+
+
+def split(value: Value, known: Mapping[str, str], path: str) -> tuple[Object, Object]:
+    """Return the known fields, unset ones left out, and the unknown ones as they came."""
+    if type(value) is not dict:
+        raise InvalidParams("must be an object", field=path)
+    fields: Object = {}
+    extra: Object = {}
+    for key, item in value.items():
+        name = known.get(key)
+        if name is None:
+            extra[key] = item
+        elif name in fields:
+            raise InvalidParams("is given twice", field=at(path, key))
+        # null means unset, except where any JSON value is allowed.
+        elif item is not None or name == "data":
+            fields[name] = item
+    return fields, extra
+
+
+def at(path: str, name: str) -> str:
+    """Return the path of a member."""
+    return f"{path}.{name}" if path else name
+
+
+def required(fields: Object, name: str, path: str) -> Value:
+    """Return a member that must be there; the path uses the wire's spelling."""
+    if name not in fields:
+        raise InvalidParams("is required", field=at(path, camel(name)))
+    return fields[name]
+
+
+def camel(snake: str) -> str:
+    """Return the wire's spelling of a name."""
+    head, *rest = snake.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def text(value: Value, path: str) -> str:
+    """Return a string."""
+    if type(value) is not str:
+        raise InvalidParams("must be a string", field=path)
+    return value
+
+
+def identifier(value: Value, path: str) -> str:
+    """Return an id a peer may use."""
+    if type(value) is not str or not is_id(value):
+        raise InvalidParams("must be 1 to 256 visible ASCII characters", field=path)
+    return value
+
+
+def optional_identifier(value: Value, path: str) -> str:
+    """Return an id, or the empty string where the protocol reads it as unset."""
+    return "" if value == "" else identifier(value, path)
+
+
+def boolean(value: Value, path: str) -> bool:
+    """Return a boolean."""
+    if type(value) is not bool:
+        raise InvalidParams("must be true or false", field=path)
+    return value
+
+
+def integer(value: Value, path: str) -> int:
+    """Return an int32, given as a number or, as ProtoJSON allows, as its text."""
+    if type(value) is str and value.removeprefix("-").isdecimal() and len(value) <= 11:
+        value = int(value)
+    elif type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not -MAX_INT32 - 1 <= value <= MAX_INT32:
+        raise InvalidParams("must be a 32-bit integer", field=path)
+    return value
+
+
+def history_length(value: Value, path: str) -> int:
+    """Return how many messages the caller wants to see."""
+    number = integer(value, path)
+    if number < 0:
+        raise InvalidParams("must not be negative", field=path)
+    return number
+
+
+def array(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
+    """Return a list, each element read by `item`."""
+    if type(value) is not list:
+        raise InvalidParams("must be a list", field=path)
+    return [item(element, f"{path}[{index}]") for index, element in enumerate(value)]
+
+
+def parts(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
+    """Return the parts of a message or an artifact: at least one, not too many."""
+    if type(value) is list and not value:
+        raise InvalidParams("must not be empty", field=path)
+    if type(value) is list and len(value) > MAX_PARTS:
+        raise InvalidParams(f"must have at most {MAX_PARTS} elements", field=path)
+    return array(value, path, item)
+
+
+def metadata(value: Value, path: str) -> Metadata:
+    """Return free-form metadata of bounded size."""
+    if type(value) is not dict:
+        raise InvalidParams("must be an object", field=path)
+    if value and len(encode(value)) > MAX_METADATA_BYTES:
+        raise InvalidParams(f"must be at most {MAX_METADATA_BYTES} bytes", field=path)
+    return value
+
+
+def base64_bytes(value: Value, path: str) -> bytes:
+    """Return decoded base64, in the standard or the URL alphabet, padded or not."""
+    plain = text(value, path).rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidParams("must be base64", field=path) from None
+
+
+def instant(value: Value, path: str) -> int:
+    """Return an ISO 8601 time as microseconds since the epoch; no zone means UTC."""
+    try:
+        parsed = datetime.fromisoformat(_at_most_microseconds(text(value, path)))
+        if parsed.tzinfo is None:
+            parsed = parsed.replace(tzinfo=UTC)
+        elapsed = parsed - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise InvalidParams("must be an ISO 8601 time", field=path) from None
+    return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+
+
+def _at_most_microseconds(stamp: str) -> str:
+    """Cut nanoseconds, which ProtoJSON allows and Python does not read."""
+    if len(stamp) > 64 or "." not in stamp:
+        return stamp
+    head, _, tail = stamp.partition(".")
+    digits = len(tail) - len(tail.lstrip("0123456789"))
+    return f"{head}.{tail[:digits][:6]}{tail[digits:]}" if digits > 6 else stamp

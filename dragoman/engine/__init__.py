@@ -1,0 +1,1 @@
+"""The task lifecycle, once: accept, run, record, follow."""

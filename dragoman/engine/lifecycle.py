@@ -1,0 +1,157 @@
+"""What an event does to a task: the only place where a status changes.
+
+`next_state` is the state machine; `Draft` is the fold of a log, `evolve` one step of it.
+"""
+
+import msgspec
+
+from dragoman.errors import InvalidAgentResponse
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import (
+    ArtifactUpdate,
+    AttemptStarted,
+    Event,
+    MessageAdded,
+    StatusUpdate,
+)
+from dragoman.model.message import Message, Part
+from dragoman.model.task import Task, TaskState
+
+_ENDS = {TaskState.COMPLETED, TaskState.FAILED, TaskState.REJECTED}
+_MOVES = {
+    TaskState.WORKING,
+    TaskState.INPUT_REQUIRED,
+    TaskState.AUTH_REQUIRED,
+    TaskState.CANCELED,
+    *_ENDS,
+}
+# From each state to those that may follow it; None is a task that does not exist yet.
+MOVES: dict[TaskState | None, frozenset[TaskState]] = {
+    None: frozenset(_MOVES - {TaskState.CANCELED} | {TaskState.SUBMITTED}),
+    TaskState.SUBMITTED: frozenset(_MOVES),
+    TaskState.WORKING: frozenset(_MOVES),
+    TaskState.INPUT_REQUIRED: frozenset(_MOVES),
+    TaskState.AUTH_REQUIRED: frozenset(_MOVES),
+    TaskState.COMPLETED: frozenset(),
+    TaskState.FAILED: frozenset(),
+    TaskState.CANCELED: frozenset(),
+    TaskState.REJECTED: frozenset(),
+}
+
+
+_EMPTY = Artifact(artifact_id="", parts=[])
+
+
+class TaskIsFinished(Exception):
+    """A terminal task does not change any more; the event did not happen."""
+
+
+def next_state(state: TaskState | None, event: Event) -> TaskState:
+    """Return the state after an event.
+
+    Raises `TaskIsFinished` where nothing may follow, `InvalidAgentResponse` where this may not.
+    """
+    if state is not None and state.is_terminal:
+        raise TaskIsFinished(state)
+    match event:
+        case Task() | StatusUpdate():
+            if event.status.state not in MOVES[state] or (state is None) != isinstance(event, Task):
+                raise InvalidAgentResponse(f"{event.status.state.value} cannot follow here")
+            return event.status.state
+        case ArtifactUpdate() | MessageAdded() | AttemptStarted():
+            if state is None:
+                raise InvalidAgentResponse("a log begins with its task")
+            return state
+        case Message():
+            raise InvalidAgentResponse("a message cannot stand in a task's log")
+
+
+class Draft:
+    """A task being folded from its log, at a cost per event that does not grow with the log.
+
+    A light draft has let go of the contents and knows only the state: what a worker needs to go on
+    with a task whose artifacts are larger than it wants to hold.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.state = task.status.state
+        self._status = task.status
+        self._history = list(task.history)
+        self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {
+            artifact.artifact_id: (artifact, list(artifact.parts)) for artifact in task.artifacts
+        }
+        self._is_light = False
+        self.attempt = 1
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the contents are gone; the store still has them."""
+        return self._is_light
+
+    def lighten(self) -> None:
+        """Let go of the contents."""
+        self._is_light = True
+        self._history.clear()
+        self._artifacts = {name: (_EMPTY, []) for name in self._artifacts}
+
+    def apply(self, event: Event) -> None:
+        """Fold one more event; raises and changes nothing if it may not happen."""
+        if isinstance(event, ArtifactUpdate) and event.append:
+            # Checked before the state: an unknown artifact is the agent's fault in any state.
+            name = event.artifact.artifact_id
+            if name not in self._artifacts and not self.state.is_terminal:
+                raise InvalidAgentResponse(f"artifact {name} has no first chunk to append to")
+        self.state = next_state(self.state, event)
+        match event:
+            case ArtifactUpdate():
+                self._apply_artifact(event)
+            case StatusUpdate():
+                self._retire_status_message()
+                self._status = event.status
+            case MessageAdded():
+                self._retire_status_message()
+                if self._status.message is not None:
+                    self._status = msgspec.structs.replace(self._status, message=None)
+                if not self._is_light:
+                    self._history.append(event.message)
+            case AttemptStarted():
+                self.attempt = event.attempt
+            case _:
+                pass
+
+    def task(self) -> Task:
+        """Return the task as it stands."""
+        assert not self._is_light, "a light draft has no contents; read the store"
+        return msgspec.structs.replace(
+            self._task,
+            status=self._status,
+            history=list(self._history),
+            artifacts=[
+                artifact
+                if len(artifact.parts) == len(parts)
+                else msgspec.structs.replace(artifact, parts=list(parts))
+                for artifact, parts in self._artifacts.values()
+            ],
+        )
+
+    def _retire_status_message(self) -> None:
+        """What the agent said with a status becomes history once the status is not current."""
+        if self._status.message is not None and not self._is_light:
+            self._history.append(self._status.message)
+
+    def _apply_artifact(self, event: ArtifactUpdate) -> None:
+        artifact = event.artifact
+        if self._is_light:
+            self._artifacts[artifact.artifact_id] = (_EMPTY, [])
+        elif event.append:
+            self._artifacts[artifact.artifact_id][1].extend(artifact.parts)
+        else:
+            self._artifacts[artifact.artifact_id] = (artifact, list(artifact.parts))
+
+
+def evolve(task: Task, event: Event) -> Task:
+    """Return the task as it stands after the event."""
+    draft = Draft(task)
+    draft.apply(event)
+    return draft.task()

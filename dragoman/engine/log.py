@@ -1,0 +1,364 @@
+"""A task's log while this process writes it, and how readers follow it.
+
+Events get their numbers when they happen and become visible when they are durable. A reader holds
+a position and nothing else: what it has not read waits in the store, however slow it is.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+
+from dragoman.engine.lifecycle import Draft
+from dragoman.errors import InvalidAgentResponse
+from dragoman.model.events import Event, StatusUpdate
+from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.record import Recorded, TaskReading, encode
+from dragoman.model.task import Task
+from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
+
+# How far a worker may run ahead of the disk, and how much of a task it keeps in memory. The
+# contents of larger tasks are only in the store.
+MAX_UNWRITTEN_EVENTS = 64
+MAX_UNWRITTEN_BYTES = 1024 * 1024
+MAX_DRAFT_BYTES = 256 * 1024
+# What a log keeps at hand for readers that are up to date.
+MAX_TAIL_EVENTS = 128
+MAX_TAIL_BYTES = 128 * 1024
+
+
+class Bell:
+    """Wakes the readers of a task when its log grew. Rings carry no content: the log does."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TaskId, set[asyncio.Future[None]]] = {}
+
+    def listen(self, task_id: TaskId) -> asyncio.Future[None]:
+        """Return a future that is done at the next ring; take it before reading the log."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(task_id, set())
+        waiting.add(future)
+
+        def forget(future: asyncio.Future[None]) -> None:
+            waiting.discard(future)
+            if not waiting and self._waiting.get(task_id) is waiting:
+                del self._waiting[task_id]
+
+        future.add_done_callback(forget)
+        return future
+
+    def ring(self, task_id: TaskId) -> None:
+        """Wake everyone who listens to a task."""
+        for future in self._waiting.pop(task_id, ()):
+            if not future.done():
+                future.set_result(None)
+
+
+class Limits:
+    """How large one log may get."""
+
+    def __init__(self, events: int, size: int) -> None:
+        self.events = events
+        self.size = size
+
+
+class LogIsFull(Exception):
+    """The task's log reached its limit."""
+
+
+class TaskLog:
+    """The log of one task, written by this process under its fence."""
+
+    def __init__(
+        self,
+        store: Store,
+        bell: Bell,
+        limits: Limits,
+        *,
+        scope: Scope,
+        task_id: TaskId,
+        context_id: ContextId,
+    ) -> None:
+        self._store = store
+        self._bell = bell
+        self._limits = limits
+        self.scope = scope
+        self.task_id = task_id
+        self.context_id = context_id
+        self.number = 0
+        self.fence = 0
+        self.draft: Draft | None = None
+        # The last event that happened, and the last that is durable.
+        self.seq = 0
+        self._standing: Standing | None = None
+        self._status_at = 0
+        self._unwritten: list[Recorded] = []
+        self._unwritten_bytes = 0
+        self._size = 0
+        self._keys: list[bytes] = []
+        self._next_fence = 0
+        self._is_writing = False
+        self._is_scheduled = False
+        # While held, nothing is written: whether there will be a task at all is not decided.
+        self.is_held = False
+        self._tail: deque[Recorded] = deque()
+        self._tail_bytes = 0
+        self._resting: list[asyncio.Future[TaskReading | None]] = []
+        self._durable: list[tuple[int, asyncio.Future[None]]] = []
+        self.failure: Exception | None = None
+        self.on_idle: Callable[[], None] | None = None
+
+    @classmethod
+    def resumed(cls, store: Store, bell: Bell, limits: Limits, head: Head, draft: Draft) -> "TaskLog":
+        """Return the log of a task that is in the store."""
+        log = cls(
+            store,
+            bell,
+            limits,
+            scope=head.scope,
+            task_id=head.task_id,
+            context_id=head.context_id,
+        )
+        log.number = head.number
+        log.fence = log._next_fence = head.fence
+        log.draft = draft
+        log.seq = head.standing.last_seq
+        log._standing = head.standing
+        log._status_at = head.standing.status_at
+        return log
+
+    @property
+    def durable_seq(self) -> int:
+        """The last event anyone may see."""
+        return self._standing.last_seq if self._standing else 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that happened is durable."""
+        return not self._unwritten and not self._is_writing
+
+    def emit(self, event: Event, *, at: int = 0) -> Recorded:
+        """Let an event happen. It is numbered now, written soon, and shown once it is durable.
+
+        Raises `TaskIsFinished` or `InvalidAgentResponse` if it may not happen, `LogIsFull` if the
+        log has reached its limit and the event is not its end.
+        """
+        if self.failure is not None:
+            raise self.failure
+        recorded = Recorded(self.seq + 1, event)
+        size = len(recorded.body)
+        ends = isinstance(event, StatusUpdate) and event.status.state.is_terminal
+        if not ends and (
+            recorded.seq >= self._limits.events or self._size + size > self._limits.size
+        ):
+            raise LogIsFull
+        if self.draft is None:
+            if not isinstance(event, Task):
+                raise InvalidAgentResponse("a log begins with its task")
+            self.draft = Draft(event)
+        else:
+            self.draft.apply(event)
+        self._size += size
+        if self._size > MAX_DRAFT_BYTES and not self.draft.is_light:
+            self.draft.lighten()
+        if at:
+            self._status_at = at
+        self.seq += 1
+        self._unwritten.append(recorded)
+        self._unwritten_bytes += size
+        self._write_soon()
+        return recorded
+
+    def amend_last(self, recorded: Recorded, event: Event) -> bool:
+        """Replace the latest event by one that differs in flags only, if nobody saw it yet."""
+        if not self._unwritten or self._unwritten[-1] is not recorded:
+            return False
+        self._unwritten[-1] = Recorded(recorded.seq, event)
+        return True
+
+    def use_key(self, key: bytes) -> None:
+        """Let the next write carry an idempotency key."""
+        self._keys.append(key)
+        self._write_soon()
+
+    def take_over(self) -> None:
+        """Raise the fence with the next write, so that an earlier worker's writes are refused."""
+        self._next_fence = self.fence + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a worker should wait for the disk before it goes on."""
+        return (
+            len(self._unwritten) >= MAX_UNWRITTEN_EVENTS
+            or self._unwritten_bytes >= MAX_UNWRITTEN_BYTES
+        )
+
+    def release(self) -> None:
+        """Write what was held."""
+        self.is_held = False
+        self._write_soon()
+
+    async def durable(self, seq: int) -> None:
+        """Wait until an event is on disk."""
+        if self.durable_seq >= seq:
+            return
+        if self.failure is not None:
+            raise self.failure
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._durable.append((seq, future))
+        await future
+
+    def rest(self) -> asyncio.Future[TaskReading | None]:
+        """Return a future for the task at its next resting point; None: too large, read the store."""
+        future: asyncio.Future[TaskReading | None] = asyncio.get_running_loop().create_future()
+        if self.failure is not None:
+            future.set_exception(self.failure)
+        else:
+            self._resting.append(future)
+        return future
+
+    def recent(self, after: int) -> list[Recorded] | None:
+        """Return the durable events after a position, or None if they are not at hand."""
+        if not self._tail or after + 1 < self._tail[0].seq:
+            return [] if after >= self.durable_seq else None
+        return list(islice(self._tail, after + 1 - self._tail[0].seq, None))
+
+    def _write_soon(self) -> None:
+        if not (self._is_writing or self._is_scheduled or self.is_held):
+            self._is_scheduled = True
+            # After the worker's present slice: a short task is accepted and completed in one write.
+            asyncio.get_running_loop().call_soon(self._write)
+
+    def _write(self) -> None:
+        self._is_scheduled = False
+        if self._is_writing or self.is_held or not self._unwritten or self.draft is None:
+            return
+        events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
+        key = self._keys.pop(0) if self._keys else None
+        draft = self.draft
+        standing = Standing(draft.state, self._status_at, self.seq)
+        reading = snapshot = None
+        if draft.state.is_resting and not draft.is_light:
+            snapshot = _snapshot(draft.task(), self.seq)
+            reading = TaskReading(self.seq, body=snapshot.whole())
+        if self._standing is None:
+            write = Create(
+                self.scope, self.task_id, self.context_id, key, events, standing, snapshot
+            )
+        else:
+            write = Append(
+                self.number,
+                self.scope,
+                self._standing,
+                self.fence,
+                self._next_fence,
+                key,
+                events,
+                standing,
+                snapshot,
+            )
+        self._is_writing = True
+        self._store.submit(
+            write, lambda error, number: self._written(error, number, events, standing, reading)
+        )
+
+    def _written(
+        self,
+        error: Exception | None,
+        number: int,
+        events: list[Recorded],
+        standing: Standing,
+        reading: TaskReading | None,
+    ) -> None:
+        self._is_writing = False
+        if error is not None:
+            self.fail(error)
+            return
+        self.number = number
+        self.fence = self._next_fence = max(self._next_fence, 1)
+        self._standing = standing
+        self._keep_at_hand(events)
+        if standing.state.is_resting:
+            waiting, self._resting = self._resting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(reading)
+        if self._durable:
+            self._tell_durable()
+        self._bell.ring(self.task_id)
+        if self._unwritten or self._keys:
+            self._write()
+        elif self.on_idle is not None:
+            self.on_idle()
+
+    def fail(self, error: Exception) -> None:
+        """Give the log up: it could not be written, or another worker has it."""
+        self.failure = error
+        for future in self._resting:
+            if not future.done():
+                future.set_exception(error)
+        for _, future in self._durable:
+            if not future.done():
+                future.set_exception(error)
+        self._bell.ring(self.task_id)
+        if self.on_idle is not None:
+            self.on_idle()
+
+    def _tell_durable(self) -> None:
+        waiting, self._durable = self._durable, []
+        for seq, future in waiting:
+            if seq > self.durable_seq:
+                self._durable.append((seq, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def _keep_at_hand(self, events: list[Recorded]) -> None:
+        tail = self._tail
+        for recorded in events:
+            tail.append(recorded)
+            self._tail_bytes += len(recorded.body)
+        while len(tail) > MAX_TAIL_EVENTS or (self._tail_bytes > MAX_TAIL_BYTES and len(tail) > 1):
+            self._tail_bytes -= len(tail.popleft().body)
+
+
+def _snapshot(task: Task, seq: int) -> Snapshot:
+    head = task if not task.artifacts else msgspec.structs.replace(task, artifacts=[])
+    return Snapshot(seq, encode(head), encode(task.artifacts))
+
+
+async def read_task(
+    store: Store, number: int, *, upto: int | None = None, artifacts: bool = True
+) -> tuple[TaskReading, int] | None:
+    """Return the task as of a position (the end of its log, unless told) and its attempt.
+
+    Starts at the kept snapshot unless the position lies before it.
+    """
+    draft: Draft | None = None
+    seq = 0
+    reading = await store.snapshot(number, artifacts=artifacts)
+    if reading is not None and (upto is None or reading.seq <= upto):
+        seq = reading.seq
+    else:
+        reading = None
+    while True:
+        batch = await store.read(number, after=seq, limit=500, artifacts=artifacts)
+        if upto is not None:
+            batch = [recorded for recorded in batch if recorded.seq <= upto]
+        if not batch:
+            break
+        for recorded in batch:
+            event = recorded.event
+            if draft is None:
+                draft = Draft(reading.task) if reading is not None else None
+            if draft is None:
+                assert isinstance(event, Task), "a log begins with its task"
+                draft = Draft(event)
+            else:
+                draft.apply(event)
+        seq = batch[-1].seq
+    if draft is not None:
+        return TaskReading(seq, draft.task()), draft.attempt
+    return None if reading is None else (reading, 1)
+

@@ -1,0 +1,147 @@
+"""What can go wrong, by meaning. Codes and statuses live in `dialects.errors`.
+
+    A2AError
+    ├── ParseFailed                 the body is not JSON we accept
+    ├── InvalidRequest              not a request: wrong envelope
+    │   └── BodyTooLarge
+    ├── MethodNotFound              no such operation in this version
+    ├── InvalidParams               a field is missing or wrong; says which
+    ├── TaskNotFound                unknown, purged or not the caller's: all look the same
+    ├── TaskNotCancelable           it already ended
+    ├── PushNotSupported
+    ├── UnsupportedOperation        the agent does not offer it, or not in this state
+    ├── ContentTypeNotSupported
+    ├── InvalidAgentResponse        the agent broke the rules of events
+    ├── ExtendedCardNotConfigured
+    ├── ExtensionRequired
+    ├── VersionNotSupported
+    ├── Unauthenticated
+    ├── PermissionDenied
+    ├── Overloaded                  try again later
+    └── InternalError               our fault; the cause is in our log under the incident
+
+    AuthorError                     raised by, or because of, an agent's own code
+    ├── TaskFailed                  ends the task as failed with a public sentence
+    └── TaskRejected                ends the task as rejected with a public sentence
+
+    StoreConflict                   a compare-and-append lost: someone else wrote first
+    ConfigError                     the settings make no sense; says what to change
+
+A class's docstring is its default public message; facts are fields, so nobody parses text.
+"""
+
+from typing import Any, ClassVar
+
+
+class A2AError(Exception):
+    """The request could not be answered"""
+
+    # Facts for the peer, as strings; subclasses name theirs in the constructor.
+    facts: dict[str, str]
+    hint: ClassVar[str] = ""
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        self.public = message or (self.__doc__ or "").strip()
+        self.facts = {name: str(value) for name, value in facts.items()}
+        super().__init__(self.public)
+
+
+class ParseFailed(A2AError):
+    """Invalid JSON payload"""
+
+
+class InvalidRequest(A2AError):
+    """Request payload validation error"""
+
+
+class BodyTooLarge(InvalidRequest):
+    """Request body is too large"""
+
+
+class MethodNotFound(A2AError):
+    """Method not found"""
+
+
+class InvalidParams(A2AError):
+    """Invalid parameters"""
+
+    def __init__(self, description: str = "", *, field: str = "") -> None:
+        super().__init__(f"{field}: {description}" if field else description)
+        self.field = field
+        self.description = description
+
+
+class TaskNotFound(A2AError):
+    """Task not found"""
+
+
+class TaskNotCancelable(A2AError):
+    """Task cannot be canceled"""
+
+
+class PushNotSupported(A2AError):
+    """Push Notification is not supported"""
+
+
+class UnsupportedOperation(A2AError):
+    """This operation is not supported"""
+
+
+class ContentTypeNotSupported(A2AError):
+    """Incompatible content types"""
+
+
+class InvalidAgentResponse(A2AError):
+    """Invalid agent response"""
+
+
+class ExtendedCardNotConfigured(A2AError):
+    """Authenticated Extended Card is not configured"""
+
+
+class ExtensionRequired(A2AError):
+    """A required extension was not requested"""
+
+
+class VersionNotSupported(A2AError):
+    """This protocol version is not supported"""
+
+
+class Unauthenticated(A2AError):
+    """Authentication is required"""
+
+
+class PermissionDenied(A2AError):
+    """Permission denied"""
+
+
+class Overloaded(A2AError):
+    """The server is busy, try again later"""
+
+
+class InternalError(A2AError):
+    """Internal error"""
+
+
+class AuthorError(Exception):
+    """Raised by an agent's own code to end its task."""
+
+    def __init__(self, public: str) -> None:
+        super().__init__(public)
+        self.public = public
+
+
+class TaskFailed(AuthorError):
+    """Ends the task as failed; the text is shown to the caller."""
+
+
+class TaskRejected(AuthorError):
+    """Ends the task as rejected; the text is shown to the caller."""
+
+
+class StoreConflict(Exception):
+    """The log moved on, or the fence is stale: this write did not happen."""
+
+
+class ConfigError(Exception):
+    """The settings make no sense; the text says what to change."""

@@ -1,0 +1,75 @@
+"""The agent card: what an agent says of itself. Fields as in 1.0; older shapes are dialects."""
+
+import msgspec
+
+from dragoman.model.message import Json, Metadata
+
+JSONRPC = "JSONRPC"
+HTTP_JSON = "HTTP+JSON"
+
+
+class AgentInterface(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One way to reach the agent: an address, a binding and a version."""
+
+    url: str
+    protocol_binding: str
+    protocol_version: str
+    tenant: str = ""
+
+
+class AgentProvider(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Who stands behind the agent."""
+
+    url: str
+    organization: str
+
+
+class AgentExtension(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """An agreed addition to the protocol."""
+
+    uri: str
+    description: str = ""
+    required: bool = False
+    params: Metadata = {}
+
+
+class AgentCapabilities(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What the agent offers beyond send, get and cancel."""
+
+    streaming: bool | None = None
+    push_notifications: bool | None = None
+    extensions: list[AgentExtension] = []
+    extended_agent_card: bool | None = None
+
+
+class AgentSkill(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One thing the agent can do."""
+
+    id: str
+    name: str
+    description: str
+    # Required on the wire even when empty, hence without a default that would be left out.
+    tags: list[str]
+    examples: list[str] = []
+    input_modes: list[str] = []
+    output_modes: list[str] = []
+    security_requirements: list[Json] = []
+
+
+class AgentCard(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """An agent's description of itself."""
+
+    name: str
+    description: str
+    supported_interfaces: list[AgentInterface]
+    version: str
+    capabilities: AgentCapabilities
+    default_input_modes: list[str]
+    default_output_modes: list[str]
+    skills: list[AgentSkill]
+    provider: AgentProvider | None = None
+    documentation_url: str | None = None
+    icon_url: str | None = None
+    security_schemes: dict[str, Json] = {}
+    security_requirements: list[Json] = []
+    signatures: list[Json] = []

@@ -1,0 +1,85 @@
+"""Messages and their parts: what two agents say to each other."""
+
+import enum
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
+
+# Metadata and data parts hold whatever JSON a peer sends; nothing inside depends on their types.
+Json = Any
+Metadata = dict[str, Json]
+
+
+class Role(enum.Enum):
+    """Who speaks."""
+
+    USER = "ROLE_USER"
+    AGENT = "ROLE_AGENT"
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One piece of content: exactly one of text, raw bytes, a URL or structured data."""
+
+    text: str | UnsetType = UNSET
+    raw: bytes | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+    data: Json | UnsetType = UNSET
+    metadata: Metadata = {}
+    filename: str = ""
+    media_type: str = ""
+    # Fields a peer sent that no version of the protocol knows.
+    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+
+    @property
+    def type(self) -> str:
+        """The media type, or the one its kind of content implies."""
+        if self.media_type:
+            return self.media_type
+        if self.text is not UNSET:
+            return "text/plain"
+        return "application/json" if self.data is not UNSET else "application/octet-stream"
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One utterance. Stored messages always carry their task and context."""
+
+    message_id: MessageId
+    role: Role
+    parts: list[Part]
+    context_id: ContextId = ContextId("")
+    task_id: TaskId = TaskId("")
+    metadata: Metadata = {}
+    extensions: list[str] = []
+    reference_task_ids: list[str] = []
+    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined by newlines."""
+        return "\n".join(part.text for part in self.parts if isinstance(part.text, str))
+
+    @property
+    def data(self) -> Json:
+        """The first structured part's value, or None."""
+        return next((part.data for part in self.parts if part.data is not UNSET), None)
+
+
+def agent_message(
+    parts: list[Part],
+    *,
+    context_id: ContextId,
+    task_id: TaskId = TaskId(""),
+    metadata: Metadata | None = None,
+) -> Message:
+    """Return a message of the agent's with an id of its own."""
+    return Message(
+        message_id=MessageId(new_id()),
+        role=Role.AGENT,
+        parts=parts,
+        context_id=context_id,
+        task_id=task_id,
+        metadata=metadata or {},
+    )

@@ -1,0 +1,79 @@
+"""What a caller can ask. One struct per operation; the wire names live in `dialects.operations`."""
+
+from typing import ClassVar
+
+import msgspec
+
+from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.message import Json, Message, Metadata
+from dragoman.model.task import TaskState
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, decoded and valid."""
+
+    streams: ClassVar[bool] = False
+    tenant: str = ""
+
+
+class SendMessage(Operation, frozen=True, kw_only=True):
+    """Give a message to a task or start one; answer when it rests, or at once."""
+
+    message: Message
+    accepted_output_modes: list[str] = []
+    # None: everything; otherwise at most that many of the latest messages.
+    history: int | None = None
+    wait: bool = True
+    # The peer's push configuration as it came; refused while push is not offered.
+    push: Json = None
+    metadata: Metadata = {}
+
+
+class StreamMessage(SendMessage, frozen=True, kw_only=True):
+    """Give a message and follow what comes of it."""
+
+    streams: ClassVar[bool] = True
+
+
+class GetTask(Operation, frozen=True, kw_only=True):
+    """Read a task."""
+
+    task_id: TaskId
+    history: int | None = None
+
+
+class ListTasks(Operation, frozen=True, kw_only=True):
+    """Read one page of the caller's tasks, latest status first."""
+
+    context_id: ContextId = ContextId("")
+    state: TaskState | None = None
+    page_size: int = 50
+    page_token: str = ""
+    history: int | None = None
+    # Microseconds since the epoch; tasks whose status is at least that recent.
+    status_since: int | None = None
+    include_artifacts: bool = False
+
+
+class CancelTask(Operation, frozen=True, kw_only=True):
+    """End a task before it is done."""
+
+    task_id: TaskId
+    metadata: Metadata = {}
+
+
+class SubscribeToTask(Operation, frozen=True, kw_only=True):
+    """Follow a task from here, or from a position seen before."""
+
+    streams: ClassVar[bool] = True
+    task_id: TaskId
+
+
+class GetExtendedCard(Operation, frozen=True, kw_only=True):
+    """Read the card that only known callers see."""
+
+
+class PushOperation(Operation, frozen=True, kw_only=True):
+    """Create, read, list or delete a push configuration."""
+
+    task_id: TaskId

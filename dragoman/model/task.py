@@ -1,0 +1,65 @@
+"""Tasks and their states."""
+
+import enum
+
+import msgspec
+
+from dragoman.model.artifact import Artifact
+from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.message import Json, Message, Metadata
+
+
+class TaskState(enum.Enum):
+    """Where a task stands. The two groups that matter: terminal, and resting."""
+
+    SUBMITTED = "TASK_STATE_SUBMITTED"
+    WORKING = "TASK_STATE_WORKING"
+    COMPLETED = "TASK_STATE_COMPLETED"
+    FAILED = "TASK_STATE_FAILED"
+    CANCELED = "TASK_STATE_CANCELED"
+    INPUT_REQUIRED = "TASK_STATE_INPUT_REQUIRED"
+    REJECTED = "TASK_STATE_REJECTED"
+    AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing can happen to the task any more."""
+        return self in TERMINAL
+
+    @property
+    def is_interrupted(self) -> bool:
+        """The task waits for its caller."""
+        return self in INTERRUPTED
+
+    @property
+    def is_resting(self) -> bool:
+        """No worker runs: a waiting caller is answered, a snapshot may be kept."""
+        return self in RESTING
+
+
+TERMINAL = frozenset(
+    {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
+)
+INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+RESTING = TERMINAL | INTERRUPTED
+
+
+class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A state, when it was reached and what the agent said with it."""
+
+    state: TaskState
+    message: Message | None = None
+    timestamp: str = ""
+    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+
+
+class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """A unit of work as it stands after some event of its log."""
+
+    id: TaskId
+    context_id: ContextId
+    status: TaskStatus
+    artifacts: list[Artifact] = []
+    history: list[Message] = []
+    metadata: Metadata = {}
+    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])

@@ -1,0 +1,1 @@
+"""Where logs are kept. `interface` says what a store promises; the rest are stores."""

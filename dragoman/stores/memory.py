@@ -1,0 +1,205 @@
+"""Tasks in memory: for tests and for agents whose tasks need not outlive the process."""
+
+import asyncio
+import bisect
+import secrets
+from collections.abc import Iterable
+
+import msgspec
+
+from dragoman.errors import StoreConflict
+from dragoman.model.events import ArtifactUpdate
+from dragoman.model.identity import Scope, TaskId
+from dragoman.model.record import Recorded, TaskReading
+from dragoman.stores.interface import (
+    Append,
+    Create,
+    Done,
+    Found,
+    Head,
+    KeepReply,
+    Known,
+    Query,
+    Snapshot,
+    Write,
+)
+
+
+class _Stored:
+    __slots__ = ("events", "head", "snapshot")
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.events: list[Recorded] = []
+        self.snapshot: Snapshot | None = None
+
+
+class MemoryStore:
+    """The store that keeps its promises until the process ends."""
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_bytes(32)
+        self._tasks: dict[int, _Stored] = {}
+        self._numbers: dict[tuple[Scope, TaskId], int] = {}
+        self._keys: dict[tuple[Scope, bytes], Known] = {}
+        # (status time, number) of every task of a scope, ascending.
+        self._order: dict[Scope, list[tuple[int, int]]] = {}
+        self._next_number = 1
+
+    async def open(self) -> None:
+        """Nothing to make ready."""
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+    def submit(self, write: Write, done: Done) -> None:
+        """Apply the write at once; tell on the next turn of the loop, as durable stores do."""
+        error: Exception | None = None
+        number = 0
+        try:
+            number = self._apply(write)
+        except StoreConflict as conflict:
+            error = conflict
+        asyncio.get_running_loop().call_soon(done, error, number)
+
+    def _apply(self, write: Write) -> int:
+        match write:
+            case KeepReply():
+                self._use_key(write.scope, write.key, Known(reply=write.body))
+                return 0
+            case Create():
+                return self._create(write)
+            case Append():
+                self._append(write)
+                return write.number
+
+    def _create(self, write: Create) -> int:
+        if (write.scope, write.task_id) in self._numbers:
+            raise StoreConflict("the task exists")
+        self._use_key(write.scope, write.key, Known(task_id=write.task_id))
+        number, self._next_number = self._next_number, self._next_number + 1
+        stored = _Stored(
+            Head(number, write.task_id, write.context_id, write.scope, write.standing, 1)
+        )
+        stored.events.extend(write.events)
+        stored.snapshot = write.snapshot
+        self._tasks[number] = stored
+        self._numbers[write.scope, write.task_id] = number
+        bisect.insort(
+            self._order.setdefault(write.scope, []), (write.standing.status_at, number)
+        )
+        return number
+
+    def _append(self, write: Append) -> None:
+        stored = self._tasks.get(write.number)
+        if stored is None:
+            raise StoreConflict("the task is gone")
+        head = stored.head
+        if head.standing != write.before or head.fence != write.fence:
+            raise StoreConflict("the log moved on")
+        self._use_key(write.scope, write.key, Known(task_id=head.task_id))
+        stored.events.extend(write.events)
+        stored.snapshot = write.snapshot or stored.snapshot
+        stored.head = msgspec.structs.replace(
+            head, standing=write.standing, fence=write.next_fence
+        )
+        if head.standing.status_at != write.standing.status_at:
+            order = self._order[head.scope]
+            del order[bisect.bisect_left(order, (head.standing.status_at, head.number))]
+            bisect.insort(order, (write.standing.status_at, head.number))
+
+    def _use_key(self, scope: Scope, key: bytes | None, known: Known) -> None:
+        if key is None:
+            return
+        if (scope, key) in self._keys:
+            raise StoreConflict("the key was used")
+        self._keys[scope, key] = known
+
+    async def known(self, scope: Scope, key: bytes) -> Known | None:
+        """Return what a key stands for."""
+        return self._keys.get((scope, key))
+
+    async def head(self, scope: Scope, task_id: TaskId) -> Head | None:
+        """Return a task's row."""
+        number = self._numbers.get((scope, task_id))
+        return None if number is None else self._tasks[number].head
+
+    async def read(
+        self, number: int, *, after: int, limit: int, artifacts: bool = True
+    ) -> list[Recorded]:
+        """Return the events after a position."""
+        stored = self._tasks.get(number)
+        if stored is None:
+            return []
+        # Sequence numbers have no gaps, so a position is an index.
+        events = stored.events[after:]
+        if not artifacts:
+            events = [r for r in events if not isinstance(r.event, ArtifactUpdate)]
+        return events[:limit]
+
+    async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
+        """Return the task at its last resting point."""
+        stored = self._tasks.get(number)
+        if stored is None or stored.snapshot is None:
+            return None
+        snapshot = stored.snapshot
+        return TaskReading(
+            snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head
+        )
+
+    async def page(self, query: Query) -> Found:
+        """Return one page, walking the order from its end."""
+        heads = list(self._matching(query))
+        place = query.after
+        if place is not None:
+            later = [h for h in heads if (h.standing.status_at, h.number) < place]
+        else:
+            later = heads
+        return Found(later[: query.limit], len(heads))
+
+    def _matching(self, query: Query) -> Iterable[Head]:
+        for status_at, number in reversed(self._order.get(query.scope, [])):
+            if query.status_since is not None and status_at < query.status_since:
+                return
+            head = self._tasks[number].head
+            if query.context_id and head.context_id != query.context_id:
+                continue
+            if query.state is not None and head.standing.state is not query.state:
+                continue
+            yield head
+
+    async def unfinished(self, agent: str) -> list[Head]:
+        """Return tasks that no worker may have."""
+        return [
+            stored.head
+            for stored in self._tasks.values()
+            if stored.head.scope.agent == agent and not stored.head.standing.state.is_resting
+        ]
+
+    async def prune(self, *, ended_before: int, keep: int) -> int:
+        """Forget terminal tasks by age and number."""
+        ended = sorted(
+            (stored.head.standing.status_at, number)
+            for number, stored in self._tasks.items()
+            if stored.head.standing.state.is_terminal
+        )
+        surplus = max(0, len(ended) - keep)
+        doomed = [
+            (status_at, number)
+            for index, (status_at, number) in enumerate(ended)
+            if index < surplus or status_at < ended_before
+        ]
+        for status_at, number in doomed:
+            head = self._tasks.pop(number).head
+            del self._numbers[head.scope, head.task_id]
+            order = self._order[head.scope]
+            del order[bisect.bisect_left(order, (status_at, number))]
+        gone = {self_id for self_id in self._keys if self._is_stale(self_id, ended_before)}
+        for entry in gone:
+            del self._keys[entry]
+        return len(doomed)
+
+    def _is_stale(self, entry: tuple[Scope, bytes], ended_before: int) -> bool:
+        """A key may go when its task is gone; replies are bounded by the process's life."""
+        known = self._keys[entry]
+        return bool(known.task_id) and (entry[0], known.task_id) not in self._numbers

@@ -1,0 +1,69 @@
+"""The file's schema: numbered migrations, and the named queries of `queries.sql`."""
+
+import re
+import secrets
+from importlib import resources
+
+import apsw
+
+from dragoman.errors import ConfigError
+
+# Marks the file as ours ("drag"), so that another program's database is not taken for a store.
+APPLICATION_ID = 0x64726167
+
+
+def queries() -> dict[str, str]:
+    """Return the statements of `queries.sql` by name."""
+    text = resources.files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
+    blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
+    return dict(zip(blocks[1::2], (block.strip() for block in blocks[2::2]), strict=True))
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the migrations in order."""
+    folder = resources.files(__package__).joinpath("migrations")
+    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [
+        (int(name.split("_")[0]), folder.joinpath(name).read_text(encoding="utf-8"))
+        for name in scripts
+    ]
+
+
+def connect(path: str) -> apsw.Connection:
+    """Open a connection with the settings every one of ours has."""
+    try:
+        connection = apsw.Connection(path)
+        connection.set_busy_timeout(10_000)
+        if connection.pragma("journal_mode", "wal") != "wal":
+            raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
+        # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
+        connection.pragma("synchronous", "full")
+        connection.pragma("cache_size", -4096)
+    except apsw.NotADBError:
+        raise ConfigError(f"{path}: not a SQLite database") from None
+    except apsw.CantOpenError:
+        raise ConfigError(f"{path}: cannot be opened; does the folder exist?") from None
+    return connection
+
+
+def migrate(connection: apsw.Connection, path: str) -> None:
+    """Bring the file to the present schema, one transaction per step."""
+    done = int(connection.pragma("user_version"))  # type: ignore[arg-type]  # always an int
+    marked = connection.pragma("application_id")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    if marked != APPLICATION_ID and tables:
+        raise ConfigError(f"{path}: is the database of another program")
+    steps = migrations()
+    if done > steps[-1][0]:
+        raise ConfigError(f"{path}: was written by a later release (schema {done})")
+    for number, script in steps:
+        if number <= done:
+            continue
+        with connection:
+            connection.execute(script)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+    with connection:
+        connection.execute(
+            "INSERT OR IGNORE INTO facts VALUES ('secret', ?)", (secrets.token_bytes(32),)
+        )

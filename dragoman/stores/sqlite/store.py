@@ -1,0 +1,256 @@
+"""The SQLite store: writes through one thread, point reads on the loop, scans on a second thread.
+
+A point read is an index look-up in a local file and takes microseconds, less than handing it to a
+thread would.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from dragoman.errors import ConfigError
+from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.record import Recorded, TaskReading
+from dragoman.stores.interface import (
+    Done,
+    Found,
+    Head,
+    Known,
+    Query,
+    Snapshot,
+    Standing,
+    Write,
+)
+from dragoman.stores.sqlite.schema import connect, migrate, queries
+from dragoman.stores.sqlite.writer import (
+    MAX_SEQ,
+    SEQ_BITS,
+    STATE_NUMBERS,
+    Chore,
+    Writer,
+    scope_number,
+)
+
+_STATES = {number: state for state, number in STATE_NUMBERS.items()}
+_PRUNE_STEP = 200
+_EVERYTHING = 1 << 62
+# What a row holds is the schema's affair; the functions below give it types.
+Columns = tuple[Any, ...]
+
+
+class SQLiteStore:
+    """Tasks and their logs in one file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.secret = b""
+        self._sql = queries()
+        self._scopes: dict[Scope, int] = {}
+        self._parts: dict[int, Scope] = {}
+        self._lock: int | None = None
+        self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
+
+    async def open(self) -> None:
+        """Create or migrate the file; one process at a time may have it."""
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.path)
+        connection = connect(str(self.path))
+        migrate(connection, str(self.path))
+        self._writer = Writer(connection)
+        self._reader = connect(str(self.path))
+        self._reader.pragma("query_only", True)
+        self._scans = connect(str(self.path))
+        self._scans.pragma("query_only", True)
+        self.secret = bytes(self._rows("fact", ("secret",))[0][0])
+
+    async def close(self) -> None:
+        """Finish pending writes and let go of the file."""
+        await self._writer.close()
+        await asyncio.to_thread(self._scanner.shutdown)
+        self._reader.close()
+        self._scans.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def submit(self, write: Write, done: Done) -> None:
+        """Queue the write for the next commit."""
+        self._writer.submit(write, done)
+
+    async def known(self, scope: Scope, key: bytes) -> Known | None:
+        """Return what a key stands for."""
+        number = self._scope(scope)
+        if number is None:
+            return None
+        rows = self._rows("known", (number, key))
+        if not rows:
+            return None
+        task_id, reply = rows[0]
+        return Known(TaskId(task_id or ""), reply or b"")
+
+    async def head(self, scope: Scope, task_id: TaskId) -> Head | None:
+        """Return a task's row."""
+        number = self._scope(scope)
+        if number is None:
+            return None
+        rows = self._rows("head", (task_id, number))
+        return self._head(rows[0]) if rows else None
+
+    async def read(
+        self, number: int, *, after: int, limit: int, artifacts: bool = True
+    ) -> list[Recorded]:
+        """Return the events after a position."""
+        first = number << SEQ_BITS
+        name = "read" if artifacts else "read_without_artifacts"
+        rows = self._rows(name, (first | min(after, MAX_SEQ), first | MAX_SEQ, limit))
+        return [Recorded(seq, body=body) for seq, body in rows]
+
+    async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
+        """Return the task at its last resting point."""
+        rows = self._rows("snapshot" if artifacts else "snapshot_head", (number,))
+        if not rows:
+            return None
+        snapshot = Snapshot(*rows[0])
+        return TaskReading(snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head)
+
+    async def page(self, query: Query) -> Found:
+        """Return one page; totals without a filter come from counters."""
+        number = self._scope(query.scope)
+        if number is None:
+            return Found([], 0)
+        values: dict[str, Any] = {
+            "scope": number,
+            "context": query.context_id,
+            "state": STATE_NUMBERS[query.state] if query.state is not None else None,
+            "since": 0 if query.status_since is None else query.status_since,
+            "status_at": query.after[0] if query.after else _EVERYTHING,
+            "number": query.after[1] if query.after else _EVERYTHING,
+            "limit": query.limit,
+        }
+        if query.context_id:
+            page, total = "page_of_context", "total_of_context"
+        else:
+            page = "page" if query.state is None else "page_of_state"
+            total = "total" if query.status_since is None else "total_since"
+        loop = asyncio.get_running_loop()
+        rows, count = await loop.run_in_executor(
+            self._scanner, self._scan, self._sql[page], self._sql[total], values
+        )
+        return Found([self._head(row) for row in rows], count)
+
+    def _scan(
+        self, page: str, total: str, values: dict[str, Any]
+    ) -> tuple[list[Columns], int]:
+        # One transaction, so that the page and its total speak of the same moment.
+        with self._scans:
+            rows = self._scans.execute(page, values).fetchall()
+            return rows, int(self._scans.execute(total, values).fetchall()[0][0])
+
+    async def unfinished(self, agent: str) -> list[Head]:
+        """Return tasks that no worker may have."""
+        return [self._head(row) for row in self._rows("unfinished", (agent,))]
+
+    async def prune(self, *, ended_before: int, keep: int) -> int:
+        """Forget in small transactions, so that writers wait for none of them long."""
+        forgotten = 0
+        while step := await self._prune_step(ended_before, keep):
+            forgotten += step
+        await self._do(lambda c: _run(c, self._sql["forget_keys"], (ended_before,)))
+        return forgotten
+
+    async def _prune_step(self, ended_before: int, keep: int) -> int:
+        doomed: list[Columns] = []
+
+        def forget(connection: apsw.Connection) -> None:
+            sql = self._sql
+            doomed.extend(_run(connection, sql["doomed_by_age"], (ended_before, _PRUNE_STEP)))
+            surplus = _run(connection, sql["ended"], ())[0][0] - len(doomed) - keep
+            if surplus > 0 and not doomed:
+                limit = min(surplus, _PRUNE_STEP)
+                doomed.extend(_run(connection, sql["doomed_by_number"], (limit,)))
+            if not doomed:
+                return
+            last = _run(connection, sql["last_number"], ())[0][0]
+            retired = _run(connection, sql["retired_number"], ())
+            highest = max([last, *(row[0] for row in retired)])
+            _run(connection, sql["set_fact"], ("retired_number", highest))
+            for number, scope, state in doomed:
+                first = number << SEQ_BITS
+                _run(connection, sql["forget_events"], (first, first | MAX_SEQ))
+                _run(connection, sql["forget_snapshot"], (number,))
+                _run(connection, sql["forget_task"], (number,))
+                _run(
+                    connection,
+                    "UPDATE counts SET n = n - 1 WHERE scope = ? AND state = ?",
+                    (scope, state),
+                )
+
+        await self._do(forget)
+        return len(doomed)
+
+    async def _do(self, chore: Chore) -> None:
+        """Run a chore on the writer's thread in a transaction of its own."""
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None, _: int) -> None:
+            if error is None:
+                finished.set_result(None)
+            else:
+                finished.set_exception(error)
+
+        self._writer.submit(chore, done)
+        await finished
+
+    def _rows(self, name: str, values: tuple[Any, ...]) -> list[Columns]:
+        return self._reader.execute(self._sql[name], values).fetchall()
+
+    def _scope(self, scope: Scope) -> int | None:
+        number = self._scopes.get(scope)
+        if number is None:
+            number = scope_number(self._reader, self._sql, scope)
+            if number is not None:
+                self._scopes[scope] = number
+        return number
+
+    def _head(self, row: Columns) -> Head:
+        number, task_id, context, scope, state, status_at, last_seq, fence = row
+        if scope not in self._parts:
+            self._parts[scope] = Scope(*self._rows("scope_parts", (scope,))[0])
+        return Head(
+            number,
+            TaskId(task_id),
+            ContextId(context),
+            self._parts[scope],
+            Standing(_STATES[state], status_at, last_seq),
+            fence,
+        )
+
+
+def _run(connection: apsw.Connection, sql: str, values: Iterable[Any]) -> list[Columns]:
+    return connection.execute(sql, tuple(values)).fetchall()
+
+
+def _lock(path: Path) -> int | None:
+    """Take the file for this process; whoever holds the lock knows that no other worker lives."""
+    try:
+        import fcntl  # noqa: PLC0415  not on every platform
+    except ImportError:
+        return None
+    try:
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be opened ({error.strerror})") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigError(
+            f"{path}: another dragoman process is using it; give --store another file"
+        ) from None
+    return lock

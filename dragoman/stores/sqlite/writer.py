@@ -1,0 +1,259 @@
+"""The one thread that writes: everything that waits at the same moment shares one commit.
+
+A group is a handful of many-row statements rather than many small ones: each statement gives up
+and retakes the interpreter's lock, which is slow while the event loop is busy. If any row of a
+group is refused, the group is rolled back and its writes are tried one by one, so that a conflict
+costs its own caller and nobody else.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import apsw
+import msgspec
+
+from dragoman.errors import StoreConflict
+from dragoman.model.events import ArtifactUpdate
+from dragoman.model.identity import Scope
+from dragoman.model.task import TaskState
+from dragoman.stores.interface import Append, Create, Done, KeepReply, Snapshot, Write
+from dragoman.stores.sqlite.schema import queries
+
+SEQ_BITS = 20
+MAX_SEQ = (1 << SEQ_BITS) - 1
+MAX_GROUP = 1_000
+# Rows per statement: few statements per group, few texts for SQLite to keep compiled.
+_STRIDES = (64, 16, 4, 1)
+
+# The numbers on disk; they are for ever.
+STATE_NUMBERS = {
+    TaskState.SUBMITTED: 1,
+    TaskState.WORKING: 2,
+    TaskState.COMPLETED: 3,
+    TaskState.FAILED: 4,
+    TaskState.CANCELED: 5,
+    TaskState.INPUT_REQUIRED: 6,
+    TaskState.REJECTED: 7,
+    TaskState.AUTH_REQUIRED: 8,
+}
+
+# What a column can hold, and a row of them.
+Column = int | str | bytes | None
+Row = tuple[Column, ...]
+# Work for the writer that is not a task's write: runs alone in a transaction.
+Chore = Callable[[apsw.Connection], None]
+_Item = tuple[Write | Chore, Done]
+
+
+class Writer:
+    """Owns the writing connection and its thread."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._sql = queries()
+        self._scopes: dict[Scope, int] = {}
+        self._pending: list[_Item] = []
+        self._is_busy = False
+        self._is_scheduled = False
+        self._handed: queue.SimpleQueue[list[_Item] | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, item: Write | Chore, done: Done) -> None:
+        """Queue a write; called on the event loop."""
+        self._pending.append((item, done))
+        self._idle.clear()
+        if not (self._is_busy or self._is_scheduled):
+            # At the end of this turn of the loop, so that its other writes come along.
+            self._is_scheduled = True
+            self._loop.call_soon(self._hand_over)
+
+    async def close(self) -> None:
+        """Wait for what is queued, then end the thread."""
+        await self._idle.wait()
+        self._handed.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._connection.close()
+
+    def _hand_over(self) -> None:
+        self._is_scheduled = False
+        if self._is_busy or not self._pending:
+            return
+        self._is_busy = True
+        group, self._pending = self._pending[:MAX_GROUP], self._pending[MAX_GROUP:]
+        self._handed.put(group)
+
+    def _committed(self, outcomes: list[tuple[Done, Exception | None, int]]) -> None:
+        self._is_busy = False
+        # The next group goes to the disk while this one's callers are told.
+        self._hand_over()
+        for done, error, number in outcomes:
+            done(error, number)
+        if not self._is_busy and not self._pending:
+            self._idle.set()
+
+    def _work(self) -> None:
+        while (group := self._handed.get()) is not None:
+            self._loop.call_soon_threadsafe(self._committed, self._commit(group))
+
+    def _commit(self, group: Sequence[_Item]) -> list[tuple[Done, Exception | None, int]]:
+        try:
+            numbers = self._transact(group)
+        except (apsw.Error, StoreConflict) as error:
+            if len(group) == 1:
+                return [(group[0][1], _as_conflict(error), 0)]
+            return [outcome for item in group for outcome in self._commit([item])]
+        return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
+
+    def _transact(self, group: Sequence[_Item]) -> list[int]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if len(group) == 1 and callable(chore := group[0][0]):
+                chore(connection)
+                numbers = [0]
+            elif any(callable(item) for item, _ in group):
+                raise StoreConflict("a chore has a transaction of its own")
+            else:
+                numbers = self._apply([item for item, _ in group if not callable(item)])
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return numbers
+
+    def _apply(self, writes: Sequence[Write]) -> list[int]:
+        tasks: list[Row] = []
+        events: list[Row] = []
+        keys: list[Row] = []
+        snapshots: list[Row] = []
+        appends: list[tuple[int, ...]] = []
+        counts: Counter[tuple[int, int]] = Counter()
+        numbers: list[int] = []
+        made_at = time.time_ns() // 1_000_000
+        next_number = self._last_number() + 1
+        for write in writes:
+            scope = self._scope(write.scope)
+            if isinstance(write, KeepReply):
+                keys.append((scope, write.key, None, write.body, made_at))
+                numbers.append(0)
+                continue
+            standing = write.standing
+            state = STATE_NUMBERS[standing.state]
+            if isinstance(write, Create):
+                number, next_number = next_number, next_number + 1
+                tasks.append(
+                    (
+                        number,
+                        write.task_id,
+                        scope,
+                        write.context_id,
+                        state,
+                        standing.status_at,
+                        standing.last_seq,
+                        1,
+                    )
+                )
+            else:
+                number = write.number
+                before = write.before
+                counts[scope, STATE_NUMBERS[before.state]] -= 1
+                appends.append(
+                    (
+                        number,
+                        before.last_seq,
+                        write.fence,
+                        write.next_fence,
+                        state,
+                        standing.status_at,
+                        standing.last_seq,
+                    )
+                )
+            counts[scope, state] += 1
+            numbers.append(number)
+            if write.key is not None:
+                keys.append((scope, write.key, number, None, made_at))
+            first = number << SEQ_BITS
+            for recorded in write.events:
+                is_chunk = isinstance(recorded.event, ArtifactUpdate)
+                events.append((first | recorded.seq, int(is_chunk), recorded.body))
+            if write.snapshot is not None:
+                snapshots.append(_snapshot_row(number, write.snapshot))
+        self._append(appends)
+        self._insert("INSERT INTO tasks", 8, tasks)
+        self._insert("INSERT INTO events", 3, events)
+        self._insert("INSERT INTO keys", 5, keys)
+        self._insert("INSERT OR REPLACE INTO snapshots", 4, snapshots)
+        self._count(counts)
+        return numbers
+
+    def _append(self, appends: Sequence[tuple[int, ...]]) -> None:
+        if not appends:
+            return
+        encoded = msgspec.json.encode(appends).decode()
+        self._connection.execute(self._sql["append"], (encoded,))
+        if self._connection.changes() != len(appends):
+            raise StoreConflict("the log moved on")
+
+    def _insert(self, into: str, width: int, rows: Sequence[Row]) -> None:
+        place = 0
+        values = "(" + ",".join("?" * width) + ")"
+        for stride in _STRIDES:
+            while len(rows) - place >= stride:
+                chunk = rows[place : place + stride]
+                statement = f"{into} VALUES {','.join([values] * stride)}"
+                self._connection.execute(statement, [column for row in chunk for column in row])
+                place += stride
+
+    def _count(self, counts: Counter[tuple[int, int]]) -> None:
+        rows: list[Row] = [(scope, state, n) for (scope, state), n in counts.items() if n]
+        for row in rows:
+            self._connection.execute(
+                "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+                row,
+            )
+
+    def _last_number(self) -> int:
+        # Numbers of forgotten tasks are never given again: cursors and keys may still name them.
+        (last,) = self._connection.execute(self._sql["last_number"]).fetchall()[0]
+        retired = self._connection.execute(self._sql["retired_number"]).fetchall()
+        return max(int(last), int(retired[0][0]) if retired else 0)
+
+    def _scope(self, scope: Scope) -> int:
+        number = self._scopes.get(scope)
+        if number is None:
+            number = scope_number(self._connection, self._sql, scope)
+            if number is None:
+                rows = self._connection.execute(
+                    self._sql["add_scope"], (scope.agent, scope.tenant, scope.owner)
+                ).fetchall()
+                # Not remembered before it is committed: a rolled-back group may have made it.
+                return int(rows[0][0])
+            self._scopes[scope] = number
+        return number
+
+
+def scope_number(
+    connection: apsw.Connection, sql: dict[str, str], scope: Scope
+) -> int | None:
+    """Return the number of a scope, if it has one."""
+    rows = connection.execute(sql["scope"], (scope.agent, scope.tenant, scope.owner)).fetchall()
+    return int(rows[0][0]) if rows else None
+
+
+def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
+    return (number, snapshot.seq, snapshot.head, snapshot.artifacts)
+
+
+def _as_conflict(error: Exception) -> Exception:
+    if isinstance(error, apsw.ConstraintError):
+        return StoreConflict("the id or the key exists")
+    return error

@@ -1,0 +1,184 @@
+"""Drives the client of PyPI a2a-sdk 0.3.x over JSON-RPC."""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import scenarios as plain
+from a2a import types
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientEvent, ClientFactory
+from a2a.client.errors import A2AClientJSONRPCError
+from a2a.utils.constants import PREV_AGENT_CARD_WELL_KNOWN_PATH
+
+# The library reads every error as its plain JSON-RPC one; the code leads to the class it has.
+ERRORS = {
+    error.model_fields["code"].default: error.__name__.removesuffix("Error")
+    for error in (
+        types.TaskNotFoundError,
+        types.TaskNotCancelableError,
+        types.PushNotificationNotSupportedError,
+        types.UnsupportedOperationError,
+        types.AuthenticatedExtendedCardNotConfiguredError,
+    )
+}
+
+
+def plain_part(part: types.Part) -> plain.Part:
+    match part.root:
+        case types.TextPart(text=text):
+            return plain.Part(text=text)
+        case types.DataPart(data=data):
+            return plain.Part(data=data)
+        case types.FilePart(file=types.FileWithBytes() as file):
+            raw = base64.b64decode(file.bytes, validate=True)
+            return plain.Part(raw=raw, filename=file.name or "", media_type=file.mime_type or "")
+        case types.FilePart(file=types.FileWithUri() as file):
+            return plain.Part(
+                url=file.uri, filename=file.name or "", media_type=file.mime_type or ""
+            )
+
+
+def plain_artifact(artifact: types.Artifact) -> plain.Artifact:
+    return plain.Artifact(artifact.artifact_id, [plain_part(part) for part in artifact.parts])
+
+
+def plain_message(message: types.Message) -> plain.Message:
+    text = "".join(plain_part(part).text or "" for part in message.parts)
+    return plain.Message(message.message_id, message.role.value, text)
+
+
+def said(status: types.TaskStatus) -> str:
+    return plain_message(status.message).text if status.message else ""
+
+
+def plain_task(task: types.Task) -> plain.Task:
+    return plain.Task(
+        id=task.id,
+        context=task.context_id,
+        state=task.status.state.value,
+        said=said(task.status),
+        history=[plain_message(message) for message in task.history or []],
+        artifacts=[plain_artifact(artifact) for artifact in task.artifacts or []],
+    )
+
+
+def plain_event(event: ClientEvent | types.Message) -> plain.Event:
+    match event:
+        case types.Message():
+            return plain_message(event)
+        case (task, None):
+            return plain_task(task)
+        case (_, types.TaskStatusUpdateEvent() as update):
+            return plain.Status(update.task_id, update.status.state.value, said(update.status))
+        case (_, types.TaskArtifactUpdateEvent() as update):
+            artifact = plain_artifact(update.artifact)
+            return plain.Chunk(
+                update.task_id, artifact, bool(update.append), bool(update.last_chunk)
+            )
+        case other:
+            raise AssertionError(f"an event of no known kind: {other!r}")
+
+
+def message(message_id: str, task: str = "", context: str = "") -> types.Message:
+    return types.Message(
+        message_id=message_id,
+        task_id=task or None,
+        context_id=context or None,
+        role=types.Role.user,
+        parts=[types.Part(types.TextPart(text="Hello"))],
+    )
+
+
+class Sdk:
+    """The library's factory and client."""
+
+    lists = False
+    extended_card_off = "AuthenticatedExtendedCardNotConfigured"
+
+    def __init__(self, address: str, http: httpx.AsyncClient) -> None:
+        self.address, self.http = address, http
+
+    async def client(self, *, streaming: bool, http: httpx.AsyncClient | None = None) -> Client:
+        config = ClientConfig(streaming=streaming, httpx_client=http or self.http)
+        return await ClientFactory.connect(self.address, config)
+
+    async def card(self) -> plain.Card:
+        resolver = A2ACardResolver(self.http, self.address)
+        older = await resolver.get_agent_card(PREV_AGENT_CARD_WELL_KNOWN_PATH)
+        card = await resolver.get_agent_card()
+        plain.expect("name at the older address", older.name, card.name)
+        version = ".".join(card.protocol_version.split(".")[:2])
+        offered = (card.preferred_transport, version)
+        plain.expect("preferred interface", offered, ("JSONRPC", "0.3"))
+        streaming = bool(card.capabilities.streaming)
+        return plain.Card(card.name, len(card.skills), streaming, [("JSONRPC", version)])
+
+    async def send(
+        self, message_id: str, *, task: str = "", context: str = "", wait: bool = True
+    ) -> plain.Task | plain.Message:
+        client = await self.client(streaming=False)
+        sent = client.send_message(
+            message(message_id, task, context),
+            configuration=types.MessageSendConfiguration(blocking=wait),
+        )
+        (reply,) = [plain_event(event) async for event in sent]
+        assert isinstance(reply, plain.Task | plain.Message), reply
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, message_id: str) -> AsyncIterator[AsyncIterator[plain.Event]]:
+        # A connection of its own: leaving the block drops the stream as a lost line would.
+        async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+            client = await self.client(streaming=True, http=http)
+            sent = client.send_message(message(message_id))
+            yield (plain_event(event) async for event in sent)
+
+    @asynccontextmanager
+    async def subscribe(self, task: str) -> AsyncIterator[AsyncIterator[plain.Event]]:
+        async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+            client = await self.client(streaming=True, http=http)
+            events = client.resubscribe(types.TaskIdParams(id=task))
+            yield (plain_event(event) async for event in events)
+
+    async def get(self, task: str, history: int | None = None) -> plain.Task:
+        client = await self.client(streaming=False)
+        query = types.TaskQueryParams(id=task, history_length=history)
+        return plain_task(await client.get_task(query))
+
+    async def page(
+        self, context: str, token: str = "", artifacts: bool = False, state: str = ""
+    ) -> plain.Page:
+        raise NotImplementedError("0.3 lists no tasks over JSON-RPC")
+
+    async def cancel(self, task: str) -> plain.Task:
+        client = await self.client(streaming=False)
+        return plain_task(await client.cancel_task(types.TaskIdParams(id=task)))
+
+    async def set_push(self, task: str) -> None:
+        client = await self.client(streaming=False)
+        config = types.PushNotificationConfig(url="https://example.com/hook")
+        await client.set_task_callback(
+            types.TaskPushNotificationConfig(task_id=task, push_notification_config=config)
+        )
+
+    async def extended_card(self) -> None:
+        card = await A2ACardResolver(self.http, self.address).get_agent_card()
+        plain.expect("capability", bool(card.supports_authenticated_extended_card), False)
+        # The library asks only where the card offers it, so this client is told that it does.
+        card.supports_authenticated_extended_card = True
+        config = ClientConfig(httpx_client=self.http)
+        await ClientFactory(config).create(card).get_card()
+
+    def meaning(self, error: Exception) -> str | None:
+        return ERRORS.get(error.error.code) if isinstance(error, A2AClientJSONRPCError) else None
+
+
+@asynccontextmanager
+async def connect(address: str, _version: str) -> AsyncIterator[Sdk]:
+    async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+        yield Sdk(address, http)
+
+
+if __name__ == "__main__":
+    plain.main(connect)

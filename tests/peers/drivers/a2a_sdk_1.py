@@ -1,0 +1,213 @@
+"""Drives the client of PyPI a2a-sdk 1.x: A2A 1.0 over JSON-RPC and REST, and its 0.3 layer."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import scenarios as plain
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.utils.errors import A2AError
+from google.protobuf.json_format import MessageToDict
+
+BINDINGS = {"1.0-jsonrpc": "JSONRPC", "1.0-rest": "HTTP+JSON", "0.3-jsonrpc": "JSONRPC"}
+STATES = {
+    value: name.removeprefix("TASK_STATE_").lower().replace("_", "-")
+    for name, value in TaskState.items()
+}
+
+
+def plain_part(part: Part) -> plain.Part:
+    kind = part.WhichOneof("content")
+    value: Any = MessageToDict(part.data) if kind == "data" else getattr(part, str(kind))
+    return plain.Part(**{kind: value}, filename=part.filename, media_type=part.media_type)
+
+
+def plain_artifact(artifact: Any) -> plain.Artifact:
+    return plain.Artifact(artifact.artifact_id, [plain_part(part) for part in artifact.parts])
+
+
+def plain_message(message: Message) -> plain.Message:
+    role = Role.Name(message.role).removeprefix("ROLE_").lower()
+    return plain.Message(message.message_id, role, "".join(part.text for part in message.parts))
+
+
+def plain_task(task: Task) -> plain.Task:
+    return plain.Task(
+        id=task.id,
+        context=task.context_id,
+        state=STATES[task.status.state],
+        said=plain_message(task.status.message).text,
+        history=[plain_message(message) for message in task.history],
+        artifacts=[plain_artifact(artifact) for artifact in task.artifacts],
+    )
+
+
+def plain_event(event: StreamResponse) -> plain.Event:
+    match event.WhichOneof("payload"):
+        case "task":
+            return plain_task(event.task)
+        case "message":
+            return plain_message(event.message)
+        case "status_update":
+            update = event.status_update
+            said = plain_message(update.status.message).text
+            return plain.Status(update.task_id, STATES[update.status.state], said)
+        case "artifact_update":
+            update = event.artifact_update
+            artifact = plain_artifact(update.artifact)
+            return plain.Chunk(update.task_id, artifact, update.append, update.last_chunk)
+        case other:
+            raise AssertionError(f"an event with {other!r} as its payload")
+
+
+def request(message_id: str, task: str, context: str, wait: bool) -> SendMessageRequest:
+    return SendMessageRequest(
+        message=Message(
+            message_id=message_id,
+            task_id=task,
+            context_id=context,
+            role=Role.ROLE_USER,
+            parts=[Part(text="Hello")],
+        ),
+        configuration=SendMessageConfiguration(return_immediately=not wait),
+    )
+
+
+class Sdk:
+    """The library's factory and client, for one of the three ways it can speak to us."""
+
+    def __init__(self, address: str, version: str, http: httpx.AsyncClient) -> None:
+        self.address, self.version, self.http = address, version, http
+        self.lists = version != "0.3-jsonrpc"
+        self.extended_card_off = (
+            "UnsupportedOperation" if self.lists else "ExtendedAgentCardNotConfigured"
+        )
+
+    async def resolve(self) -> AgentCard:
+        # A server of 0.3 alone would show this card to every caller.
+        asked = self.version.partition("-")[0]
+        return await A2ACardResolver(self.http, self.address).get_agent_card(
+            http_kwargs={"headers": {"A2A-Version": asked}}
+        )
+
+    async def client(self, *, streaming: bool, http: httpx.AsyncClient | None = None) -> Client:
+        return self.client_for(await self.resolve(), streaming=streaming, http=http)
+
+    def client_for(
+        self, card: AgentCard, *, streaming: bool = False, http: httpx.AsyncClient | None = None
+    ) -> Client:
+        config = ClientConfig(
+            streaming=streaming,
+            httpx_client=http or self.http,
+            supported_protocol_bindings=[BINDINGS[self.version]],
+        )
+        return ClientFactory(config).create(card)
+
+    async def card(self) -> plain.Card:
+        card = await self.resolve()
+        # Without a version the card is the one that both generations read; a client of either
+        # must find its way with it.
+        async with httpx.AsyncClient() as http:
+            self.client_for(await A2ACardResolver(http, self.address).get_agent_card())
+        wanted = self.version.partition("-")[0]
+        offered = [
+            (interface.protocol_binding, ".".join(interface.protocol_version.split(".")[:2]))
+            for interface in card.supported_interfaces
+        ]
+        plain.expect_that((BINDINGS[self.version], wanted) in offered, f"interfaces: {offered}")
+        return plain.Card(card.name, len(card.skills), card.capabilities.streaming, offered)
+
+    async def send(
+        self, message_id: str, *, task: str = "", context: str = "", wait: bool = True
+    ) -> plain.Task | plain.Message:
+        client = await self.client(streaming=False)
+        (reply,) = [
+            plain_event(event)
+            async for event in client.send_message(request(message_id, task, context, wait))
+        ]
+        assert isinstance(reply, plain.Task | plain.Message), reply
+        return reply
+
+    @asynccontextmanager
+    async def stream(self, message_id: str) -> AsyncIterator[AsyncIterator[plain.Event]]:
+        # A connection of its own: leaving the block drops the stream as a lost line would.
+        async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+            client = await self.client(streaming=True, http=http)
+            sent = client.send_message(request(message_id, "", "", True))
+            yield (plain_event(event) async for event in sent)
+
+    @asynccontextmanager
+    async def subscribe(self, task: str) -> AsyncIterator[AsyncIterator[plain.Event]]:
+        async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+            client = await self.client(streaming=True, http=http)
+            events = client.subscribe(SubscribeToTaskRequest(id=task))
+            yield (plain_event(event) async for event in events)
+
+    async def get(self, task: str, history: int | None = None) -> plain.Task:
+        client = await self.client(streaming=False)
+        return plain_task(await client.get_task(GetTaskRequest(id=task, history_length=history)))
+
+    async def page(
+        self, context: str, token: str = "", artifacts: bool = False, state: str = ""
+    ) -> plain.Page:
+        client = await self.client(streaming=False)
+        states = {name: value for value, name in STATES.items()}
+        answer = await client.list_tasks(
+            ListTasksRequest(
+                context_id=context,
+                page_size=1,
+                page_token=token,
+                include_artifacts=artifacts or None,
+                status=states[state] if state else None,
+            )
+        )
+        tasks = [plain_task(task) for task in answer.tasks]
+        return plain.Page(tasks, answer.next_page_token, answer.total_size)
+
+    async def cancel(self, task: str) -> plain.Task:
+        client = await self.client(streaming=False)
+        return plain_task(await client.cancel_task(CancelTaskRequest(id=task)))
+
+    async def set_push(self, task: str) -> None:
+        client = await self.client(streaming=False)
+        await client.create_task_push_notification_config(
+            TaskPushNotificationConfig(task_id=task, url="https://example.com/hook")
+        )
+
+    async def extended_card(self) -> None:
+        card = await self.resolve()
+        plain.expect("capability", card.capabilities.extended_agent_card, False)
+        # The library asks only where the card offers it, so this client is told that it does.
+        card.capabilities.extended_agent_card = True
+        await self.client_for(card).get_extended_agent_card(GetExtendedAgentCardRequest())
+
+    def meaning(self, error: Exception) -> str | None:
+        return type(error).__name__.removesuffix("Error") if isinstance(error, A2AError) else None
+
+
+@asynccontextmanager
+async def connect(address: str, version: str) -> AsyncIterator[Sdk]:
+    async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+        yield Sdk(address, version, http)
+
+
+if __name__ == "__main__":
+    plain.main(connect)

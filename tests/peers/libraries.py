@@ -1,0 +1,86 @@
+"""The client libraries that are held against the product, and how a driver of one is run.
+
+A driver is a script in the peer's environment: it takes an address, what to speak and the names of
+scenarios, and prints one JSON line for each.
+"""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+
+from environments import DRIVERS, EnvironmentFailed, node_with, python_with
+
+# The drivers bound each scenario themselves; this is for one that hangs all the same.
+DRIVER_WITHIN = 150.0
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A library at one version, speaking one version of the protocol over one binding."""
+
+    library: str
+    speaks: str
+
+    @property
+    def lists_tasks(self) -> bool:
+        """Tell whether that version of the protocol can list tasks over that binding."""
+        return self.speaks.startswith("1.0")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a driver said of each scenario, empty when all went well, and how it ended."""
+
+    details: dict[str, str]
+    ending: str
+
+
+PEERS = [
+    Peer("a2a-sdk==1.3.0", "1.0-jsonrpc"),
+    Peer("a2a-sdk==1.3.0", "1.0-rest"),
+    Peer("a2a-sdk==1.3.0", "0.3-jsonrpc"),
+    Peer("a2a-sdk==0.3.26", "0.3-jsonrpc"),
+    Peer("a2a-js", "1.0-jsonrpc"),
+    Peer("a2a-js", "1.0-rest"),
+    Peer("a2a-js", "0.3-jsonrpc"),
+]
+
+PYTHON_DRIVERS = {"a2a-sdk==1.3.0": "a2a_sdk_1.py", "a2a-sdk==0.3.26": "a2a_sdk_0_3.py"}
+
+
+def report(peer: Peer, address: str, scenarios: list[str]) -> Report:
+    """Make the peer's environment if there is none, run its driver and return what it said."""
+    arguments = [address, peer.speaks, *scenarios]
+    try:
+        if peer.library in PYTHON_DRIVERS:
+            python = python_with(peer.library)
+            return driven([str(python), str(DRIVERS / PYTHON_DRIVERS[peer.library]), *arguments])
+        node, folder = node_with(DRIVERS / "a2a_js" / "package.json")
+    except EnvironmentFailed as error:
+        return Report({}, f"its environment could not be made: {error}")
+    # From standard input a module finds its imports in the working folder, which is the peer's.
+    source = (DRIVERS / "a2a_js" / "driver.mjs").read_text()
+    return driven([str(node), "--input-type=module", "-", *arguments], str(folder), source)
+
+
+def driven(command: list[str], folder: str | None = None, source: str = "") -> Report:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            # A proxy of the machine has no business between two processes on it.
+            env=os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
+            input=source,
+            capture_output=True,
+            text=True,
+            timeout=DRIVER_WITHIN,
+        )
+        said, ending = done.stdout, f"it ended with {done.returncode}\n{done.stderr[-4000:]}"
+    except subprocess.TimeoutExpired as error:
+        # What was read before the end is bytes, whatever was asked for.
+        said = error.stdout.decode() if isinstance(error.stdout, bytes) else ""
+        ending = f"it did not end within {DRIVER_WITHIN:.0f} s"
+    outcomes = [json.loads(line) for line in said.splitlines()]
+    details = {one["scenario"]: "" if one["ok"] else one["detail"] for one in outcomes}
+    return Report(details, ending)

@@ -1,0 +1,50 @@
+"""The public client libraries, unmodified, against the conformance agent.
+
+A test is one scenario of one library; what a scenario demands is written in the drivers.
+"""
+
+import pytest
+from libraries import PEERS, Peer, Report
+
+SCENARIOS = [
+    "card",
+    "send-completes",
+    "send-returns-an-artifact",
+    "send-returns-files-and-data",
+    "send-returns-a-message",
+    "send-is-rejected",
+    "send-does-not-wait",
+    "stream-in-order",
+    "stream-in-chunks",
+    "stream-a-message",
+    "get-with-history",
+    "list-in-pages",
+    "cancel-a-running-task",
+    "subscribe-after-a-lost-stream",
+    "two-subscribers-see-the-same",
+    "multi-turn",
+    "unknown-task",
+    "finished-task-stays-finished",
+    "push-is-not-supported",
+    "extended-card-is-off",
+]
+
+CASES = [
+    pytest.param(peer, scenario, id=f"{peer.library.replace('==', '-')}-{peer.speaks}-{scenario}")
+    for peer in PEERS
+    for scenario in SCENARIOS
+    if scenario != "list-in-pages" or peer.lists_tasks
+]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("peer", "scenario"), CASES)
+def test_a_public_client_library_works_unmodified(
+    peer: Peer, scenario: str, reports: dict[Peer, Report]
+) -> None:
+    found = reports[peer]
+    name = f"{peer.library}, speaking {peer.speaks}"
+    if scenario not in found.details:
+        pytest.fail(f"{name}: nothing was said of {scenario}; {found.ending}", pytrace=False)
+    if found.details[scenario]:
+        pytest.fail(f"{name}: {scenario}\n{found.details[scenario]}", pytrace=False)

@@ -1,0 +1,67 @@
+"""The bench measures a real server and reports what it saw; nothing here asserts a speed."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bench import wire
+from bench.load import Calls, call
+from bench.measures import Bench, Plan, running, seed
+from bench.report import document, errors, ratios, table
+from bench.servers import OURS, new_server
+
+TINY = Plan(0.05, 1, 1, 20.0, 4, 1.0, 0, 20, (40, 80), 1, 1, 1.0, float("inf"))
+LIMIT = 120
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """One run of the measures that take no minutes, without peers."""
+    run = Bench(TINY, [], tmp_path_factory.mktemp("bench"))
+    measures = ["get", "list", "message", "send", "streams", "cold", "idle", "growth"]
+    asyncio.run(asyncio.wait_for(run.run(measures), LIMIT))
+    return run
+
+
+def test_every_call_of_the_bench_is_answered_rightly(bench: Bench) -> None:
+    assert errors(bench.figures) == []
+    for operation in ("get", "list", "message", "send"):
+        assert bench.figures[operation]["dragoman"]["replies"] >= 64
+    streams = bench.figures["streams"]["dragoman"]
+    assert streams["ended"] and streams["per_second"] > 0
+
+
+def test_figures_without_a_rate_are_measured_too(bench: Bench) -> None:
+    assert bench.figures["idle"]["dragoman"]["subscribers"] == 20
+    assert bench.figures["cold"]["dragoman"]["rss_mb"] > 1
+    assert bench.figures["growth"]["80"]["stored_at_end"] == 80 + 2 * 600
+
+
+def test_the_document_has_the_promised_shape(bench: Bench) -> None:
+    peer = {"per_second": bench.figures["send"]["dragoman"]["per_second"] / 4, "errors": 0}
+    figures = {**bench.figures, "send": {**bench.figures["send"], "a2a-sdk-memory": peer}}
+    written = document(figures, bench.notes)
+    assert set(written) == {"ratios", "figures", "versions"}
+    assert written["ratios"]["send"] == {"a2a-sdk-memory": 4.0}
+    assert set(written["ratios"]) == {"send", "message", "get", "streams"}
+    assert written["versions"]["a2a-sdk"] == "1.3.0"
+    assert "blocking echo send" in table(bench.figures, bench.notes)
+
+
+def test_an_operation_that_only_one_side_did_has_no_ratio() -> None:
+    assert ratios({"send": {"fasta2a-memory": {"per_second": 5.0}}}) == {}
+    assert ratios({"send": {"dragoman": {"per_second": 5.0}}}) == {"send": {}}
+
+
+def test_an_error_is_never_counted_as_a_reply(tmp_path: Path) -> None:
+    async def ask_for_what_is_not_there() -> None:
+        server = new_server(OURS, tmp_path)
+        async with running(server):
+            await seed(server)
+            requests = wire.gets(wire.V1, [b"no-such-task"])
+            outcome = await call(server.port, Calls(requests, wire.V1.completed, count=100))
+        assert (outcome.replies, outcome.errors) == (0, 100)
+        assert outcome.error
+
+    asyncio.run(asyncio.wait_for(ask_for_what_is_not_there(), LIMIT))
