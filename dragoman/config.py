@@ -95,9 +95,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keepalive: Annotated[
         float, _about("Seconds of silence before a stream gets a comment.", gt=0)
     ] = 15.0
-    retain_seconds: Annotated[
-        int, _about("How long finished tasks are kept.", ge=86_400)
-    ] = 30 * 86_400
+    retain_seconds: Annotated[int, _about("How long finished tasks are kept.", ge=86_400)] = (
+        30 * 86_400
+    )
     retain_tasks: Annotated[int, _about("How many finished tasks are kept.", ge=1)] = 1_000_000
 
     def store_path(self) -> Path:

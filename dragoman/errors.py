@@ -24,7 +24,9 @@
     ├── TaskFailed                  ends the task as failed with a public sentence
     └── TaskRejected                ends the task as rejected with a public sentence
 
-    StoreConflict                   a compare-and-append lost: someone else wrote first
+    StoreRefused                    a write did not happen
+    ├── StoreConflict               a compare-and-append lost: someone else wrote first
+    └── StoreUnavailable            the disk would not take it
     ConfigError                     the settings make no sense; says what to change
 
 A class's docstring is its default public message; facts are fields, so nobody parses text.
@@ -139,8 +141,16 @@ class TaskRejected(AuthorError):
     """Ends the task as rejected; the text is shown to the caller."""
 
 
-class StoreConflict(Exception):
-    """The log moved on, or the fence is stale: this write did not happen."""
+class StoreRefused(Exception):
+    """A write did not happen."""
+
+
+class StoreConflict(StoreRefused):
+    """The log moved on, or the fence is stale."""
+
+
+class StoreUnavailable(StoreRefused):
+    """The disk would not take it."""
 
 
 class ConfigError(Exception):

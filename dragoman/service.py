@@ -23,6 +23,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     extensions: frozenset[str] = frozenset()
     # Whether a stream ends when the task waits for its caller, as 0.x and 1.0 sends do.
     closes_on_input: bool = True
+    # Seconds a blocking send may wait before it answers with the task as it is; 0: no limit.
+    patience: float = 0.0
     # Whether a task may be created under an id the caller chose.
     client_task_id: bool = False
 

@@ -35,7 +35,7 @@ def test_every_call_of_the_bench_is_answered_rightly(bench: Bench) -> None:
 def test_figures_without_a_rate_are_measured_too(bench: Bench) -> None:
     assert bench.figures["idle"]["dragoman"]["subscribers"] == 20
     assert bench.figures["cold"]["dragoman"]["rss_mb"] > 1
-    assert bench.figures["growth"]["80"]["stored_at_end"] == 80 + 2 * 600
+    assert bench.figures["growth"]["80"]["stored_at_end"] == 80 + 2 * 400
 
 
 def test_the_document_has_the_promised_shape(bench: Bench) -> None:

@@ -197,13 +197,13 @@ def decode_jsonrpc(value: Value) -> A2AError:
     body = _object(value)
     code, data = body.get("code"), body.get("data")
     message = _text(body.get("message"))
-    details = _details_of(data)
-    known = _BY_CODE.get(code) if type(code) is int else None
-    if reason := _text(details.info.get("reason")):
-        row = known if known and known.reason == reason else _BY_REASON.get(reason, known)
-    else:
-        row = known
+    if type(data) is not list:
         message = _without_standard(message, code)
+    details = _details_of(data)
+    row = _BY_CODE.get(code) if type(code) is int else None
+    reason = _text(details.info.get("reason"))
+    if row is None or row.reason != reason:
+        row = _BY_REASON.get(reason, row)
     if row is None:
         return _error(errors.InternalError, message, {"code": str(code)})
     # A widespread 0.3 and 1.0 server says so of tasks that ended.

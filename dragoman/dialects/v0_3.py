@@ -168,7 +168,7 @@ def decode_status(value: Value, path: str) -> TaskStatus:
     return TaskStatus(
         state=_STATES[state],
         message=None if message is None else decode_message(message, f"{path}.message"),
-        timestamp=stamp(reading.instant(at, f"{path}.timestamp")) if at else "",
+        timestamp=_utc(at, f"{path}.timestamp") if at else "",
         extra=extra,
     )
 
@@ -465,6 +465,15 @@ def _implied_event(value: Object) -> str:
     if "status" in value:
         return "status-update" if "taskId" in value else "task"
     return "message" if "parts" in value else ""
+
+
+def _utc(value: Value, path: str) -> str:
+    instant = reading.instant(value, path)
+    try:
+        return stamp(instant)
+    except (ValueError, OverflowError):
+        # Its zone moves it out of the years that have four digits.
+        raise InvalidParams("must be an ISO 8601 time", field=path) from None
 
 
 def _object(value: Value, path: str) -> Object:

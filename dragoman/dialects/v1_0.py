@@ -51,9 +51,7 @@ _MESSAGE = both_spellings(
     "extensions",
     "referenceTaskIds",
 )
-_ARTIFACT = both_spellings(
-    "artifactId", "name", "description", "parts", "metadata", "extensions"
-)
+_ARTIFACT = both_spellings("artifactId", "name", "description", "parts", "metadata", "extensions")
 _STATUS = both_spellings("state", "message", "timestamp")
 _TASK = both_spellings("id", "contextId", "status", "artifacts", "history", "metadata")
 _STATUS_UPDATE = both_spellings("taskId", "contextId", "status", "metadata")
@@ -112,22 +110,16 @@ def decode_message(value: Value, path: str) -> Message:
         raise InvalidParams("must be ROLE_USER or ROLE_AGENT", field=f"{path}.role")
     return Message(
         message_id=MessageId(
-            reading.identifier(
-                reading.required(fields, "message_id", path), f"{path}.messageId"
-            )
+            reading.identifier(reading.required(fields, "message_id", path), f"{path}.messageId")
         ),
         role=ROLES[role],
-        parts=reading.parts(
-            reading.required(fields, "parts", path), f"{path}.parts", decode_part
-        ),
+        parts=reading.parts(reading.required(fields, "parts", path), f"{path}.parts", decode_part),
         context_id=ContextId(
             reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
         ),
         task_id=TaskId(reading.optional_identifier(fields.get("task_id", ""), f"{path}.taskId")),
         metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extensions=reading.array(
-            fields.get("extensions", []), f"{path}.extensions", reading.text
-        ),
+        extensions=reading.array(fields.get("extensions", []), f"{path}.extensions", reading.text),
         reference_task_ids=reading.array(
             fields.get("reference_task_ids", []), f"{path}.referenceTaskIds", reading.identifier
         ),
@@ -142,15 +134,11 @@ def decode_artifact(value: Value, path: str) -> Artifact:
         artifact_id=reading.text(
             reading.required(fields, "artifact_id", path), f"{path}.artifactId"
         ),
-        parts=reading.array(
-            reading.required(fields, "parts", path), f"{path}.parts", decode_part
-        ),
+        parts=reading.array(reading.required(fields, "parts", path), f"{path}.parts", decode_part),
         name=reading.text(fields.get("name", ""), f"{path}.name"),
         description=reading.text(fields.get("description", ""), f"{path}.description"),
         metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extensions=reading.array(
-            fields.get("extensions", []), f"{path}.extensions", reading.text
-        ),
+        extensions=reading.array(fields.get("extensions", []), f"{path}.extensions", reading.text),
         extra=extra,
     )
 
@@ -184,9 +172,7 @@ def decode_task(value: Value, path: str) -> Task:
             reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
         ),
         status=decode_status(reading.required(fields, "status", path), f"{path}.status"),
-        artifacts=reading.array(
-            fields.get("artifacts", []), f"{path}.artifacts", decode_artifact
-        ),
+        artifacts=reading.array(fields.get("artifacts", []), f"{path}.artifacts", decode_artifact),
         history=reading.array(fields.get("history", []), f"{path}.history", decode_message),
         metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
         extra=extra,
@@ -211,9 +197,7 @@ def decode_artifact_update(value: Value, path: str) -> ArtifactUpdate:
     return ArtifactUpdate(
         task_id=TaskId(reading.text(reading.required(fields, "task_id", path), path)),
         context_id=ContextId(reading.text(fields.get("context_id", ""), path)),
-        artifact=decode_artifact(
-            reading.required(fields, "artifact", path), f"{path}.artifact"
-        ),
+        artifact=decode_artifact(reading.required(fields, "artifact", path), f"{path}.artifact"),
         append=reading.boolean(fields.get("append", False), f"{path}.append"),
         last_chunk=reading.boolean(fields.get("last_chunk", False), f"{path}.lastChunk"),
         metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),

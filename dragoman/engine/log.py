@@ -109,10 +109,17 @@ class TaskLog:
         self._durable: list[tuple[int, asyncio.Future[None]]] = []
         self.failure: Exception | None = None
         self.on_idle: Callable[[], None] | None = None
+        # Set when the engine has let go of it; what it has at hand may still be read.
+        self.is_retired = False
 
     @classmethod
-    def resumed(cls, store: Store, bell: Bell, limits: Limits, head: Head, draft: Draft) -> "TaskLog":
+    def resumed(
+        cls, store: Store, bell: Bell, limits: Limits, head: Head, reading: TaskReading
+    ) -> "TaskLog":
         """Return the log of a task that is in the store."""
+        draft, size = Draft(reading.task), len(reading.body)
+        if size > MAX_DRAFT_BYTES:
+            draft.lighten()
         log = cls(
             store,
             bell,
@@ -125,6 +132,7 @@ class TaskLog:
         log.fence = log._next_fence = head.fence
         log.draft = draft
         log.seq = head.standing.last_seq
+        log._size = size
         log._standing = head.standing
         log._status_at = head.standing.status_at
         return log
@@ -179,9 +187,8 @@ class TaskLog:
         return True
 
     def use_key(self, key: bytes) -> None:
-        """Let the next write carry an idempotency key."""
+        """Let the next write carry an idempotency key; call it before the event it goes with."""
         self._keys.append(key)
-        self._write_soon()
 
     def take_over(self) -> None:
         """Raise the fence with the next write, so that an earlier worker's writes are refused."""
@@ -236,7 +243,7 @@ class TaskLog:
         if self._is_writing or self.is_held or not self._unwritten or self.draft is None:
             return
         events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
-        key = self._keys.pop(0) if self._keys else None
+        keys, self._keys = self._keys, []
         draft = self.draft
         standing = Standing(draft.state, self._status_at, self.seq)
         reading = snapshot = None
@@ -245,7 +252,7 @@ class TaskLog:
             reading = TaskReading(self.seq, body=snapshot.whole())
         if self._standing is None:
             write = Create(
-                self.scope, self.task_id, self.context_id, key, events, standing, snapshot
+                self.scope, self.task_id, self.context_id, keys, events, standing, snapshot
             )
         else:
             write = Append(
@@ -254,7 +261,7 @@ class TaskLog:
                 self._standing,
                 self.fence,
                 self._next_fence,
-                key,
+                keys,
                 events,
                 standing,
                 snapshot,
@@ -288,7 +295,7 @@ class TaskLog:
         if self._durable:
             self._tell_durable()
         self._bell.ring(self.task_id)
-        if self._unwritten or self._keys:
+        if self._unwritten:
             self._write()
         elif self.on_idle is not None:
             self.on_idle()
@@ -361,4 +368,3 @@ async def read_task(
     if draft is not None:
         return TaskReading(seq, draft.task()), draft.attempt
     return None if reading is None else (reading, 1)
-

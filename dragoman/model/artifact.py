@@ -14,4 +14,4 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     description: str = ""
     metadata: Metadata = {}
     extensions: list[str] = []
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})

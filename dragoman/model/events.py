@@ -15,7 +15,7 @@ class StatusUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     context_id: ContextId
     status: TaskStatus
     metadata: Metadata = {}
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})
 
 
 class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -27,7 +27,7 @@ class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     append: bool = False
     last_chunk: bool = False
     metadata: Metadata = {}
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})
 
 
 class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

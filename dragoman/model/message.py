@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     filename: str = ""
     media_type: str = ""
     # Fields a peer sent that no version of the protocol knows.
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})
 
     @property
     def type(self) -> str:
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     metadata: Metadata = {}
     extensions: list[str] = []
     reference_task_ids: list[str] = []
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})
 
     @property
     def text(self) -> str:

@@ -110,6 +110,13 @@ class Recorded:
             return not isinstance(self._event, MessageAdded | AttemptStarted)
         return not self.body.startswith((b'{"messageAdded"', b'{"attemptStarted"'))
 
+    @property
+    def is_status(self) -> bool:
+        """Whether it is a status, which may be where a stream ends."""
+        if self._event is not None:
+            return isinstance(self._event, StatusUpdate)
+        return self.body.startswith(b'{"statusUpdate"')
+
 
 class TaskReading:
     """A task as read from the log: as a value, or as the bytes of its snapshot."""

@@ -50,7 +50,7 @@ class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     state: TaskState
     message: Message | None = None
     timestamp: str = ""
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -62,4 +62,4 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     artifacts: list[Artifact] = []
     history: list[Message] = []
     metadata: Metadata = {}
-    extra: Metadata = msgspec.field(name="~", default_factory=dict[str, Json])
+    extra: Metadata = msgspec.field(name="~", default={})

@@ -51,12 +51,12 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Create(msgspec.Struct, frozen=True):
-    """A task's first events. Refused if the id exists or the key was used in this scope."""
+    """A task's first events. Refused if the id exists or a key was used in this scope."""
 
     scope: Scope
     task_id: TaskId
     context_id: ContextId
-    key: bytes | None
+    keys: Sequence[bytes]
     events: Sequence[Recorded]
     standing: Standing
     snapshot: Snapshot | None
@@ -71,7 +71,7 @@ class Append(msgspec.Struct, frozen=True):
     fence: int
     # The fence after this write: higher when a worker takes the task over.
     next_fence: int
-    key: bytes | None
+    keys: Sequence[bytes]
     events: Sequence[Recorded]
     standing: Standing
     snapshot: Snapshot | None

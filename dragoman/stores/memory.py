@@ -3,7 +3,7 @@
 import asyncio
 import bisect
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -65,7 +65,7 @@ class MemoryStore:
     def _apply(self, write: Write) -> int:
         match write:
             case KeepReply():
-                self._use_key(write.scope, write.key, Known(reply=write.body))
+                self._use_keys(write.scope, [write.key], Known(reply=write.body))
                 return 0
             case Create():
                 return self._create(write)
@@ -76,7 +76,7 @@ class MemoryStore:
     def _create(self, write: Create) -> int:
         if (write.scope, write.task_id) in self._numbers:
             raise StoreConflict("the task exists")
-        self._use_key(write.scope, write.key, Known(task_id=write.task_id))
+        self._use_keys(write.scope, write.keys, Known(task_id=write.task_id))
         number, self._next_number = self._next_number, self._next_number + 1
         stored = _Stored(
             Head(number, write.task_id, write.context_id, write.scope, write.standing, 1)
@@ -85,9 +85,7 @@ class MemoryStore:
         stored.snapshot = write.snapshot
         self._tasks[number] = stored
         self._numbers[write.scope, write.task_id] = number
-        bisect.insort(
-            self._order.setdefault(write.scope, []), (write.standing.status_at, number)
-        )
+        bisect.insort(self._order.setdefault(write.scope, []), (write.standing.status_at, number))
         return number
 
     def _append(self, write: Append) -> None:
@@ -97,23 +95,20 @@ class MemoryStore:
         head = stored.head
         if head.standing != write.before or head.fence != write.fence:
             raise StoreConflict("the log moved on")
-        self._use_key(write.scope, write.key, Known(task_id=head.task_id))
+        self._use_keys(write.scope, write.keys, Known(task_id=head.task_id))
         stored.events.extend(write.events)
         stored.snapshot = write.snapshot or stored.snapshot
-        stored.head = msgspec.structs.replace(
-            head, standing=write.standing, fence=write.next_fence
-        )
+        stored.head = msgspec.structs.replace(head, standing=write.standing, fence=write.next_fence)
         if head.standing.status_at != write.standing.status_at:
             order = self._order[head.scope]
             del order[bisect.bisect_left(order, (head.standing.status_at, head.number))]
             bisect.insort(order, (write.standing.status_at, head.number))
 
-    def _use_key(self, scope: Scope, key: bytes | None, known: Known) -> None:
-        if key is None:
-            return
-        if (scope, key) in self._keys:
-            raise StoreConflict("the key was used")
-        self._keys[scope, key] = known
+    def _use_keys(self, scope: Scope, keys: Sequence[bytes], known: Known) -> None:
+        if any((scope, key) in self._keys for key in keys):
+            raise StoreConflict("a key was used")
+        for key in keys:
+            self._keys[scope, key] = known
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
@@ -143,9 +138,7 @@ class MemoryStore:
         if stored is None or stored.snapshot is None:
             return None
         snapshot = stored.snapshot
-        return TaskReading(
-            snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head
-        )
+        return TaskReading(snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head)
 
     async def page(self, query: Query) -> Found:
         """Return one page, walking the order from its end."""

@@ -6,6 +6,7 @@ A body that is text is kept as text, so that the file can be read; any other is 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -24,7 +25,9 @@ def load(folder: Path = FOLDER) -> list[Case]:
 def save(folder: Path, case: Case) -> Path:
     """Write a case under a name made of its own."""
     name = re.sub(r"[^a-zA-Z0-9]+", "-", case.name).strip("-").lower()[:100]
-    path = folder / f"{name}.json"
+    # Names are cut, so two cases could share one; the request tells them apart.
+    digest = hashlib.sha256(repr(case.fingerprint).encode()).hexdigest()[:8]
+    path = folder / f"{name}-{digest}.json"
     path.write_text(json.dumps(_encode(case), indent=2, ensure_ascii=True) + "\n", "utf-8")
     return path
 

@@ -144,9 +144,7 @@ class SQLiteStore:
         )
         return Found([self._head(row) for row in rows], count)
 
-    def _scan(
-        self, page: str, total: str, values: dict[str, Any]
-    ) -> tuple[list[Columns], int]:
+    def _scan(self, page: str, total: str, values: dict[str, Any]) -> tuple[list[Columns], int]:
         # One transaction, so that the page and its total speak of the same moment.
         with self._scans:
             rows = self._scans.execute(page, values).fetchall()
@@ -239,7 +237,7 @@ def _run(connection: apsw.Connection, sql: str, values: Iterable[Any]) -> list[C
 def _lock(path: Path) -> int | None:
     """Take the file for this process; whoever holds the lock knows that no other worker lives."""
     try:
-        import fcntl  # noqa: PLC0415  not on every platform
+        import fcntl
     except ImportError:
         return None
     try:

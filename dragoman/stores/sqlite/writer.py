@@ -7,6 +7,7 @@ costs its own caller and nobody else.
 """
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -16,12 +17,14 @@ from collections.abc import Callable, Sequence
 import apsw
 import msgspec
 
-from dragoman.errors import StoreConflict
+from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import Append, Create, Done, KeepReply, Snapshot, Write
+from dragoman.stores.interface import Create, Done, KeepReply, Snapshot, Write
 from dragoman.stores.sqlite.schema import queries
+
+logger = logging.getLogger("dragoman")
 
 SEQ_BITS = 20
 MAX_SEQ = (1 << SEQ_BITS) - 1
@@ -108,7 +111,7 @@ class Writer:
             numbers = self._transact(group)
         except (apsw.Error, StoreConflict) as error:
             if len(group) == 1:
-                return [(group[0][1], _as_conflict(error), 0)]
+                return [(group[0][1], _refusal(error), 0)]
             return [outcome for item in group for outcome in self._commit([item])]
         return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
 
@@ -179,8 +182,7 @@ class Writer:
                 )
             counts[scope, state] += 1
             numbers.append(number)
-            if write.key is not None:
-                keys.append((scope, write.key, number, None, made_at))
+            keys.extend((scope, key, number, None, made_at) for key in write.keys)
             first = number << SEQ_BITS
             for recorded in write.events:
                 is_chunk = isinstance(recorded.event, ArtifactUpdate)
@@ -241,9 +243,7 @@ class Writer:
         return number
 
 
-def scope_number(
-    connection: apsw.Connection, sql: dict[str, str], scope: Scope
-) -> int | None:
+def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope) -> int | None:
     """Return the number of a scope, if it has one."""
     rows = connection.execute(sql["scope"], (scope.agent, scope.tenant, scope.owner)).fetchall()
     return int(rows[0][0]) if rows else None
@@ -253,7 +253,10 @@ def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
     return (number, snapshot.seq, snapshot.head, snapshot.artifacts)
 
 
-def _as_conflict(error: Exception) -> Exception:
+def _refusal(error: Exception) -> Exception:
     if isinstance(error, apsw.ConstraintError):
         return StoreConflict("the id or the key exists")
+    if isinstance(error, apsw.Error):
+        logger.error("the store refused a write: %s", error)
+        return StoreUnavailable(str(error))
     return error

@@ -1,0 +1,298 @@
+"""Runs an agent's code on one task and records what it does.
+
+A worker belongs to one task. It gives the code one message after another until none waits, and
+whatever the code does, the task reaches a resting point: a sentence for the caller, and for the
+operator an incident with the cause.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from dragoman.engine.lifecycle import TaskIsFinished
+from dragoman.engine.log import LogIsFull, TaskLog
+from dragoman.errors import (
+    A2AError,
+    InvalidAgentResponse,
+    StoreRefused,
+    TaskFailed,
+    TaskRejected,
+)
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
+from dragoman.model.identity import Caller, Scope, new_id
+from dragoman.model.instant import stamp
+from dragoman.model.message import Message, Metadata, Part, agent_message
+from dragoman.model.operations import SendMessage
+from dragoman.model.record import Recorded
+from dragoman.model.task import TaskState, TaskStatus
+
+logger = logging.getLogger("dragoman")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What an agent will do with a message: decided, checked, not begun."""
+
+    run: "Callable[[Worker], Awaitable[Message | None]]"
+    # Whether the code may answer with a message instead of a task.
+    may_reply: bool = False
+
+
+class AgentCode(Protocol):
+    """The author's code as the engine sees it."""
+
+    name: str
+    streaming: bool
+    required_extensions: frozenset[str]
+
+    def plan(self, operation: SendMessage) -> Plan:
+        """Return what will be done; raises an `A2AError` for a message that cannot be served."""
+        ...
+
+
+class Ended(Exception):
+    """The task ended elsewhere: by a cancel, a limit, or another worker."""
+
+
+class TaskCompleted(Exception):
+    """The code is done, with a last word."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        super().__init__()
+        self.parts = parts
+
+
+def status_update(
+    log: TaskLog,
+    state: TaskState,
+    parts: list[Part] | None = None,
+    metadata: Metadata | None = None,
+) -> tuple[StatusUpdate, int]:
+    """Return a status of the task as of now, and when that is in milliseconds."""
+    now = time.time_ns() // 1000
+    message = None
+    if parts:
+        message = agent_message(
+            parts, context_id=log.context_id, task_id=log.task_id, metadata=metadata
+        )
+    status = TaskStatus(state, message, stamp(now))
+    return StatusUpdate(log.task_id, log.context_id, status), now // 1000
+
+
+class Worker:
+    """One task being worked on."""
+
+    def __init__(
+        self,
+        log: TaskLog,
+        operation: SendMessage,
+        plan: Plan,
+        caller: Caller,
+        keep: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        self.log = log
+        self._keep = keep
+        self.operation = operation
+        self.caller = caller
+        self.attempt = 1
+        self.is_cancelled = False
+        self._plan = plan
+        self._inbox: deque[tuple[SendMessage, Plan]] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        self._run: asyncio.Task[None] | None = None
+        # Done when it is decided whether there is a task (None) or only a reply.
+        self.decision: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self.on_end: Callable[[], None] | None = None
+        # Keys of the messages it was given, for as long as the store may not have them.
+        self.keys: list[tuple[Scope, bytes]] = []
+        if not plan.may_reply:
+            self.decision.set_result(None)
+
+    @property
+    def message(self) -> Message:
+        """The message being worked on."""
+        return self.operation.message
+
+    @property
+    def metadata(self) -> Metadata:
+        """The request's metadata."""
+        return self.operation.metadata
+
+    @property
+    def queued(self) -> int:
+        """How many messages wait."""
+        return len(self._inbox)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the author's code is under way, be it waiting for its caller."""
+        return self._run is not None and not self._run.done()
+
+    def start(self) -> None:
+        """Begin; the code's first slice runs before anything is written."""
+        self._run = asyncio.get_running_loop().create_task(self._work())
+        self._run.add_done_callback(self._ended)
+
+    def give(self, operation: SendMessage, plan: Plan) -> None:
+        """Queue one more message of the caller's."""
+        self._inbox.append((operation, plan))
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def cancel(self) -> None:
+        """Ask the code to stop: a flag for code that looks, `CancelledError` for code that waits."""
+        self.is_cancelled = True
+        if self._run is not None:
+            self._run.cancel()
+
+    def abandon(self) -> None:
+        """Stop without a word: the process ends and the task goes on in the next one."""
+        self.on_end = None
+        self.log.fail(StoreRefused("the server is stopping"))
+        if self._run is not None:
+            self._run.cancel()
+
+    def dismiss(self) -> None:
+        """Stop code that waits for its caller; the next message starts it afresh."""
+        if self._run is not None:
+            self._run.cancel()
+
+    # What the author's code does, through its turn.
+
+    def decide(self) -> None:
+        """There will be a task: from here on everything is recorded."""
+        if not self.decision.done():
+            self.decision.set_result(None)
+            self.log.release()
+
+    def status(
+        self, state: TaskState, parts: list[Part] | None = None, metadata: Metadata | None = None
+    ) -> Recorded:
+        """Record a status, optionally with something the agent says."""
+        self.decide()
+        update, at = status_update(self.log, state, parts, metadata)
+        return self._emit(update, at=at)
+
+    def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
+        """Record an artifact or a chunk of one."""
+        self.decide()
+        return self._emit(
+            ArtifactUpdate(
+                task_id=self.log.task_id,
+                context_id=self.log.context_id,
+                artifact=artifact,
+                append=append,
+                last_chunk=last,
+            )
+        )
+
+    def close_artifact(self, recorded: Recorded) -> bool:
+        """Mark a chunk as the last one, if nobody has seen it yet."""
+        event = recorded.event
+        assert isinstance(event, ArtifactUpdate)
+        return self.log.amend_last(recorded, msgspec.structs.replace(event, last_chunk=True))
+
+    async def keep_pace(self) -> None:
+        """Wait for the disk if the code runs too far ahead of it."""
+        if self.log.is_full:
+            await self.log.durable(self.log.seq)
+
+    async def next_message(self) -> Message:
+        """Wait for the caller's next message and make it the one being worked on."""
+        while not self._inbox:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        self._take_next()
+        return self.message
+
+    def _take_next(self) -> None:
+        self.operation, self._plan = self._inbox.popleft()
+        if self.log.draft is not None and self.log.draft.state.is_interrupted:
+            self.status(TaskState.WORKING)
+
+    def _emit(self, event: Event, at: int = 0) -> Recorded:
+        try:
+            return self.log.emit(event, at=at)
+        except TaskIsFinished:
+            raise Ended from None
+
+    async def _work(self) -> None:
+        """The border around the author's code: nothing it raises goes further."""
+        try:
+            reply = await self._serve_messages()
+            if reply is not None:
+                await self._keep(reply)
+                self.decision.set_result(reply)
+        except asyncio.CancelledError:
+            if not self.is_cancelled:
+                raise
+            self._finish(TaskState.CANCELED, "The task was canceled.")
+        except (Ended, StoreRefused):
+            logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
+        except TaskRejected as refusal:
+            self._finish(TaskState.REJECTED, refusal.public)
+        except TaskFailed as failure:
+            self._finish(TaskState.FAILED, failure.public)
+        except LogIsFull:
+            self._finish(TaskState.FAILED, "The task grew beyond its limit.")
+        except InvalidAgentResponse as error:
+            self._incident(f"The agent gave an invalid response: {error.public}")
+        except Exception:
+            self._incident("The agent failed.")
+
+    async def _serve_messages(self) -> Message | None:
+        while True:
+            if self.decision.done():
+                self.status(TaskState.WORKING)
+            last_word: list[Part] = []
+            reply = None
+            try:
+                reply = await self._plan.run(self)
+            except TaskCompleted as completed:
+                last_word = completed.parts
+            if reply is not None:
+                if not self.decision.done():
+                    return reply
+                # Once there is a task, what the agent answers belongs to it.
+                last_word = reply.parts
+            if not self._inbox:
+                self.status(TaskState.COMPLETED, last_word)
+                return None
+            if last_word:
+                self.status(TaskState.WORKING, last_word)
+            self._take_next()
+
+    def _incident(self, sentence: str) -> None:
+        incident = new_id()
+        logger.exception("incident %s: agent code, task %s", incident, self.log.task_id)
+        self._finish(TaskState.FAILED, f"{sentence} Incident {incident}.")
+
+    def _finish(self, state: TaskState, sentence: str = "") -> None:
+        try:
+            self.status(state, [Part(text=sentence)] if sentence else None)
+        except (Ended, StoreRefused):
+            logger.info("task %s ended elsewhere first", self.log.task_id)
+        except A2AError as error:
+            logger.info("task %s cannot become %s: %s", self.log.task_id, state.value, error)
+
+    def end(self, state: TaskState, sentence: str) -> None:
+        """End the task over the head of code that does not stop; what it does later is void."""
+        self._finish(state, sentence)
+        if self._run is not None:
+            self._run.cancel()
+
+    def _ended(self, run: asyncio.Task[None]) -> None:
+        if run.cancelled() and self.is_cancelled:
+            # Cancelled before its first slice: the code's own border was never entered.
+            self._finish(TaskState.CANCELED, "The task was canceled.")
+        if not self.decision.done():
+            self.decision.cancel()
+        if not run.cancelled() and (error := run.exception()) is not None:
+            logger.error("worker of task %s broke", self.log.task_id, exc_info=error)
+        if self.on_end is not None:
+            self.on_end()

@@ -1,0 +1,1 @@
+"""What an author writes, and the ASGI app that serves it: the parts joined by hand."""

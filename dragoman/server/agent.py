@@ -1,0 +1,178 @@
+"""The agent: what an author writes. It is also an ASGI app, served with the settings of the
+environment unless something else serves it."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar, overload
+
+from dragoman.engine.worker import Plan, Worker
+from dragoman.errors import ConfigError, ContentTypeNotSupported, InvalidParams
+from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
+from dragoman.model.message import Message
+from dragoman.model.operations import SendMessage
+from dragoman.server.skill import Function, Skill
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ANYTHING = "*/*"
+SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
+
+
+class Agent:
+    """An agent: a name, a description and skills.
+
+    `streaming` and `extensions` are told in the card and hold: what is off is refused.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        *,
+        version: str = "1.0.0",
+        provider: AgentProvider | None = None,
+        documentation_url: str | None = None,
+        icon_url: str | None = None,
+        input_modes: Sequence[str] = (ANYTHING,),
+        output_modes: Sequence[str] = (ANYTHING,),
+        streaming: bool = True,
+        extensions: Sequence[AgentExtension] = (),
+        extended_skills: Sequence[AgentSkill] | None = None,
+    ) -> None:
+        if not name.strip():
+            raise ConfigError("an agent needs a name")
+        self.title = name
+        # The name in addresses: several agents of one process are told apart by it.
+        self.name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "agent"
+        self.description = description
+        self.version = version
+        self.provider = provider
+        self.documentation_url = documentation_url
+        self.icon_url = icon_url
+        self.input_modes = list(input_modes)
+        self.output_modes = list(output_modes)
+        self.streaming = streaming
+        self.extensions = list(extensions)
+        self.required_extensions = frozenset(e.uri for e in extensions if e.required)
+        # Skills that only known callers see, or None if there is no extended card.
+        self.extended_skills = None if extended_skills is None else list(extended_skills)
+        self.skills: dict[str, Skill] = {}
+        self.threads: ThreadPoolExecutor | None = None
+        self._app: Any = None
+
+    @overload
+    def skill(self, function: F, /) -> F: ...
+
+    @overload
+    def skill(
+        self,
+        *,
+        id: str = "",
+        name: str = "",
+        description: str = "",
+        tags: Sequence[str] = (),
+        examples: Sequence[str] = (),
+        input_modes: Sequence[str] = (),
+        output_modes: Sequence[str] = (),
+        default: bool = False,
+    ) -> Callable[[F], F]: ...
+
+    def skill(
+        self,
+        function: Function | None = None,
+        /,
+        *,
+        id: str = "",
+        name: str = "",
+        description: str = "",
+        tags: Sequence[str] = (),
+        examples: Sequence[str] = (),
+        input_modes: Sequence[str] = (),
+        output_modes: Sequence[str] = (),
+        default: bool = False,
+    ) -> Any:
+        """Make a function a skill. What is not given is taken from the function itself."""
+
+        def register(function: Function) -> Function:
+            skill_id = id or function.__name__
+            if skill_id in self.skills:
+                raise ConfigError(f"the skill {skill_id} exists already")
+            title = name or skill_id.replace("_", " ").capitalize()
+            card = AgentSkill(
+                id=skill_id,
+                name=title,
+                description=description or inspect.getdoc(function) or title,
+                tags=list(tags) or [skill_id],
+                examples=list(examples),
+                input_modes=list(input_modes),
+                output_modes=list(output_modes),
+            )
+            self.skills[skill_id] = Skill(function, card, is_default=default)
+            return function
+
+        return register if function is None else register(function)
+
+    def plan(self, operation: SendMessage) -> Plan:
+        """Choose the skill and check the message against it."""
+        message = operation.message
+        skill = self._choose(operation)
+        _check_modes(message, skill.card.input_modes or self.input_modes)
+        offered = skill.card.output_modes or self.output_modes
+        if not _can_produce(offered, operation.accepted_output_modes):
+            raise ContentTypeNotSupported("None of the accepted output modes can be produced")
+        arguments = skill.arguments(message)
+
+        async def run(worker: Worker) -> Message | None:
+            if self.threads is None:
+                self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
+            return await skill.run(arguments, worker, self.threads)
+
+        return Plan(run, skill.may_reply)
+
+    def _choose(self, operation: SendMessage) -> Skill:
+        for metadata in (operation.message.metadata, operation.metadata):
+            wanted = metadata.get("skillId", metadata.get("skill"))
+            if wanted is None:
+                continue
+            if not isinstance(wanted, str) or wanted not in self.skills:
+                known = ", ".join(self.skills) or "none"
+                raise InvalidParams(f"is not a skill of this agent: {known}", field="skillId")
+            return self.skills[wanted]
+        if not self.skills:
+            raise InvalidParams("the agent has no skills", field="skillId")
+        skills = self.skills.values()
+        return next((s for s in skills if s.is_default), next(iter(skills)))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve as an ASGI app: `uvicorn my_agent:agent`, or mounted in a larger one."""
+        if self._app is None:
+            import os  # noqa: PLC0415  only for agents that serve themselves
+
+            from dragoman.config import load  # noqa: PLC0415
+            from dragoman.server.app import App  # noqa: PLC0415  app imports this module
+
+            self._app = App(self, settings=load(os.environ))
+        await self._app(scope, receive, send)
+
+
+def _check_modes(message: Message, modes: Sequence[str]) -> None:
+    for index, part in enumerate(message.parts):
+        kind = part.type.split(";")[0].strip().lower()
+        if not any(fnmatchcase(kind, mode.lower()) for mode in modes):
+            raise ContentTypeNotSupported(
+                f"message.parts[{index}]: {kind} is not accepted here",
+                accepted=",".join(modes),
+            )
+
+
+def _can_produce(offered: Sequence[str], accepted: Sequence[str]) -> bool:
+    if not accepted:
+        return True
+    return any(
+        fnmatchcase(mine.lower(), theirs.lower()) or fnmatchcase(theirs.lower(), mine.lower())
+        for mine in offered
+        for theirs in accepted
+    )

@@ -1,0 +1,646 @@
+"""The ASGI app: every agent, binding and version on one port.
+
+Plain ASGI, because the path of a request is short and a framework would double it. Whatever is
+wrong with a request, the answer has the shape its sender expects and says nothing about us.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from dragoman.config import Settings
+from dragoman.dialects import cards, errors, negotiate
+from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.engine.engine import Engine
+from dragoman.errors import (
+    A2AError,
+    BodyTooLarge,
+    ConfigError,
+    ContentTypeNotSupported,
+    ExtendedCardNotConfigured,
+    InternalError,
+    MethodNotFound,
+    Overloaded,
+    Unauthenticated,
+    UnsupportedOperation,
+)
+from dragoman.model import operations as ops
+from dragoman.model.identity import ANONYMOUS, new_id
+from dragoman.model.message import Message
+from dragoman.model.record import Recorded, encode
+from dragoman.server.agent import Agent
+from dragoman.server.cards import CardRack, build
+from dragoman.service import Batch, Call, Opening, Reply, Service
+from dragoman.stores.interface import Store
+from dragoman.stores.memory import MemoryStore
+from dragoman.transports import json_text, jsonrpc, rest, sse
+
+logger = logging.getLogger("dragoman")
+
+# ASGI's own types are plain dictionaries.
+Scope = dict[str, Any]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+A2A_JSON = b"application/a2a+json"
+MAX_URL_BYTES = 8 * 1024
+# Larger bodies are read in a thread, so that one of them does not hold up everybody else.
+PARSE_IN_LINE_BYTES = 64 * 1024
+PRUNE_EVERY = 3600.0
+_RPC_PATHS = frozenset({"", "/", "/rpc", "/rpc/", "/a2a", "/a2a/"})
+_CARD_PATH = "/.well-known/agent-card.json"
+_OLD_CARD_PATH = "/.well-known/agent.json"
+_OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
+_REFUSED_TYPES = (
+    b"application/x-www-form-urlencoded",
+    b"multipart/",
+    b"application/xml",
+    b"text/xml",
+    b"text/html",
+    b"application/octet-stream",
+)
+
+
+class Mount(msgspec.Struct):
+    """One agent and what serves it."""
+
+    agent: Agent
+    service: Service
+    cards: CardRack
+    prefix: str
+
+
+class Request:
+    """One HTTP request, read lazily."""
+
+    __slots__ = ("_query", "headers", "mount", "path", "receive", "scope", "send", "verb")
+
+    def __init__(
+        self, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.mount = mount
+        self.path = path
+        self.verb: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._query: dict[str, list[str]] | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header's text."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def version(self) -> tuple[str | None, str | None]:
+        """The version the request names in its header and in its query."""
+        query = self.scope["query_string"]
+        if query and self._query is None:
+            self._query = parse_qs(query.decode("latin-1"))
+        named = (self._query or {}).get("A2A-Version") if query else None
+        return self.header(b"a2a-version"), named[0] if named else None
+
+    @property
+    def extensions(self) -> frozenset[str]:
+        """The extensions the caller asks for."""
+        if b"a2a-extensions" in self.headers or b"x-a2a-extensions" in self.headers:
+            return negotiate.extensions(self.scope["headers"])
+        return frozenset()
+
+    @property
+    def after(self) -> int | None:
+        """The last position the reader has seen; what is not a position is none."""
+        text = self.header(b"last-event-id")
+        if text is None or not text.isascii() or not text.isdecimal() or len(text) > 18:
+            return None
+        return int(text)
+
+    @property
+    def wants_stream_only(self) -> bool:
+        """Whether the caller can read nothing but server-sent events."""
+        accept = self.headers.get(b"accept", b"")
+        return b"text/event-stream" in accept and b"json" not in accept and b"*/*" not in accept
+
+
+class App:
+    """Agents as an ASGI app."""
+
+    def __init__(
+        self,
+        *agents: Agent,
+        settings: Settings | None = None,
+        store: Store | None = None,
+    ) -> None:
+        if not agents:
+            raise ConfigError("nothing to serve: give at least one agent")
+        names = [agent.name for agent in agents]
+        if len(set(names)) != len(names):
+            raise ConfigError(f"two agents have the same name: {', '.join(names)}")
+        self.settings = settings or Settings()
+        self.agents = agents
+        self.store = store or _store(self.settings)
+        self._mounts: dict[str, Mount] = {}
+        self._engines: list[Engine] = []
+        self._streams: set[sse.Stream] = set()
+        self._chores: list[asyncio.Task[None]] = []
+        self._starting: asyncio.Lock | None = None
+        self.is_running = False
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the store, take over unfinished tasks, begin to answer."""
+        if self._starting is None:
+            self._starting = asyncio.Lock()
+        async with self._starting:
+            if self.is_running:
+                return
+            await self.store.open()
+            started_at = time.time()
+            for agent in self.agents:
+                agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
+                engine = Engine(agent, self.store, self.settings)
+                self._engines.append(engine)
+                self._mounts[agent.name] = Mount(
+                    agent,
+                    engine,
+                    CardRack(agent, self.settings, started_at),
+                    f"/agents/{agent.name}",
+                )
+            for engine in self._engines:
+                await engine.recover()
+            loop = asyncio.get_running_loop()
+            self._chores = [
+                loop.create_task(self._keep_streams_alive()),
+                loop.create_task(self._prune()),
+            ]
+            self.is_running = True
+
+    async def stop(self) -> None:
+        """End open streams, let go of running tasks, close the store."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        self.end_streams()
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        for engine in self._engines:
+            await engine.stop()
+        await self.store.close()
+        for agent in self.agents:
+            if agent.threads is not None:
+                agent.threads.shutdown(wait=False, cancel_futures=True)
+                agent.threads = None
+        self._engines.clear()
+        self._mounts.clear()
+
+    def end_streams(self) -> None:
+        """End every open stream; readers come back with the position they have."""
+        for stream in list(self._streams):
+            stream.stop()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["App"]:
+        """Serve for as long as the block lasts."""
+        await self.start()
+        try:
+            yield self
+        finally:
+            await self.stop()
+
+    async def _keep_streams_alive(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.settings.keepalive / 4)
+            quiet_since = loop.time() - self.settings.keepalive
+            for stream in list(self._streams):
+                comment = stream.keep_alive(quiet_since)
+                if comment is not None:
+                    await comment
+
+    async def _prune(self) -> None:
+        while True:
+            ended_before = int((time.time() - self.settings.retain_seconds) * 1000)
+            count = await self.store.prune(
+                ended_before=ended_before, keep=self.settings.retain_tasks
+            )
+            if count:
+                logger.info("forgot %d finished tasks", count)
+            await asyncio.sleep(PRUNE_EVERY)
+
+    # ASGI
+
+    async def __call__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
+        """Answer one ASGI connection."""
+        if scope["type"] == "http":
+            # A larger app may mount us without passing its lifespan on.
+            if not self.is_running:
+                await self.start()
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: sse.Receive, send: sse.Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except ConfigError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _http(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
+        path: str = scope["path"]
+        root: str = scope.get("root_path", "")
+        if root and path.startswith(root):
+            path = path[len(root) :]
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
+            await _respond(send, 414, [(b"content-length", b"0")], b"")
+            return
+        mount, path = self._route(path)
+        request = Request(scope, receive, send, mount, path)
+        if request.verb == "POST" and path in _RPC_PATHS:
+            await self._jsonrpc(request)
+        elif path in (_CARD_PATH, _OLD_CARD_PATH):
+            await self._card(request, is_old_path=path == _OLD_CARD_PATH)
+        elif path == _OLD_EXTENDED_PATH:
+            await self._old_extended_card(request)
+        else:
+            await self._rest(request)
+
+    def _route(self, path: str) -> tuple[Mount, str]:
+        """Return who answers a path, and what is left of the path: the root is the first agent's."""
+        if path.startswith("/agents/"):
+            name, _, rest_of_path = path[len("/agents/") :].partition("/")
+            mount = self._mounts.get(name)
+            if mount is not None:
+                return mount, f"/{rest_of_path}"
+        return next(iter(self._mounts.values())), path
+
+    # Cards
+
+    def _base(self, request: Request) -> str:
+        """Return the address the caller reaches this agent at."""
+        base = self.settings.public_url.rstrip("/")
+        if not base:
+            host = request.header(b"host") or "localhost"
+            base = f"{request.scope['scheme']}://{host}{request.scope.get('root_path', '')}"
+        is_root = request.mount is next(iter(self._mounts.values()))
+        below = request.scope["path"].startswith(
+            request.scope.get("root_path", "") + request.mount.prefix + "/"
+        )
+        return base if is_root and not below else base + request.mount.prefix
+
+    async def _card(self, request: Request, *, is_old_path: bool) -> None:
+        if request.verb not in ("GET", "HEAD"):
+            await _respond(request.send, 405, [(b"allow", b"GET, HEAD")], b"")
+            return
+        rack = request.mount.cards
+        shape = rack.shape(*request.version, is_old_path=is_old_path)
+        served = rack.serve(self._base(request), shape, request.scope["headers"])
+        headers = [*served.headers, (b"content-length", b"%d" % len(served.body))]
+        if served.status == 304:
+            headers = served.headers
+        body = b"" if request.verb == "HEAD" else served.body
+        await _respond(request.send, served.status, headers, body)
+
+    def _extended_card(self, request: Request) -> Any:
+        agent = request.mount.agent
+        if agent.extended_skills is None:
+            return None
+        if not self.settings.extended_card_public:
+            raise Unauthenticated
+        return build(agent, self._base(request), extended=True)
+
+    async def _old_extended_card(self, request: Request) -> None:
+        """0.2 reads the extended card by a plain GET."""
+        if request.verb != "GET":
+            await _respond(request.send, 405, [(b"allow", b"GET")], b"")
+            return
+        try:
+            card = self._extended_card(request)
+        except Unauthenticated as error:
+            await self._unauthenticated(request, error)
+            return
+        if card is None:
+            await self._rest_error(request, ExtendedCardNotConfigured(), status=404)
+            return
+        await self._reply(request, JSON, encode(cards.v0_2(card)), private=True)
+
+    async def _unauthenticated(self, request: Request, error: A2AError) -> None:
+        body = encode({"error": {"message": error.public}})
+        headers = [
+            (b"content-type", JSON),
+            (b"www-authenticate", b"Bearer"),
+            (b"content-length", b"%d" % len(body)),
+        ]
+        await _respond(request.send, 401, headers, body)
+
+    # JSON-RPC
+
+    async def _jsonrpc(self, request: Request) -> None:
+        id: jsonrpc.Id = None
+        method = ""
+        dialect: Dialect | None = None
+        try:
+            _check_type(request)
+            value = await _value(await _body(request, self.settings.max_body_bytes))
+            id = jsonrpc.request_id(value)
+            if type(value) is dict and type(value.get("method")) is str:
+                method = value["method"]
+            envelope = jsonrpc.parse(value)
+            dialect = negotiate.for_jsonrpc(
+                envelope.method, *request.version, infer=self.settings.version_mode == "infer"
+            )
+            operation = dialect.decode_request(envelope.method, envelope.params)
+            call = self._call(request, operation, dialect)
+            if operation.streams:
+                await self._stream_jsonrpc(request, call, dialect, id)
+                return
+            reply = await self._answer(request, call, dialect)
+            body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
+            await self._reply(request, JSON, body, dialect, private=_is_card(operation))
+        except Unauthenticated as error:
+            await self._unauthenticated(request, error)
+        except A2AError as error:
+            version = dialect.version if dialect else self._error_version(request, method)
+            body = jsonrpc.failure(id, errors.jsonrpc(error, version))
+            await self._jsonrpc_error(request, body)
+        except Exception:
+            version = dialect.version if dialect else self._error_version(request, method)
+            body = jsonrpc.failure(id, errors.jsonrpc(_incident(), version))
+            await self._jsonrpc_error(request, body)
+
+    def _error_version(self, request: Request, method: str) -> str:
+        return negotiate.error_version(*request.version, method)
+
+    async def _jsonrpc_error(self, request: Request, body: bytes) -> None:
+        if request.wants_stream_only:
+            # A client that can only read events gets the error as one.
+            frame = sse.frame(body)
+            headers = [*sse.HEADERS, (b"content-length", b"%d" % len(frame))]
+            await _respond(request.send, 200, headers, frame)
+            return
+        await self._reply(request, JSON, body)
+
+    def _call(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Call:
+        is_old = dialect.version != "1.0"
+        return Call(
+            operation=operation,
+            caller=ANONYMOUS,
+            after=request.after,
+            extensions=request.extensions,
+            closes_on_input=is_old or not isinstance(operation, ops.SubscribeToTask),
+            patience=self.settings.max_block_seconds if is_old else 0.0,
+            client_task_id=is_old and self.settings.client_task_ids,
+        )
+
+    async def _answer(self, request: Request, call: Call, dialect: Dialect) -> Reply:
+        if isinstance(call.operation, ops.GetExtendedCard):
+            card = self._extended_card(request)
+            if card is None:
+                # 1.0 tells "not offered" from "not configured"; 0.3 has one error for both.
+                raise UnsupportedOperation if dialect is V1_0 else ExtendedCardNotConfigured
+            return card
+        return await request.mount.service.answer(call)
+
+    async def _stream_jsonrpc(
+        self, request: Request, call: Call, dialect: Dialect, id: jsonrpc.Id
+    ) -> None:
+        before, after = jsonrpc.success_frame(id)
+
+        def failed(error: A2AError) -> bytes:
+            return jsonrpc.failure(id, errors.jsonrpc(error, dialect.version))
+
+        await self._stream(request, call, dialect, (before, after), failed)
+
+    # REST
+
+    async def _rest(self, request: Request) -> None:
+        try:
+            route = rest.find(request.verb, request.path)
+            if isinstance(route, rest.NotAllowed):
+                await _respond(
+                    request.send,
+                    405,
+                    [(b"allow", route.allow.encode()), (b"content-length", b"0")],
+                    b"",
+                )
+                return
+            if route is None:
+                raise MethodNotFound("Nothing is served here")
+            dialect = negotiate.for_rest(
+                *request.version, infer=self.settings.version_mode == "infer"
+            )
+            _check_type(request)
+            body = await _body(request, self.settings.max_body_bytes)
+            value = await _value(body) if body else None
+            params = rest.params(route, request.scope["query_string"], value)
+            operation = dialect.decode_request(route.method, params)
+            call = self._call(request, operation, dialect)
+            if operation.streams:
+                await self._stream_rest(request, call, dialect)
+                return
+            reply = await self._answer(request, call, dialect)
+            content = dialect.encode_reply(operation, reply)
+            await self._reply(
+                request, _rest_type(request), content, dialect, private=_is_card(operation)
+            )
+        except Unauthenticated as error:
+            await self._unauthenticated(request, error)
+        except A2AError as error:
+            await self._rest_error(request, error)
+        except Exception:
+            await self._rest_error(request, _incident())
+
+    async def _rest_error(self, request: Request, error: A2AError, status: int = 0) -> None:
+        code, content = errors.rest(error, self.settings.error_table)
+        await self._reply(request, _rest_type(request), encode(content), status=status or code)
+
+    async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
+        def failed(error: A2AError) -> bytes:
+            return encode(errors.rest(error, self.settings.error_table)[1])
+
+        await self._stream(request, call, dialect, (b"", b""), failed)
+
+    # Answers
+
+    async def _stream(
+        self,
+        request: Request,
+        call: Call,
+        dialect: Dialect,
+        wrap: tuple[bytes, bytes],
+        failed: Callable[[A2AError], bytes],
+    ) -> None:
+        if len(self._streams) >= self.settings.max_streams:
+            raise Overloaded
+        batches = request.mount.service.follow(call)
+        # Waits for the first batch, so that a refusal is a plain error and not a broken stream.
+        first = await anext(batches)
+        stream = sse.Stream(request.send, request.receive)
+        self._streams.add(stream)
+        try:
+            headers = [*sse.HEADERS, *_common(request, dialect)]
+            await stream.open(headers)
+            await stream.write(_frames(first, dialect, wrap))
+            async for batch in batches:
+                await stream.write(_frames(batch, dialect, wrap))
+        except asyncio.CancelledError:
+            if not stream.is_closed:
+                raise
+            _forgive_cancellation()
+        except A2AError as error:
+            await stream.write(sse.error_frame(failed(error)))
+        except Exception:
+            await stream.write(sse.error_frame(failed(_incident())))
+        finally:
+            stream.is_closed = True
+            self._streams.discard(stream)
+            await batches.aclose()  # type: ignore[attr-defined]  # an async generator
+            await stream.close()
+
+    async def _reply(
+        self,
+        request: Request,
+        kind: bytes,
+        body: bytes,
+        dialect: Dialect | None = None,
+        *,
+        status: int = 200,
+        private: bool = False,
+    ) -> None:
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+        if dialect is not None:
+            headers += _common(request, dialect)
+        if private:
+            headers.append((b"cache-control", b"private, no-store"))
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        await _respond(request.send, status, headers, body)
+
+
+def _store(settings: Settings) -> Store:
+    if settings.store == "memory:":
+        return MemoryStore()
+    from dragoman.stores.sqlite import SQLiteStore  # noqa: PLC0415  only where it is used
+
+    return SQLiteStore(settings.store_path())
+
+
+async def _respond(send: sse.Send, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _common(request: Request, dialect: Dialect) -> Headers:
+    headers: Headers = [
+        (b"a2a-version", dialect.version.encode()),
+        (b"vary", b"A2A-Version"),
+    ]
+    asked = request.extensions
+    if asked:
+        known = {e.uri for e in request.mount.agent.extensions}
+        active = ", ".join(sorted(asked & known)).encode()
+        if active:
+            name = b"a2a-extensions" if dialect is V1_0 else b"x-a2a-extensions"
+            headers.append((name, active))
+    return headers
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    """Read the body, and not a byte more than is allowed."""
+    length = request.headers.get(b"content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise BodyTooLarge
+    message = await request.receive()
+    body: bytes = message.get("body", b"")
+    if len(body) > limit:
+        raise BodyTooLarge
+    if not message.get("more_body"):
+        return body
+    chunks, size = [body], len(body)
+    while message.get("more_body"):
+        message = await request.receive()
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _value(body: bytes) -> Any:
+    if len(body) > PARSE_IN_LINE_BYTES:
+        return await asyncio.to_thread(json_text.parse, body)
+    return json_text.parse(body)
+
+
+def _check_type(request: Request) -> None:
+    kind = request.headers.get(b"content-type", b"").lower()
+    if kind.startswith(_REFUSED_TYPES):
+        raise ContentTypeNotSupported("Send JSON as application/json")
+    if request.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise ContentTypeNotSupported("Send the body without Content-Encoding")
+
+
+def _rest_type(request: Request) -> bytes:
+    accept = request.headers.get(b"accept", b"")
+    if A2A_JSON in accept:
+        return A2A_JSON
+    if JSON in accept or request.headers.get(b"content-type", b"").startswith(JSON):
+        return JSON
+    return A2A_JSON
+
+
+def _is_card(operation: ops.Operation) -> bool:
+    return isinstance(operation, ops.GetExtendedCard)
+
+
+def _frames(batch: Batch, dialect: Dialect, wrap: tuple[bytes, bytes]) -> bytes:
+    before, after = wrap
+    if isinstance(batch, Opening):
+        opening = dialect.encode_opening(batch.reply)
+        return sse.frame(before + opening + after, batch.reply.reading.seq)
+    if isinstance(batch, Message):
+        return sse.frame(before + _message(batch, dialect) + after)
+    return b"".join(
+        [
+            b"id: %d\ndata: %b%b%b\n\n"
+            % (recorded.seq, before, dialect.encode_event(recorded), after)
+            for recorded in batch
+        ]
+    )
+
+
+def _message(message: Message, dialect: Dialect) -> bytes:
+    return dialect.encode_event(Recorded(0, message))
+
+
+def _incident() -> InternalError:
+    """Log the exception in hand and return what the caller may know of it."""
+    incident = new_id()
+    logger.exception("incident %s", incident)
+    return InternalError(incident=incident)
+
+
+def _forgive_cancellation() -> None:
+    """The cancellation was our own way to end a stream; the task goes on to close it."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()

@@ -1,0 +1,154 @@
+"""Cards as served: built from the agent, in the shape a request asks for, with validators."""
+
+import hashlib
+from collections.abc import Iterable
+from email.utils import formatdate, parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from dragoman.config import Settings
+from dragoman.dialects import cards
+from dragoman.dialects.negotiate import card_shape
+from dragoman.model.card import (
+    HTTP_JSON,
+    JSONRPC,
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+)
+from dragoman.model.record import encode
+from dragoman.server.agent import SCHEMAS_URI, Agent
+
+Headers = list[tuple[bytes, bytes]]
+# The newest address first; older clients look for theirs.
+_INTERFACES = ((JSONRPC, "1.0", "/a2a"), (HTTP_JSON, "1.0", ""), (JSONRPC, "0.3", "/a2a"))
+_SHAPES = {
+    "1.0": cards.v1_0,
+    "0.3": cards.v0_3,
+    "0.2": cards.v0_2,
+    "hybrid": cards.hybrid,
+}
+RESUME_URI = "urn:dragoman:resume:v1"
+
+
+def build(agent: Agent, base: str, *, extended: bool = False) -> AgentCard:
+    """Return an agent's card for callers who reach it at a base address."""
+    skills = [skill.card for skill in agent.skills.values()]
+    if extended:
+        skills += agent.extended_skills or []
+    return AgentCard(
+        name=agent.title,
+        description=agent.description,
+        supported_interfaces=[
+            AgentInterface(url=(base + path) or "/", protocol_binding=binding, protocol_version=v)
+            for binding, v, path in _INTERFACES
+        ],
+        version=agent.version,
+        capabilities=AgentCapabilities(
+            streaming=agent.streaming,
+            push_notifications=False,
+            extended_agent_card=agent.extended_skills is not None,
+            extensions=[*agent.extensions, *_own_extensions(agent)],
+        ),
+        default_input_modes=agent.input_modes,
+        default_output_modes=agent.output_modes,
+        skills=skills,
+        provider=agent.provider,
+        documentation_url=agent.documentation_url,
+        icon_url=agent.icon_url,
+    )
+
+
+def _own_extensions(agent: Agent) -> list[AgentExtension]:
+    extensions: list[AgentExtension] = []
+    if agent.streaming:
+        extensions.append(
+            AgentExtension(
+                uri=RESUME_URI,
+                description="Streams carry SSE ids; Last-Event-ID resumes them, ended tasks too.",
+            )
+        )
+    schemas = {
+        skill.card.id: skill.schema()
+        for skill in agent.skills.values()
+        if any(parameter.kind is not str for parameter in skill.parameters)
+    }
+    if schemas:
+        extensions.append(
+            AgentExtension(
+                uri=SCHEMAS_URI,
+                description="JSON Schemas of the skills' arguments, by skill id.",
+                params={"schemas": schemas},
+            )
+        )
+    return extensions
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A card ready to go out."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class CardRack:
+    """Cards of one agent, each shape and address encoded once."""
+
+    MAX_ADDRESSES = 64
+
+    def __init__(self, agent: Agent, settings: Settings, started_at: float) -> None:
+        self._agent = agent
+        self._settings = settings
+        self._started_at = int(started_at)
+        self._bodies: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+
+    def shape(self, header: str | None, query: str | None, *, is_old_path: bool) -> str:
+        """Return the shape for a request; the old path always has the old card."""
+        if self._settings.card_shape != "auto":
+            return self._settings.card_shape
+        return "0.2" if is_old_path else card_shape(header, query)
+
+    def serve(self, base: str, shape: str, request: Iterable[tuple[bytes, bytes]]) -> Served:
+        """Return the card, or 304 if the caller has it."""
+        body, etag = self._body(base, shape)
+        headers = dict(request)
+        common: Headers = [
+            (b"etag", etag),
+            (b"last-modified", formatdate(self._started_at, usegmt=True).encode()),
+            (b"cache-control", b"public, max-age=%d" % self._settings.card_max_age),
+            (b"vary", b"A2A-Version, Accept"),
+        ]
+        if self._is_fresh(headers, etag):
+            return Served(304, common, b"")
+        kind = b"application/json"
+        if b"application/a2a+json" in headers.get(b"accept", b""):
+            kind = b"application/a2a+json"
+        return Served(200, [(b"content-type", kind), *common], body)
+
+    def _body(self, base: str, shape: str) -> tuple[bytes, bytes]:
+        found = self._bodies.get((base, shape))
+        if found is None:
+            if len(self._bodies) >= self.MAX_ADDRESSES:
+                # The base comes from the Host header: a caller must not fill our memory with it.
+                self._bodies.clear()
+            value: Any = _SHAPES[shape](build(self._agent, base))
+            body = encode(value)
+            etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
+            found = self._bodies[base, shape] = (body, etag)
+        return found
+
+    def _is_fresh(self, headers: dict[bytes, bytes], etag: bytes) -> bool:
+        tags = headers.get(b"if-none-match")
+        if tags is not None:
+            given = [tag.strip().removeprefix(b"W/") for tag in tags.split(b",")]
+            return b"*" in given or etag in given
+        since = headers.get(b"if-modified-since")
+        if since is None:
+            return False
+        try:
+            return parsedate_to_datetime(since.decode("latin-1")).timestamp() >= self._started_at
+        except (ValueError, OverflowError):
+            return False

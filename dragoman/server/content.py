@@ -1,0 +1,56 @@
+"""Python values to parts: what an author may return, yield, say or put in an artifact."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+
+from dragoman.model.artifact import Artifact
+from dragoman.model.message import Message, Part
+
+# Whatever the author's code hands over.
+Content = Any
+
+
+def parts_of(content: Content) -> list[Part]:
+    """Return the parts that carry a value; raises `TypeError` for what JSON cannot hold."""
+    match content:
+        case str():
+            return [Part(text=content)]
+        case Part():
+            return [content]
+        case bytes() | bytearray() | memoryview():
+            return [Part(raw=bytes(content), media_type="application/octet-stream")]
+        case Message() | Artifact():
+            return list(content.parts)
+        case list() | tuple() if content and all(
+            isinstance(item, Part) for item in cast(Iterable[object], content)
+        ):
+            return list(cast(Iterable[Part], content))
+        case _:
+            return [Part(data=json_value(content))]
+
+
+def json_value(value: Any) -> Any:
+    """Return plain JSON for a value, a dataclass, a msgspec struct or a pydantic-like model."""
+    if hasattr(value, "model_dump"):
+        value = value.model_dump(mode="json")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    plain = msgspec.to_builtins(value, str_keys=True)
+    _check_numbers(plain)
+    return plain
+
+
+def _check_numbers(value: Any) -> None:
+    """NaN and infinity have no JSON; a stored one would break every later reader."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("JSON has no NaN and no infinity")
+    if isinstance(value, dict):
+        for item in cast(dict[str, Any], value).values():
+            _check_numbers(item)
+    elif isinstance(value, list | tuple):
+        for item in cast(Iterable[Any], value):
+            _check_numbers(item)

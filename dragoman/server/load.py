@@ -1,0 +1,53 @@
+"""Find an author's agents: in a file, or as `module:name`."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dragoman.errors import ConfigError
+from dragoman.server.agent import Agent
+
+
+def load_agents(targets: Sequence[str]) -> list[Agent]:
+    """Return the agents of all targets; raises `ConfigError` saying what is missing."""
+    return [agent for target in targets for agent in _load(target)]
+
+
+def _load(target: str) -> list[Agent]:
+    module_name, _, attribute = target.partition(":")
+    path = Path(module_name)
+    if path.suffix == ".py" or path.is_file():
+        module = _from_file(path)
+    else:
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{target}: no module {error.name}; for a file, add .py") from None
+    if attribute:
+        found: Any = getattr(module, attribute, None)
+        if not isinstance(found, Agent):
+            raise ConfigError(f"{target}: {attribute} is not an Agent")
+        return [found]
+    agents = [value for value in vars(module).values() if isinstance(value, Agent)]
+    if not agents:
+        raise ConfigError(f"{target}: no Agent in it; write `agent = Agent(...)` at its top level")
+    return list(dict.fromkeys(agents))
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file")
+    # As `python file.py` does, so that the agent's neighbours can be imported.
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec = importlib.util.spec_from_file_location(path.stem.replace("-", "_"), path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    return module

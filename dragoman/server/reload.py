@@ -1,0 +1,52 @@
+"""Serve again whenever a file changes: a child process does the serving, this one watches."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+LOOK_EVERY = 0.5
+
+
+def run_reloading(targets: Sequence[str]) -> None:
+    """Run the same command without `--reload` in a child, and replace the child on changes."""
+    command = [sys.executable, "-m", "dragoman", *(a for a in sys.argv[1:] if a != "--reload")]
+    folders = {_folder(target) for target in targets}
+    try:
+        while True:
+            seen = _stamps(folders)
+            child = subprocess.Popen(command)
+            try:
+                _watch(child, folders, seen)
+            finally:
+                child.terminate()
+                child.wait()
+            print("dragoman: files changed, starting again", file=sys.stderr)
+    except KeyboardInterrupt:
+        return
+
+
+def _watch(child: subprocess.Popen[bytes], folders: set[Path], seen: dict[Path, int]) -> None:
+    """Return when a file changed; a child that fell over waits for that too."""
+    while _stamps(folders) == seen:
+        try:
+            child.wait(LOOK_EVERY)
+        except subprocess.TimeoutExpired:
+            continue
+        # The agent does not start as it is: look again when its author saved.
+        time.sleep(LOOK_EVERY)
+
+
+def _folder(target: str) -> Path:
+    path = Path(target.partition(":")[0])
+    return path.parent if path.suffix == ".py" else Path.cwd()
+
+
+def _stamps(folders: set[Path]) -> dict[Path, int]:
+    return {
+        file: file.stat().st_mtime_ns
+        for folder in folders
+        for file in folder.rglob("*.py")
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    }

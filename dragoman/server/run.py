@@ -1,0 +1,121 @@
+"""Run the app on a port: uvicorn in this process, stopped by us and not by its clients."""
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import uvicorn
+
+from dragoman.config import Settings, load
+from dragoman.errors import ConfigError
+from dragoman.server.agent import Agent
+from dragoman.server.app import App
+
+# A slow reader's share of our memory: what uvicorn buffers before `send` waits.
+_HEADER_BYTES = 32 * 1024
+
+
+class Server(uvicorn.Server):
+    """Ends open streams when it is told to stop: their clients would keep it for ever."""
+
+    def __init__(self, config: uvicorn.Config, app: App, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app = app
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, then tell."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Stop on the first signal, at once on the second."""
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let readers go before uvicorn waits for them."""
+        self._app.end_streams()
+        await super().shutdown(sockets)
+
+
+def run(
+    agents: Sequence[Agent],
+    *,
+    public: bool,
+    given: Mapping[str, Any],
+    on_ready: Callable[[str, str], None] | None = None,
+) -> None:
+    """Serve until a signal ends it."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    settings = load(os.environ, **given)
+    _check_address(settings.host, public=public)
+    app = App(*agents, settings=settings)
+    listener = _listen(settings)
+    port = listener.getsockname()[1]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{port}"
+    store = settings.store if settings.store == "memory:" else str(settings.store_path())
+
+    def ready() -> None:
+        print(f"Ready: {url}", flush=True)
+        if on_ready is not None:
+            on_ready(url, store)
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        http="httptools",
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=max(1, int(settings.drain)),
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    server = Server(config, app, ready)
+    # uvicorn raises the signal again once it is done; ending by a signal is how we are meant to end.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(server.serve(sockets=[listener]))
+    listener.close()
+    if not server.started:
+        sys.exit(1)
+
+
+def _check_address(host: str, *, public: bool) -> None:
+    """There is no authentication yet, so an address others reach must be asked for in words."""
+    try:
+        is_local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_local = host == "localhost"
+    if not is_local and not public:
+        raise ConfigError(
+            f"{host} is reachable by others and nothing would authenticate them; "
+            "listen on 127.0.0.1, or say --public if that is what you want"
+        )
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        raise ConfigError(
+            f"{settings.host}:{settings.port}: {error.strerror}; try --port 0"
+        ) from None
+    listener.listen(2048)
+    return listener

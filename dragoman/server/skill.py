@@ -1,0 +1,197 @@
+"""A skill: an author's function, how a message becomes its arguments, how its result is recorded."""
+
+import asyncio
+import inspect
+import types
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import msgspec
+
+from dragoman.engine.worker import Worker
+from dragoman.errors import InvalidParams
+from dragoman.model.card import AgentSkill
+from dragoman.model.message import Message, Part
+from dragoman.server.content import parts_of
+from dragoman.server.turn import Turn, WaitingTurn
+
+Function = Callable[..., Any]
+_END = object()
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One argument of a skill."""
+
+    name: str
+    kind: Any
+    is_required: bool
+
+
+class Skill:
+    """One thing an agent can do."""
+
+    def __init__(self, function: Function, card: AgentSkill, *, is_default: bool) -> None:
+        self.function = function
+        self.card = card
+        self.is_default = is_default
+        hints = _hints(function)
+        self._turn_name = ""
+        self.parameters: list[Parameter] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            kind = hints.get(name, Any)
+            if name == "turn" or kind is Turn:
+                self._turn_name = name
+            elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(f"skill {card.id}: *{name} cannot be filled from a message")
+            else:
+                required = parameter.default is parameter.empty
+                self.parameters.append(Parameter(name, kind, required))
+        self.may_reply = _mentions(hints.get("return"), Message)
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._streams_async = inspect.isasyncgenfunction(function)
+        self._streams = inspect.isgeneratorfunction(function)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments, for skills that take structured ones."""
+        properties: dict[str, Any] = {}
+        for parameter in self.parameters:
+            try:
+                properties[parameter.name] = msgspec.json.schema(parameter.kind)
+            except TypeError:
+                properties[parameter.name] = {}
+        required = [parameter.name for parameter in self.parameters if parameter.is_required]
+        return {"type": "object", "properties": properties, "required": required}
+
+    def arguments(self, message: Message) -> dict[str, Any]:
+        """Return the arguments a message gives; raises `InvalidParams` naming what is missing.
+
+        A data part that is an object fills the parameters by name, unless the only parameter wants
+        the object itself; text, files and the message go to the parameters typed for them.
+        """
+        arguments: dict[str, Any] = {}
+        named = self._named(message)
+        text_taken = False
+        for parameter in self.parameters:
+            field = f"message.parts:{parameter.name}"
+            if parameter.kind is Message:
+                arguments[parameter.name] = message
+            elif parameter.name in named:
+                value = named[parameter.name]
+                arguments[parameter.name] = _convert(value, parameter.kind, field)
+            elif _is_file(parameter.kind):
+                part = next((p for p in message.parts if not isinstance(p.raw, msgspec.UnsetType)), None)
+                if part is not None:
+                    arguments[parameter.name] = part if parameter.kind is Part else part.raw
+            elif not named and not text_taken:
+                text_taken = True
+                value = _plain_value(message, parameter.kind)
+                if value is not None:
+                    arguments[parameter.name] = _convert(value, parameter.kind, field)
+            if parameter.is_required and parameter.name not in arguments:
+                raise InvalidParams(
+                    f"has nothing for the argument {parameter.name}", field="message.parts"
+                )
+        return arguments
+
+    def _named(self, message: Message) -> dict[str, Any]:
+        data = message.data
+        if not isinstance(data, dict):
+            return {}
+        values = cast(dict[str, Any], data)
+        names = {parameter.name for parameter in self.parameters}
+        return values if names & values.keys() else {}
+
+    async def run(
+        self, arguments: dict[str, Any], worker: Worker, threads: ThreadPoolExecutor
+    ) -> Message | None:
+        """Call the function and record what it returns or yields."""
+        turn = Turn(worker)
+        if not (self._is_async or self._streams_async):
+            return await self._run_in_thread(arguments, turn, worker, threads)
+        if self._turn_name:
+            arguments = arguments | {self._turn_name: turn}
+        if self._streams_async:
+            chunks = cast(AsyncIterator[Any], self.function(**arguments))
+            async with turn.artifact(name=self.card.id) as writer:
+                async for chunk in chunks:
+                    await writer.write(chunk)
+            return None
+        return await self._record(await self.function(**arguments), turn)
+
+    async def _record(self, result: Any, turn: Turn) -> Message | None:
+        if isinstance(result, Message):
+            return result
+        if result is not None:
+            await turn.artifact(parts_of(result), name=self.card.id)
+        return None
+
+    async def _run_in_thread(
+        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
+    ) -> Message | None:
+        loop = asyncio.get_running_loop()
+        if self._turn_name:
+            arguments = arguments | {self._turn_name: WaitingTurn(turn, loop)}
+        if not self._streams:
+            result = await _in_thread(threads, self.function, **arguments)
+            return await self._record(result, turn)
+        chunks = cast(Iterator[Any], self.function(**arguments))
+        async with turn.artifact(name=self.card.id) as writer:
+            while (chunk := await _in_thread(threads, next, chunks, _END)) is not _END:
+                await writer.write(chunk)
+        return None
+
+
+async def _in_thread(
+    threads: ThreadPoolExecutor, function: Function, *args: Any, **kwargs: Any
+) -> Any:
+    """Run blocking code; when cancelled, wait for it to notice before going on."""
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(threads, lambda: function(*args, **kwargs))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+def _hints(function: Function) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except NameError:
+        # Annotations that only exist for type checkers say nothing about values.
+        return {}
+
+
+def _mentions(annotation: Any, wanted: type) -> bool:
+    if annotation is wanted:
+        return True
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return any(_mentions(option, wanted) for option in typing.get_args(annotation))
+    return False
+
+
+def _is_file(kind: Any) -> bool:
+    return kind is bytes or kind is Part
+
+
+def _plain_value(message: Message, kind: Any) -> Any:
+    """Return what a message says to the one parameter that takes whatever there is."""
+    if kind is str:
+        if any(isinstance(part.text, str) for part in message.parts):
+            return message.text
+        data = message.data
+        return None if data is None else msgspec.json.encode(data).decode()
+    if message.data is not None:
+        return message.data
+    return message.text or None
+
+
+def _convert(value: Any, kind: Any, field: str) -> Any:
+    if kind is Any or kind is str and isinstance(value, str):
+        return value
+    try:
+        return msgspec.convert(value, kind, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        raise InvalidParams(str(error), field=field) from None

@@ -1,0 +1,219 @@
+"""The turn: what an author's code sees of the task it works on.
+
+Code written as a plain function runs in a thread and gets the same turn with the same names,
+except that its methods wait instead of being awaited.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, NoReturn
+
+from dragoman.engine.worker import TaskCompleted, Worker
+from dragoman.errors import TaskRejected
+from dragoman.model.artifact import Artifact
+from dragoman.model.identity import Caller, ContextId, TaskId, new_id
+from dragoman.model.message import Message, Metadata, Part, agent_message
+from dragoman.model.record import Recorded
+from dragoman.model.task import TaskState
+from dragoman.server.content import Content, parts_of
+
+
+class Turn:
+    """One message given to one task."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task's id."""
+        return self._worker.log.task_id
+
+    @property
+    def context(self) -> ContextId:
+        """The id of the conversation the task belongs to."""
+        return self._worker.log.context_id
+
+    @property
+    def message(self) -> Message:
+        """The message being worked on."""
+        return self._worker.message
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the request says besides the message."""
+        return self._worker.metadata
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks."""
+        return self._worker.caller
+
+    @property
+    def attempt(self) -> int:
+        """1, or more if an earlier worker died on this task."""
+        return self._worker.attempt
+
+    @property
+    def history(self) -> list[Message]:
+        """What was said in this task so far, oldest first, this message included."""
+        draft = self._worker.log.draft
+        if draft is None or draft.is_light:
+            return [self.message]
+        return draft.task().history
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller asked to stop. Async code also gets `CancelledError`."""
+        return self._worker.is_cancelled
+
+    async def say(self, content: Content, *, metadata: Metadata | None = None) -> None:
+        """Tell the caller how the work goes."""
+        self._worker.status(TaskState.WORKING, parts_of(content), metadata)
+        await self._worker.keep_pace()
+
+    def artifact(
+        self,
+        content: Content = None,
+        *,
+        name: str = "",
+        description: str = "",
+        id: str = "",
+        append: bool = False,
+        last: bool = True,
+        metadata: Metadata | None = None,
+    ) -> "ArtifactWriter":
+        """Produce an artifact: await it with its content, or write chunks in `async with`."""
+        chunk = Artifact(
+            artifact_id=id or new_id(),
+            parts=[] if content is None else parts_of(content),
+            name=name,
+            description=description,
+            metadata=metadata or {},
+        )
+        return ArtifactWriter(self._worker, chunk, append=append, last=last)
+
+    async def ask(self, content: Content, *, metadata: Metadata | None = None) -> Message:
+        """Ask the caller and wait for the answer (`input-required`)."""
+        return await self._wait(TaskState.INPUT_REQUIRED, content, metadata)
+
+    async def authorize(self, content: Content, *, metadata: Metadata | None = None) -> Message:
+        """Say what credentials are needed and wait for word of them (`auth-required`)."""
+        return await self._wait(TaskState.AUTH_REQUIRED, content, metadata)
+
+    async def _wait(
+        self, state: TaskState, content: Content, metadata: Metadata | None
+    ) -> Message:
+        self._worker.status(state, parts_of(content), metadata)
+        return await self._worker.next_message()
+
+    def complete(self, content: Content = None) -> NoReturn:
+        """End the task as completed here, with a last word if there is one."""
+        raise TaskCompleted([] if content is None else parts_of(content))
+
+    def reject(self, reason: str) -> NoReturn:
+        """Refuse the task; the caller sees the reason."""
+        raise TaskRejected(reason)
+
+    def reply(self, content: Content, *, metadata: Metadata | None = None) -> Message:
+        """Return a message to answer with directly, without a task.
+
+        For skills whose return annotation mentions `Message`."""
+        return agent_message(parts_of(content), context_id=self.context, metadata=metadata)
+
+
+class ArtifactWriter:
+    """An artifact in the making: awaitable as a whole, or written chunk by chunk."""
+
+    def __init__(self, worker: Worker, first: Artifact, *, append: bool, last: bool) -> None:
+        self._worker = worker
+        self._artifact = first
+        self._append = append
+        self._last = last
+        self._latest: Recorded | None = None
+        self._is_text = False
+
+    @property
+    def id(self) -> str:
+        """The artifact's id."""
+        return self._artifact.artifact_id
+
+    def __await__(self) -> Generator[Any, None, str]:
+        return self._whole().__await__()
+
+    async def _whole(self) -> str:
+        if not self._artifact.parts:
+            raise ValueError("an artifact needs content, or chunks in `async with`")
+        self._worker.artifact(self._artifact, append=self._append, last=self._last)
+        await self._worker.keep_pace()
+        return self.id
+
+    async def __aenter__(self) -> "ArtifactWriter":
+        if self._artifact.parts:
+            await self._put(self._artifact.parts)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+
+    async def write(self, content: Content) -> None:
+        """Add a chunk."""
+        await self._put(parts_of(content))
+
+    async def _put(self, parts: list[Part]) -> None:
+        if self._latest is None and not self._append:
+            chunk = Artifact(
+                artifact_id=self._artifact.artifact_id,
+                parts=parts,
+                name=self._artifact.name,
+                description=self._artifact.description,
+                metadata=self._artifact.metadata,
+            )
+        else:
+            chunk = Artifact(artifact_id=self._artifact.artifact_id, parts=parts)
+        appends = self._append or self._latest is not None
+        self._latest = self._worker.artifact(chunk, append=appends, last=False)
+        self._is_text = isinstance(parts[-1].text, str)
+        await self._worker.keep_pace()
+
+    def close(self) -> None:
+        """Mark the end: on the last chunk, or, if that is out already, with an empty text.
+
+        Chunks that are not text get no such mark: an empty part would change the result."""
+        if self._latest is None or self._worker.close_artifact(self._latest):
+            return
+        if self._is_text:
+            end = Artifact(artifact_id=self.id, parts=[Part(text="")])
+            self._worker.artifact(end, append=True, last=True)
+
+
+class WaitingTurn:
+    """A turn for code in a thread: every method waits for what it does."""
+
+    def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
+        self._turn = turn
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._turn, name)
+        if name == "artifact":
+            return lambda *args, **kwargs: self._wait(_awaited(value, *args, **kwargs))
+        if inspect.iscoroutinefunction(value):
+            return lambda *args, **kwargs: self._wait(value(*args, **kwargs))
+        return value
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+async def _awaited(make: Any, *args: Any, **kwargs: Any) -> Any:
+    # The writer is made on the loop, where the log lives.
+    return await make(*args, **kwargs)

@@ -1,0 +1,86 @@
+"""Untrusted JSON text to plain values, more strictly than the standard library.
+
+Refused: anything but UTF-8, a byte order mark, duplicate members, NaN and infinities, numbers that
+are too long, lone surrogates, and documents that are nested too deep or objects that are too wide.
+"""
+
+import json
+import math
+from typing import Any, NoReturn, cast
+
+from dragoman.errors import ParseFailed
+
+MAX_DEPTH = 64
+MAX_MEMBERS = 1_000
+MAX_NUMBER_LENGTH = 64
+
+
+def parse(body: bytes) -> Any:
+    """Return the value of a document; raises `ParseFailed`."""
+    try:
+        text = body.decode()
+        value = _DECODER.decode(text)
+        # Few brackets cannot nest deep: most documents need no walk.
+        if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+            _check_depth(value)
+        # Only an escape can smuggle in half of a surrogate pair.
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ParseFailed(f"nested deeper than {MAX_DEPTH}") from None
+    except ValueError:
+        # Covers malformed text, bad UTF-8 and lone surrogates; the details are of no use outside.
+        raise ParseFailed from None
+    return value
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ParseFailed("an object has a member twice")
+    if len(pairs) > MAX_MEMBERS:
+        raise ParseFailed(f"an object has more than {MAX_MEMBERS} members")
+    return members
+
+
+def _integer(text: str) -> int | float:
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise ParseFailed(f"a number is longer than {MAX_NUMBER_LENGTH} characters")
+    value = int(text)
+    # Beyond 64 bits a JSON number is what IEEE makes of it, here as in every other reader.
+    return value if -(2**63) <= value < 2**64 else float(text)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if len(text) > MAX_NUMBER_LENGTH or not math.isfinite(value):
+        raise ParseFailed("a number is too long or too large")
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise ParseFailed(f"{text} is not JSON")
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH + 1:
+            raise ParseFailed(f"nested deeper than {MAX_DEPTH}")
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(cast(dict[str, Any], item).values())
+            elif isinstance(item, list):
+                below.extend(cast(list[Any], item))
+        level = below
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_members,
+    parse_int=_integer,
+    parse_float=_fraction,
+    parse_constant=_constant,
+)

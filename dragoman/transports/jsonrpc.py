@@ -1,0 +1,64 @@
+"""The JSON-RPC 2.0 envelope."""
+
+from typing import Any, cast
+
+import msgspec
+
+from dragoman.errors import InvalidParams, InvalidRequest
+
+# A request's id as it came, to be echoed; None where it could not be read.
+Id = str | int | None
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A request with its envelope off."""
+
+    id: Id
+    method: str
+    params: dict[str, Any]
+
+
+def request_id(value: Any) -> Id:
+    """Return the id to answer with, whatever else is wrong with a request."""
+    if not isinstance(value, dict):
+        return None
+    found = cast(dict[str, Any], value).get("id")
+    return found if type(found) in (str, int) else None
+
+
+def parse(value: Any) -> Envelope:
+    """Open the envelope; raises `InvalidRequest`, or `InvalidParams` for the parameters' kind."""
+    if not isinstance(value, dict):
+        raise InvalidRequest("must be one request object")
+    request = cast(dict[str, Any], value)
+    if request.get("jsonrpc") != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"')
+    method = request.get("method")
+    if type(method) is not str or not method:
+        raise InvalidRequest("method must be a name")
+    # Every operation has an answer, so a notification is a mistake.
+    if "id" not in request or type(request["id"]) not in (str, int, type(None)):
+        raise InvalidRequest("id must be a string, an integer or null")
+    params = request.get("params")
+    if params is None:
+        params = {}
+    if not isinstance(params, dict):
+        raise InvalidParams("must be an object", field="params")
+    return Envelope(request["id"], method, cast(dict[str, Any], params))
+
+
+def success(id: Id, result: bytes) -> bytes:
+    """Put a result in its envelope."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
+
+
+def success_frame(id: Id) -> tuple[bytes, bytes]:
+    """Return what stands before and after each result of a stream."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":' % _encode(id), b"}"
+
+
+def failure(id: Id, error: dict[str, Any]) -> bytes:
+    """Put an error in its envelope."""
+    return _encode({"jsonrpc": "2.0", "id": id, "error": error})

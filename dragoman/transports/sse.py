@@ -1,0 +1,75 @@
+"""Server-sent events: framing, and what every open stream shares."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+KEEPALIVE = b": keep-alive\n\n"
+HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+Send = Callable[[Any], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+
+
+def frame(data: bytes, seq: int | None = None) -> bytes:
+    """Return one event; only durable ones carry a position."""
+    if seq is None:
+        return b"data: %b\n\n" % data
+    return b"id: %d\ndata: %b\n\n" % (seq, data)
+
+
+def error_frame(data: bytes) -> bytes:
+    """Return the event that ends a broken stream."""
+    return b"event: error\ndata: %b\n\n" % data
+
+
+class Stream:
+    """One open response that is written bit by bit."""
+
+    def __init__(self, send: Send, receive: Receive) -> None:
+        self._send = send
+        self._receive = receive
+        self._task = asyncio.current_task()
+        self._watch: asyncio.Task[None] | None = None
+        self._is_sending = False
+        self.is_closed = False
+        self.written_at = asyncio.get_running_loop().time()
+
+    async def open(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """Send the head of the response and watch for the reader's leaving."""
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
+
+    async def write(self, data: bytes) -> None:
+        """Write and wait until the reader has taken enough of it."""
+        self._is_sending = True
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._is_sending = False
+        self.written_at = asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """End the response."""
+        if self._watch is not None:
+            self._watch.cancel()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def keep_alive(self, quiet_since: float) -> Awaitable[None] | None:
+        """Return the write of a comment, if the stream is quiet and its reader takes what it gets."""
+        if self._is_sending or self._watch is None or self.written_at > quiet_since:
+            return None
+        return self.write(KEEPALIVE)
+
+    def stop(self) -> None:
+        """End the stream from outside: the reader left or the server stops."""
+        if not self.is_closed and self._task is not None:
+            self.is_closed = True
+            self._task.cancel()
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.stop()

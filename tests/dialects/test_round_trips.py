@@ -1,0 +1,228 @@
+"""Whatever the model can hold, each dialect can write and read back: all of it, or all but the
+losses that `test_wire` lists."""
+
+import string
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.dialects import v0_3
+from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v1_0 import V1_0, without_extra
+from dragoman.model import operations as ops
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.instant import stamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.record import Recorded, TaskReading, decode_event, encode_event
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.service import TaskPage, TaskReply
+
+DIALECTS = pytest.mark.parametrize("dialect", [V1_0, V0_3, V0_2], ids=["1.0", "0.3", "0.2"])
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+name = st.text(string.ascii_letters, min_size=1, max_size=6)
+identifier = st.text(string.digits + string.punctuation + "az", min_size=1, max_size=12)
+scalar = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+) | text
+json_value = st.recursive(
+    scalar,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+RESERVED = {v0_3.MEDIA_TYPE, v0_3.FILENAME, v0_3.WRAPPED}
+metadata = st.dictionaries(text.filter(lambda key: key not in RESERVED), json_value, max_size=2)
+# Names that no version gives a meaning.
+extra = st.dictionaries(name.map(lambda key: f"x-{key}"), json_value, max_size=2)
+texts = st.lists(text, max_size=2)
+moment = st.integers(0, 4_000_000_000_000).map(lambda milliseconds: stamp(milliseconds * 1000))
+content = st.one_of(
+    st.fixed_dictionaries({"text": text}),
+    st.fixed_dictionaries({"raw": st.binary(max_size=8)}),
+    st.fixed_dictionaries({"url": text}),
+    st.fixed_dictionaries({"data": json_value}),
+)
+part = st.builds(
+    lambda chosen, **rest: Part(**chosen, **rest),
+    content,
+    metadata=metadata,
+    filename=text,
+    media_type=text,
+    extra=extra,
+)
+parts = st.lists(part, min_size=1, max_size=3)
+message = st.builds(
+    Message,
+    message_id=identifier,
+    role=st.sampled_from(Role),
+    parts=parts,
+    context_id=st.just("") | identifier,
+    task_id=st.just("") | identifier,
+    metadata=metadata,
+    extensions=texts,
+    reference_task_ids=st.lists(identifier, max_size=2),
+    extra=extra,
+)
+artifact = st.builds(
+    Artifact,
+    artifact_id=identifier,
+    parts=parts,
+    name=text,
+    description=text,
+    metadata=metadata,
+    extensions=texts,
+    extra=extra,
+)
+status = st.builds(
+    TaskStatus,
+    state=st.sampled_from(TaskState),
+    message=st.none() | message,
+    timestamp=st.just("") | moment,
+    extra=extra,
+)
+task = st.builds(
+    Task,
+    id=identifier,
+    context_id=identifier,
+    status=status,
+    artifacts=st.lists(artifact, max_size=2),
+    history=st.lists(message, max_size=2),
+    metadata=metadata,
+    extra=extra,
+)
+event = (
+    task
+    | message
+    | st.builds(
+        StatusUpdate,
+        task_id=identifier,
+        context_id=identifier,
+        status=status,
+        metadata=metadata,
+        extra=extra,
+    )
+    | st.builds(
+        ArtifactUpdate,
+        task_id=identifier,
+        context_id=identifier,
+        artifact=artifact,
+        append=st.booleans(),
+        last_chunk=st.booleans(),
+        metadata=metadata,
+        extra=extra,
+    )
+)
+history = st.none() | st.integers(0, 100)
+push = st.none() | st.fixed_dictionaries(
+    {"url": text, "authentication": st.fixed_dictionaries({"scheme": text})}
+)
+send = {
+    "message": message,
+    "accepted_output_modes": texts,
+    "history": history,
+    "wait": st.booleans(),
+    "push": push,
+    "metadata": metadata,
+}
+operation = st.one_of(
+    st.builds(ops.SendMessage, **send),
+    st.builds(ops.StreamMessage, **send),
+    st.builds(ops.GetTask, task_id=identifier, history=history),
+    st.builds(ops.CancelTask, task_id=identifier, metadata=metadata),
+    st.builds(ops.SubscribeToTask, task_id=identifier),
+    st.builds(ops.PushOperation, task_id=identifier),
+    st.builds(ops.GetExtendedCard),
+)
+listing = st.builds(
+    ops.ListTasks,
+    context_id=st.just("") | identifier,
+    state=st.none() | st.sampled_from(TaskState),
+    page_size=st.integers(1, 100),
+    page_token=text,
+    history=history,
+    status_since=st.none() | st.integers(0, 4_000_000_000_000).map(lambda at: at * 1000),
+    include_artifacts=st.booleans(),
+    tenant=st.just("") | identifier,
+)
+
+
+def plain(value: Any) -> Any:
+    """Return JSON as a peer would read it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def kept(dialect: Dialect, model: Any) -> Any:
+    """Return what of a model a dialect can say; only 1.0 has no room for unknown fields."""
+    return without_extra(model) if dialect is V1_0 else model
+
+
+@DIALECTS
+@given(happened=event)
+def test_events_come_back_as_they_were(dialect: Dialect, happened: Any) -> None:
+    body = dialect.encode_event(Recorded(1, event=happened))
+    assert dialect.decode_event(msgspec.json.decode(body)) == kept(dialect, happened)
+
+
+@DIALECTS
+@given(asked=operation)
+def test_operations_come_back_as_they_were(dialect: Dialect, asked: ops.Operation) -> None:
+    method, params = dialect.encode_request(asked)
+    assert dialect.decode_request(method, plain(params)) == kept(dialect, asked)
+
+
+@given(asked=listing)
+def test_a_listing_comes_back_as_it_was(asked: ops.ListTasks) -> None:
+    method, params = V1_0.encode_request(asked)
+    assert V1_0.decode_request(method, plain(params)) == asked
+
+
+@DIALECTS
+@given(answer=task | message)
+def test_replies_come_back_as_they_were(dialect: Dialect, answer: Task | Message) -> None:
+    asked = ops.SendMessage(message=Message("m", Role.USER, [Part(text="x")]))  # type: ignore[arg-type]
+    reply = TaskReply(TaskReading(1, answer)) if isinstance(answer, Task) else answer
+    body = msgspec.json.decode(dialect.encode_reply(asked, reply))
+    decoded = dialect.decode_reply(asked, body)
+    found = decoded.reading.task if isinstance(decoded, TaskReply) else decoded
+    assert found == kept(dialect, answer)
+
+
+@given(tasks=st.lists(task, max_size=3), token=text, include=st.booleans())
+def test_pages_come_back_as_they_were(tasks: list[Task], token: str, include: bool) -> None:
+    if not include:
+        tasks = [msgspec.structs.replace(item, artifacts=[]) for item in tasks]
+    asked = ops.ListTasks(include_artifacts=include)
+    replies = [TaskReply(TaskReading(1, item)) for item in tasks]
+    body = V1_0.encode_reply(asked, TaskPage(replies, token, 50, 7, include))
+    value = msgspec.json.decode(body)
+    assert all(("artifacts" in item) == include for item in value["tasks"])
+    page = V1_0.decode_reply(asked, value)
+    assert isinstance(page, TaskPage)
+    assert [reply.reading.task for reply in page.tasks] == [without_extra(t) for t in tasks]
+    assert (page.next_page_token, page.page_size, page.total_size) == (token, 50, 7)
+
+
+@given(happened=event)
+def test_the_record_keeps_everything(happened: Any) -> None:
+    assert decode_event(encode_event(happened)) == happened
+
+
+@pytest.mark.requirement("P-1")
+@given(happened=event)
+def test_a_peer_of_1_0_never_sees_an_unknown_field(happened: Any) -> None:
+    value = msgspec.json.decode(V1_0.encode_event(Recorded(1, event=happened)))
+    assert V1_0.decode_event(value) == without_extra(V1_0.decode_event(value))
+
+
+@given(happened=event)
+def test_one_generation_hands_over_to_the_other_without_loss(happened: Any) -> None:
+    happened = without_extra(happened)
+    older = V0_3.decode_event(msgspec.json.decode(V0_3.encode_event(Recorded(1, happened))))
+    newer = V1_0.decode_event(msgspec.json.decode(V1_0.encode_event(Recorded(1, older))))
+    assert newer == happened
