@@ -77,11 +77,11 @@ def serve(targets: tuple[str, ...], reload: bool, public: bool, **given: Any) ->
     Every setting can come from the environment: --port is DRAGOMAN_PORT.
     """
     if reload:
-        from dragoman.server.reload import run_reloading  # noqa: PLC0415
+        from dragoman.server.reload import run_reloading
 
         run_reloading(targets)
         return
-    from dragoman.server.load import load_agents  # noqa: PLC0415
-    from dragoman.server.run import run  # noqa: PLC0415
+    from dragoman.server.load import load_agents
+    from dragoman.server.run import run
 
     run(load_agents(targets), public=public, given=given)

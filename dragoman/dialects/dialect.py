@@ -1,4 +1,4 @@
-"""What every dialect can do, in both directions: servers decode requests, clients decode replies."""
+"""What every dialect can do, in both directions: servers read requests, clients read replies."""
 
 from typing import Protocol
 

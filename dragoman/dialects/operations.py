@@ -1,4 +1,4 @@
-"""The table of operations: what each is called in each version and binding; absent = not offered."""
+"""The table of operations: what each is called in each version; absent means not offered."""
 
 from typing import Any
 

@@ -8,7 +8,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from dragoman.errors import InvalidParams
 from dragoman.model.identity import is_id
@@ -25,7 +25,7 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_INT32 = 2**31 - 1
 
 
-def both_spellings(*names: str) -> Mapping[str, str]:
+def both_spellings(*names: str) -> dict[str, str]:
     """Map camelCase and snake_case of each name to the snake_case one."""
     table: dict[str, str] = {}
     for name in names:
@@ -45,7 +45,7 @@ def split(value: Value, known: Mapping[str, str], path: str) -> tuple[Object, Ob
         raise InvalidParams("must be an object", field=path)
     fields: Object = {}
     extra: Object = {}
-    for key, item in value.items():
+    for key, item in cast(Object, value).items():
         name = known.get(key)
         if name is None:
             extra[key] = item
@@ -124,15 +124,18 @@ def array(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
     """Return a list, each element read by `item`."""
     if type(value) is not list:
         raise InvalidParams("must be a list", field=path)
-    return [item(element, f"{path}[{index}]") for index, element in enumerate(value)]
+    elements = cast(list[Value], value)
+    return [item(element, f"{path}[{index}]") for index, element in enumerate(elements)]
 
 
 def parts(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
     """Return the parts of a message or an artifact: at least one, not too many."""
-    if type(value) is list and not value:
-        raise InvalidParams("must not be empty", field=path)
-    if type(value) is list and len(value) > MAX_PARTS:
-        raise InvalidParams(f"must have at most {MAX_PARTS} elements", field=path)
+    if type(value) is list:
+        count = len(cast(list[Value], value))
+        if not count:
+            raise InvalidParams("must not be empty", field=path)
+        if count > MAX_PARTS:
+            raise InvalidParams(f"must have at most {MAX_PARTS} elements", field=path)
     return array(value, path, item)
 
 
@@ -142,7 +145,7 @@ def metadata(value: Value, path: str) -> Metadata:
         raise InvalidParams("must be an object", field=path)
     if value and len(encode(value)) > MAX_METADATA_BYTES:
         raise InvalidParams(f"must be at most {MAX_METADATA_BYTES} bytes", field=path)
-    return value
+    return cast(Metadata, value)
 
 
 def base64_bytes(value: Value, path: str) -> bytes:

@@ -218,7 +218,7 @@ class TaskLog:
         await future
 
     def rest(self) -> asyncio.Future[TaskReading | None]:
-        """Return a future for the task at its next resting point; None: too large, read the store."""
+        """Return the task at its next resting point, or None if it is too large to be at hand."""
         future: asyncio.Future[TaskReading | None] = asyncio.get_running_loop().create_future()
         if self.failure is not None:
             future.set_exception(self.failure)

@@ -145,7 +145,7 @@ class Worker:
             self._arrival.set_result(None)
 
     def cancel(self) -> None:
-        """Ask the code to stop: a flag for code that looks, `CancelledError` for code that waits."""
+        """Ask the code to stop: a flag for code that looks, `CancelledError` where it waits."""
         self.is_cancelled = True
         if self._run is not None:
             self._run.cancel()

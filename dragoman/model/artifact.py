@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dragoman.model.message import Json, Metadata, Part
+from dragoman.model.message import Metadata, Part
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -4,7 +4,7 @@ import msgspec
 
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, TaskId
-from dragoman.model.message import Json, Message, Metadata
+from dragoman.model.message import Message, Metadata
 from dragoman.model.task import Task, TaskStatus
 
 

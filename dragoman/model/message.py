@@ -19,6 +19,8 @@ class Role(enum.Enum):
     USER = "ROLE_USER"
     AGENT = "ROLE_AGENT"
 
+    __hash__ = object.__hash__
+
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """One piece of content: exactly one of text, raw bytes, a URL or structured data."""

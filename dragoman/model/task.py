@@ -6,7 +6,7 @@ import msgspec
 
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, TaskId
-from dragoman.model.message import Json, Message, Metadata
+from dragoman.model.message import Message, Metadata
 
 
 class TaskState(enum.Enum):
@@ -21,20 +21,15 @@ class TaskState(enum.Enum):
     REJECTED = "TASK_STATE_REJECTED"
     AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 
-    @property
-    def is_terminal(self) -> bool:
-        """Nothing can happen to the task any more."""
-        return self in TERMINAL
+    # Members are singletons: hashing them by identity spares every look-up a Python call.
+    __hash__ = object.__hash__
 
-    @property
-    def is_interrupted(self) -> bool:
-        """The task waits for its caller."""
-        return self in INTERRUPTED
-
-    @property
-    def is_resting(self) -> bool:
-        """No worker runs: a waiting caller is answered, a snapshot may be kept."""
-        return self in RESTING
+    # Nothing can happen to the task any more.
+    is_terminal: bool
+    # The task waits for its caller.
+    is_interrupted: bool
+    # No worker runs: a waiting caller is answered, a snapshot may be kept.
+    is_resting: bool
 
 
 TERMINAL = frozenset(
@@ -42,6 +37,10 @@ TERMINAL = frozenset(
 )
 INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 RESTING = TERMINAL | INTERRUPTED
+for _state in TaskState:
+    _state.is_terminal = _state in TERMINAL
+    _state.is_interrupted = _state in INTERRUPTED
+    _state.is_resting = _state in RESTING
 
 
 class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

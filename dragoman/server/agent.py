@@ -69,6 +69,8 @@ class Agent:
     @overload
     def skill(
         self,
+        function: None = None,
+        /,
         *,
         id: str = "",
         name: str = "",
@@ -149,16 +151,18 @@ class Agent:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve as an ASGI app: `uvicorn my_agent:agent`, or mounted in a larger one."""
         if self._app is None:
-            import os  # noqa: PLC0415  only for agents that serve themselves
+            import os
 
-            from dragoman.config import load  # noqa: PLC0415
-            from dragoman.server.app import App  # noqa: PLC0415  app imports this module
+            from dragoman.config import load
+            from dragoman.server.app import App
 
             self._app = App(self, settings=load(os.environ))
         await self._app(scope, receive, send)
 
 
 def _check_modes(message: Message, modes: Sequence[str]) -> None:
+    if ANYTHING in modes:
+        return
     for index, part in enumerate(message.parts):
         kind = part.type.split(";")[0].strip().lower()
         if not any(fnmatchcase(kind, mode.lower()) for mode in modes):

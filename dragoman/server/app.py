@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs
@@ -210,7 +210,7 @@ class App:
             stream.stop()
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["App"]:
+    async def running(self) -> AsyncGenerator["App"]:
         """Serve for as long as the block lasts."""
         await self.start()
         try:
@@ -284,7 +284,7 @@ class App:
             await self._rest(request)
 
     def _route(self, path: str) -> tuple[Mount, str]:
-        """Return who answers a path, and what is left of the path: the root is the first agent's."""
+        """Return who answers a path, and the rest of it: the root is the first agent's."""
         if path.startswith("/agents/"):
             name, _, rest_of_path = path[len("/agents/") :].partition("/")
             mount = self._mounts.get(name)
@@ -361,8 +361,7 @@ class App:
             _check_type(request)
             value = await _value(await _body(request, self.settings.max_body_bytes))
             id = jsonrpc.request_id(value)
-            if type(value) is dict and type(value.get("method")) is str:
-                method = value["method"]
+            method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
             dialect = negotiate.for_jsonrpc(
                 envelope.method, *request.version, infer=self.settings.version_mode == "infer"
@@ -538,7 +537,7 @@ class App:
 def _store(settings: Settings) -> Store:
     if settings.store == "memory:":
         return MemoryStore()
-    from dragoman.stores.sqlite import SQLiteStore  # noqa: PLC0415  only where it is used
+    from dragoman.stores.sqlite import SQLiteStore
 
     return SQLiteStore(settings.store_path())
 

@@ -25,12 +25,17 @@ def parts_of(content: Content) -> list[Part]:
             return [Part(raw=bytes(content), media_type="application/octet-stream")]
         case Message() | Artifact():
             return list(content.parts)
-        case list() | tuple() if content and all(
-            isinstance(item, Part) for item in cast(Iterable[object], content)
-        ):
-            return list(cast(Iterable[Part], content))
+        case [Part(), *_]:
+            return _all_parts(cast(Iterable[object], content))
         case _:
             return [Part(data=json_value(content))]
+
+
+def _all_parts(items: Iterable[object]) -> list[Part]:
+    parts = [item for item in items if isinstance(item, Part)]
+    if len(parts) != len(list(items)):
+        raise TypeError("a list of parts holds nothing but parts")
+    return parts
 
 
 def json_value(value: Any) -> Any:

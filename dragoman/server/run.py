@@ -84,14 +84,18 @@ def run(
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     server = Server(config, app, ready)
-    # uvicorn raises the signal again once it is done; ending by a signal is how we are meant to end.
+    # uvicorn raises the signal again once it is done; it is how we are meant to end.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, _ignore)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listener]))
     listener.close()
     if not server.started:
         sys.exit(1)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """What there was to do is done."""
 
 
 def _check_address(host: str, *, public: bool) -> None:

@@ -1,4 +1,4 @@
-"""A skill: an author's function, how a message becomes its arguments, how its result is recorded."""
+"""A skill: an author's function, how a message fills its arguments, what becomes of its result."""
 
 import asyncio
 import inspect
@@ -81,7 +81,9 @@ class Skill:
                 value = named[parameter.name]
                 arguments[parameter.name] = _convert(value, parameter.kind, field)
             elif _is_file(parameter.kind):
-                part = next((p for p in message.parts if not isinstance(p.raw, msgspec.UnsetType)), None)
+                part = next(
+                    (p for p in message.parts if not isinstance(p.raw, msgspec.UnsetType)), None
+                )
                 if part is not None:
                     arguments[parameter.name] = part if parameter.kind is Part else part.raw
             elif not named and not text_taken:
@@ -189,7 +191,7 @@ def _plain_value(message: Message, kind: Any) -> Any:
 
 
 def _convert(value: Any, kind: Any, field: str) -> Any:
-    if kind is Any or kind is str and isinstance(value, str):
+    if kind is Any or (kind is str and isinstance(value, str)):
         return value
     try:
         return msgspec.convert(value, kind, strict=not isinstance(value, str))

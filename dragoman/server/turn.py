@@ -103,9 +103,7 @@ class Turn:
         """Say what credentials are needed and wait for word of them (`auth-required`)."""
         return await self._wait(TaskState.AUTH_REQUIRED, content, metadata)
 
-    async def _wait(
-        self, state: TaskState, content: Content, metadata: Metadata | None
-    ) -> Message:
+    async def _wait(self, state: TaskState, content: Content, metadata: Metadata | None) -> Message:
         self._worker.status(state, parts_of(content), metadata)
         return await self._worker.next_message()
 
@@ -204,10 +202,12 @@ class WaitingTurn:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._turn, name)
-        if name == "artifact":
-            return lambda *args, **kwargs: self._wait(_awaited(value, *args, **kwargs))
-        if inspect.iscoroutinefunction(value):
-            return lambda *args, **kwargs: self._wait(value(*args, **kwargs))
+        if name == "artifact" or inspect.iscoroutinefunction(value):
+
+            def wait(*args: Any, **kwargs: Any) -> Any:
+                return self._wait(_awaited(value, *args, **kwargs))
+
+            return wait
         return value
 
     def _wait(self, coroutine: Any) -> Any:

@@ -28,6 +28,14 @@ def request_id(value: Any) -> Id:
     return found if type(found) in (str, int) else None
 
 
+def method_name(value: Any) -> str:
+    """Return the method, if it can be read: it tells in which shape to refuse the request."""
+    if not isinstance(value, dict):
+        return ""
+    found = cast(dict[str, Any], value).get("method")
+    return found if type(found) is str else ""
+
+
 def parse(value: Any) -> Envelope:
     """Open the envelope; raises `InvalidRequest`, or `InvalidParams` for the parameters' kind."""
     if not isinstance(value, dict):

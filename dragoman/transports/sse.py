@@ -58,7 +58,7 @@ class Stream:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def keep_alive(self, quiet_since: float) -> Awaitable[None] | None:
-        """Return the write of a comment, if the stream is quiet and its reader takes what it gets."""
+        """Return the write of a comment, if the stream is quiet and its reader reads."""
         if self._is_sending or self._watch is None or self.written_at > quiet_since:
             return None
         return self.write(KEEPALIVE)

@@ -109,7 +109,7 @@ def token_cases(tokens: list[Token], foreign: list[Token], seed: int) -> Iterato
             changed = value[:spot] + other + value[spot + 1 :]
             yield from _everywhere("changed", changed, own, str(spot))
         joined = [value + value, value + "A", "A" + value, value[::-1], value.swapcase()]
-        joined += [value + tail for tail in ("====", " ", "\n", ".", "%00", "\x00", ",1", "é")]
+        joined += [value + tail for tail in ("=A", " ", "\n", ".", "%00", "\x00", ",1", "é")]
         joined += [" " + value, value[: len(value) // 2] + " " + value[len(value) // 2 :]]
         for number, wrong in enumerate(joined):
             if wrong != value:

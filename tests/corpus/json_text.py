@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .case import PARSE, UNKNOWN, V1, Case, call, codes, rest, rpc, text, words
+from .case import INVALID_PARAMS, PARSE, UNKNOWN, V1, Case, call, codes, rest, rpc, text, words
 from .strict_json import is_legal
 
 HERE = "@@here@@"
@@ -125,7 +125,9 @@ def cases(count: int, seed: int) -> Iterator[Case]:
 
 def _case(kind: str, detail: str, where: str, body: bytes) -> Case:
     if where.startswith("/"):
-        return rest(1, f"{kind}/rest", detail, "POST", where, codes(PARSE), body=body)
+        # No body at all is an empty request on REST, and then a field is missing.
+        wanted = codes(PARSE) if body else codes(INVALID_PARAMS)
+        return rest(1, f"{kind}/rest", detail, "POST", where, wanted, body=body)
     # With the header the version is known even though the text is not.
     if where[0].isupper():
         expect = codes(PARSE, modern=True)

@@ -179,9 +179,12 @@ def snake(name: str) -> str:
 
 
 def snaked(value: Any) -> Any:
-    """Return the value with every member in the proto spelling."""
+    """Return the value with every member in the proto spelling; free JSON has only its own."""
     if isinstance(value, dict):
-        return {snake(key): snaked(item) for key, item in value.items()}
+        return {
+            snake(key): item if key in ("metadata", "data") else snaked(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [snaked(item) for item in value]
     return value

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator
@@ -141,31 +142,41 @@ def over_socket() -> Generator[OverSocket]:
     """Serve the agent file by the command a user would type."""
     target = Path(agent_module.__file__)
     command = [sys.executable, "-m", "dragoman", "serve", str(target), "--port", "0"]
-    child = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--store", "memory:"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    # Reading its first line cannot wait for ever: the child is killed when it does not come.
-    limit = threading.Timer(START_WITHIN, child.kill)
-    limit.start()
-    try:
-        assert child.stdout is not None
-        line = next((line for line in child.stdout if line.startswith("Ready: ")), "")
-        limit.cancel()
-        assert line, f"the server ended with {child.poll()} before it was ready"
-        server = OverSocket(line.removeprefix("Ready: ").strip())
-        yield server
-        server.close()
-        assert child.poll() is None, f"the server crashed: exit {child.returncode}"
-    finally:
-        limit.cancel()
-        child.terminate()
+    with tempfile.TemporaryFile("w+") as log:
+        child = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--store", "memory:"],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        # Reading its first line cannot wait for ever: the child is killed when it does not come.
+        limit = threading.Timer(START_WITHIN, child.kill)
+        limit.start()
+        server = None
         try:
-            child.wait(15)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait(15)
-        if child.stdout is not None:
-            child.stdout.close()
+            assert child.stdout is not None
+            line = next((line for line in child.stdout if line.startswith("Ready: ")), "")
+            limit.cancel()
+            assert line, f"the server ended with {child.poll()} before it was ready"
+            server = OverSocket(line.removeprefix("Ready: ").strip())
+            yield server
+            assert child.poll() is None, f"the server crashed: exit {child.returncode}"
+        finally:
+            limit.cancel()
+            if server is not None:
+                server.close()
+            _end(child)
+        log.seek(0)
+        # Bad input is the peer's fault: it must not look like ours in the log.
+        assert "Traceback" not in log.read()
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(15)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait(15)
+    if child.stdout is not None:
+        child.stdout.close()

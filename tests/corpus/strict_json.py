@@ -6,10 +6,14 @@ The generators use it to prove that a mutated text is really illegal before they
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 MAX_NUMBER = 64
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRUCTURE = re.compile(r"[\[\]{}]")
 
 
 def is_legal(body: bytes) -> bool:
@@ -33,22 +37,11 @@ def is_legal(body: bytes) -> bool:
 
 def _depth(text: str) -> int:
     depth = deepest = 0
-    inside = escaped = False
-    for char in text:
-        if inside:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                inside = False
-        elif char == '"':
-            inside = True
-        elif char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "]}":
-            depth -= 1
+    for bracket in _STRUCTURE.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
+        if deepest > MAX_DEPTH:
+            break
     return deepest
 
 

@@ -16,8 +16,8 @@ async def test_regressions_stay_fixed() -> None:
 
 
 def test_regressions_are_read_as_they_were_written(tmp_path: Path) -> None:
-    for category in (1, 8, 16):
-        for case in generated(category)[::97]:
+    for category in (1, 3, 16):
+        for case in generated(category)[::197]:
             path = regressions.save(tmp_path, case)
             assert regressions.load(tmp_path) == [case]
             path.unlink()

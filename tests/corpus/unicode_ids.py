@@ -105,15 +105,16 @@ def _path(group: str, detail: str, value: str, number: int) -> Case:
 
 def kept(value: str) -> dict[str, Any]:
     """Return a send whose every place for content holds the value."""
-    part = {"text": value, "filename": value, "metadata": {"k" + value: value}}
-    data = {"data": {"k" + value: [value, {value: value}]}, "metadata": {"k": value}}
+    short = value[:1000]
+    part = {"text": value, "filename": short, "metadata": {"k" + short: short}}
+    data = {"data": {"k" + value: [value, {value: value}]}, "metadata": {"k": short}}
     return {
         "message": {
             "messageId": "kept",
             "contextId": UNKNOWN,
             "role": "ROLE_USER",
             "parts": [part, data],
-            "metadata": {"k" + value: {"v": value}},
+            "metadata": {"k" + short: {"v": short}},
         },
-        "metadata": {"k": value},
+        "metadata": {"k": short},
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.dialects import v0_3
@@ -24,6 +24,8 @@ from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import TaskPage, TaskReply
 
 DIALECTS = pytest.mark.parametrize("dialect", [V1_0, V0_3, V0_2], ids=["1.0", "0.3", "0.2"])
+# How long an example takes says more about the machine's load than about us.
+PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 name = st.text(string.ascii_letters, min_size=1, max_size=6)
@@ -163,6 +165,7 @@ def kept(dialect: Dialect, model: Any) -> Any:
 
 
 @DIALECTS
+@PATIENT
 @given(happened=event)
 def test_events_come_back_as_they_were(dialect: Dialect, happened: Any) -> None:
     body = dialect.encode_event(Recorded(1, event=happened))
@@ -170,12 +173,14 @@ def test_events_come_back_as_they_were(dialect: Dialect, happened: Any) -> None:
 
 
 @DIALECTS
+@PATIENT
 @given(asked=operation)
 def test_operations_come_back_as_they_were(dialect: Dialect, asked: ops.Operation) -> None:
     method, params = dialect.encode_request(asked)
     assert dialect.decode_request(method, plain(params)) == kept(dialect, asked)
 
 
+@PATIENT
 @given(asked=listing)
 def test_a_listing_comes_back_as_it_was(asked: ops.ListTasks) -> None:
     method, params = V1_0.encode_request(asked)
@@ -183,6 +188,7 @@ def test_a_listing_comes_back_as_it_was(asked: ops.ListTasks) -> None:
 
 
 @DIALECTS
+@PATIENT
 @given(answer=task | message)
 def test_replies_come_back_as_they_were(dialect: Dialect, answer: Task | Message) -> None:
     asked = ops.SendMessage(message=Message("m", Role.USER, [Part(text="x")]))  # type: ignore[arg-type]
@@ -193,6 +199,7 @@ def test_replies_come_back_as_they_were(dialect: Dialect, answer: Task | Message
     assert found == kept(dialect, answer)
 
 
+@PATIENT
 @given(tasks=st.lists(task, max_size=3), token=text, include=st.booleans())
 def test_pages_come_back_as_they_were(tasks: list[Task], token: str, include: bool) -> None:
     if not include:
@@ -208,18 +215,21 @@ def test_pages_come_back_as_they_were(tasks: list[Task], token: str, include: bo
     assert (page.next_page_token, page.page_size, page.total_size) == (token, 50, 7)
 
 
+@PATIENT
 @given(happened=event)
 def test_the_record_keeps_everything(happened: Any) -> None:
     assert decode_event(encode_event(happened)) == happened
 
 
 @pytest.mark.requirement("P-1")
+@PATIENT
 @given(happened=event)
 def test_a_peer_of_1_0_never_sees_an_unknown_field(happened: Any) -> None:
     value = msgspec.json.decode(V1_0.encode_event(Recorded(1, event=happened)))
     assert V1_0.decode_event(value) == without_extra(V1_0.decode_event(value))
 
 
+@PATIENT
 @given(happened=event)
 def test_one_generation_hands_over_to_the_other_without_loss(happened: Any) -> None:
     happened = without_extra(happened)

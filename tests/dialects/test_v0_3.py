@@ -268,6 +268,14 @@ def test_of_several_push_schemes_the_first_is_kept(
     assert params["configuration"]["pushNotificationConfig"]["authentication"] == emitted
 
 
+def test_a_push_configuration_may_do_without_authentication(dialect: Dialect) -> None:
+    push = {"url": "https://a.example/", "token": "t"}
+    operation = send(dialect, configuration={"pushNotificationConfig": push})
+    assert operation.push == push
+    _, params = dialect.encode_request(operation)
+    assert params["configuration"]["pushNotificationConfig"] == push
+
+
 def test_a_push_configuration_must_be_an_object(dialect: Dialect) -> None:
     params = {"message": {"parts": [HELLO]}, "configuration": {"pushNotificationConfig": "x"}}
     field = refused_field(dialect, "message/send", params)

@@ -9,6 +9,7 @@ from dragoman.dialects.operations import BY_V1_METHOD
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import InvalidParams, MethodNotFound
 from dragoman.model import operations as ops
+from dragoman.model.card import JSONRPC, AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Part, Role
@@ -190,3 +191,19 @@ def test_a_page_always_has_its_members_and_artifacts_only_when_asked_for() -> No
         (shown,) = value["tasks"]
         assert [message["messageId"] for message in shown["history"]] == ["m1", "m2"]
         assert shown.get("artifacts") == ([] if include else None)
+
+
+def test_an_extended_card_is_bare() -> None:
+    card = AgentCard(
+        name="A",
+        description="",
+        supported_interfaces=[AgentInterface("https://a.example/", JSONRPC, "1.0")],
+        version="1",
+        capabilities=AgentCapabilities(),
+        default_input_modes=[],
+        default_output_modes=[],
+        skills=[],
+    )
+    value = msgspec.json.decode(V1_0.encode_reply(ops.GetExtendedCard(), card))
+    assert value["name"] == "A"
+    assert V1_0.decode_reply(ops.GetExtendedCard(), value) == card

@@ -23,6 +23,7 @@ SCENARIOS = [
     "subscribe-after-a-lost-stream",
     "two-subscribers-see-the-same",
     "multi-turn",
+    "multi-turn-in-streams",
     "unknown-task",
     "finished-task-stays-finished",
     "push-is-not-supported",

@@ -2,7 +2,9 @@
 
 import re
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
+from typing import Any, cast
 
 import apsw
 
@@ -10,18 +12,19 @@ from dragoman.errors import ConfigError
 
 # Marks the file as ours ("drag"), so that another program's database is not taken for a store.
 APPLICATION_ID = 0x64726167
+_PACKAGE = "dragoman.stores.sqlite"
 
 
 def queries() -> dict[str, str]:
     """Return the statements of `queries.sql` by name."""
-    text = resources.files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
+    text = resources.files(_PACKAGE).joinpath("queries.sql").read_text(encoding="utf-8")
     blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
     return dict(zip(blocks[1::2], (block.strip() for block in blocks[2::2]), strict=True))
 
 
 def migrations() -> list[tuple[int, str]]:
     """Return the migrations in order."""
-    folder = resources.files(__package__).joinpath("migrations")
+    folder = resources.files(_PACKAGE).joinpath("migrations")
     scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [
         (int(name.split("_")[0]), folder.joinpath(name).read_text(encoding="utf-8"))
@@ -29,16 +32,29 @@ def migrations() -> list[tuple[int, str]]:
     ]
 
 
+# What a row holds is the schema's affair; its readers give it types.
+Row = tuple[Any, ...]
+
+
+def run(
+    connection: apsw.Connection, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+) -> list[Row]:
+    """Run a statement and return all its rows. The one door to apsw, whose own types say too
+    little for a strict checker."""
+    execute = cast(Callable[..., Any], connection.execute)  # pyright: ignore[reportUnknownMemberType]
+    return execute(sql, values).fetchall()
+
+
 def connect(path: str) -> apsw.Connection:
     """Open a connection with the settings every one of ours has."""
     try:
         connection = apsw.Connection(path)
         connection.set_busy_timeout(10_000)
-        if connection.pragma("journal_mode", "wal") != "wal":
+        if run(connection, "PRAGMA journal_mode = wal") != [("wal",)]:
             raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
-        connection.pragma("synchronous", "full")
-        connection.pragma("cache_size", -4096)
+        run(connection, "PRAGMA synchronous = full")
+        run(connection, "PRAGMA cache_size = -4096")
     except apsw.NotADBError:
         raise ConfigError(f"{path}: not a SQLite database") from None
     except apsw.CantOpenError:
@@ -48,9 +64,9 @@ def connect(path: str) -> apsw.Connection:
 
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Bring the file to the present schema, one transaction per step."""
-    done = int(connection.pragma("user_version"))  # type: ignore[arg-type]  # always an int
-    marked = connection.pragma("application_id")
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()[0][0]
+    ((done,),) = run(connection, "PRAGMA user_version")
+    ((marked,),) = run(connection, "PRAGMA application_id")
+    ((tables,),) = run(connection, "SELECT count(*) FROM sqlite_schema")
     if marked != APPLICATION_ID and tables:
         raise ConfigError(f"{path}: is the database of another program")
     steps = migrations()
@@ -60,10 +76,12 @@ def migrate(connection: apsw.Connection, path: str) -> None:
         if number <= done:
             continue
         with connection:
-            connection.execute(script)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {number}")
+            run(connection, script)
+            run(connection, f"PRAGMA application_id = {APPLICATION_ID}")
+            run(connection, f"PRAGMA user_version = {number}")
     with connection:
-        connection.execute(
-            "INSERT OR IGNORE INTO facts VALUES ('secret', ?)", (secrets.token_bytes(32),)
+        run(
+            connection,
+            "INSERT OR IGNORE INTO facts VALUES ('secret', ?)",
+            (secrets.token_bytes(32),),
         )

@@ -7,7 +7,6 @@ thread would.
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from dragoman.stores.interface import (
     Standing,
     Write,
 )
-from dragoman.stores.sqlite.schema import connect, migrate, queries
+from dragoman.stores.sqlite.schema import Row, connect, migrate, queries, run
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
     SEQ_BITS,
@@ -40,8 +39,6 @@ from dragoman.stores.sqlite.writer import (
 _STATES = {number: state for state, number in STATE_NUMBERS.items()}
 _PRUNE_STEP = 200
 _EVERYTHING = 1 << 62
-# What a row holds is the schema's affair; the functions below give it types.
-Columns = tuple[Any, ...]
 
 
 class SQLiteStore:
@@ -65,9 +62,9 @@ class SQLiteStore:
         migrate(connection, str(self.path))
         self._writer = Writer(connection)
         self._reader = connect(str(self.path))
-        self._reader.pragma("query_only", True)
+        run(self._reader, "PRAGMA query_only = on")
         self._scans = connect(str(self.path))
-        self._scans.pragma("query_only", True)
+        run(self._scans, "PRAGMA query_only = on")
         self.secret = bytes(self._rows("fact", ("secret",))[0][0])
 
     async def close(self) -> None:
@@ -144,11 +141,12 @@ class SQLiteStore:
         )
         return Found([self._head(row) for row in rows], count)
 
-    def _scan(self, page: str, total: str, values: dict[str, Any]) -> tuple[list[Columns], int]:
+    def _scan(self, page: str, total: str, values: dict[str, Any]) -> tuple[list[Row], int]:
         # One transaction, so that the page and its total speak of the same moment.
         with self._scans:
-            rows = self._scans.execute(page, values).fetchall()
-            return rows, int(self._scans.execute(total, values).fetchall()[0][0])
+            rows = run(self._scans, page, values)
+            ((count,),) = run(self._scans, total, values)
+        return rows, count
 
     async def unfinished(self, agent: str) -> list[Head]:
         """Return tasks that no worker may have."""
@@ -159,31 +157,31 @@ class SQLiteStore:
         forgotten = 0
         while step := await self._prune_step(ended_before, keep):
             forgotten += step
-        await self._do(lambda c: _run(c, self._sql["forget_keys"], (ended_before,)))
+        await self._do(lambda c: run(c, self._sql["forget_keys"], (ended_before,)))
         return forgotten
 
     async def _prune_step(self, ended_before: int, keep: int) -> int:
-        doomed: list[Columns] = []
+        doomed: list[Row] = []
 
         def forget(connection: apsw.Connection) -> None:
             sql = self._sql
-            doomed.extend(_run(connection, sql["doomed_by_age"], (ended_before, _PRUNE_STEP)))
-            surplus = _run(connection, sql["ended"], ())[0][0] - len(doomed) - keep
+            doomed.extend(run(connection, sql["doomed_by_age"], (ended_before, _PRUNE_STEP)))
+            surplus = run(connection, sql["ended"], ())[0][0] - len(doomed) - keep
             if surplus > 0 and not doomed:
                 limit = min(surplus, _PRUNE_STEP)
-                doomed.extend(_run(connection, sql["doomed_by_number"], (limit,)))
+                doomed.extend(run(connection, sql["doomed_by_number"], (limit,)))
             if not doomed:
                 return
-            last = _run(connection, sql["last_number"], ())[0][0]
-            retired = _run(connection, sql["retired_number"], ())
+            last = run(connection, sql["last_number"], ())[0][0]
+            retired = run(connection, sql["retired_number"], ())
             highest = max([last, *(row[0] for row in retired)])
-            _run(connection, sql["set_fact"], ("retired_number", highest))
+            run(connection, sql["set_fact"], ("retired_number", highest))
             for number, scope, state in doomed:
                 first = number << SEQ_BITS
-                _run(connection, sql["forget_events"], (first, first | MAX_SEQ))
-                _run(connection, sql["forget_snapshot"], (number,))
-                _run(connection, sql["forget_task"], (number,))
-                _run(
+                run(connection, sql["forget_events"], (first, first | MAX_SEQ))
+                run(connection, sql["forget_snapshot"], (number,))
+                run(connection, sql["forget_task"], (number,))
+                run(
                     connection,
                     "UPDATE counts SET n = n - 1 WHERE scope = ? AND state = ?",
                     (scope, state),
@@ -205,8 +203,8 @@ class SQLiteStore:
         self._writer.submit(chore, done)
         await finished
 
-    def _rows(self, name: str, values: tuple[Any, ...]) -> list[Columns]:
-        return self._reader.execute(self._sql[name], values).fetchall()
+    def _rows(self, name: str, values: tuple[Any, ...]) -> list[Row]:
+        return run(self._reader, self._sql[name], values)
 
     def _scope(self, scope: Scope) -> int | None:
         number = self._scopes.get(scope)
@@ -216,7 +214,7 @@ class SQLiteStore:
                 self._scopes[scope] = number
         return number
 
-    def _head(self, row: Columns) -> Head:
+    def _head(self, row: Row) -> Head:
         number, task_id, context, scope, state, status_at, last_seq, fence = row
         if scope not in self._parts:
             self._parts[scope] = Scope(*self._rows("scope_parts", (scope,))[0])
@@ -228,10 +226,6 @@ class SQLiteStore:
             Standing(_STATES[state], status_at, last_seq),
             fence,
         )
-
-
-def _run(connection: apsw.Connection, sql: str, values: Iterable[Any]) -> list[Columns]:
-    return connection.execute(sql, tuple(values)).fetchall()
 
 
 def _lock(path: Path) -> int | None:

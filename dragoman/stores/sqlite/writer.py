@@ -22,7 +22,7 @@ from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Create, Done, KeepReply, Snapshot, Write
-from dragoman.stores.sqlite.schema import queries
+from dragoman.stores.sqlite.schema import queries, run
 
 logger = logging.getLogger("dragoman")
 
@@ -48,7 +48,7 @@ STATE_NUMBERS = {
 Column = int | str | bytes | None
 Row = tuple[Column, ...]
 # Work for the writer that is not a task's write: runs alone in a transaction.
-Chore = Callable[[apsw.Connection], None]
+Chore = Callable[[apsw.Connection], object]
 _Item = tuple[Write | Chore, Done]
 
 
@@ -117,7 +117,7 @@ class Writer:
 
     def _transact(self, group: Sequence[_Item]) -> list[int]:
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
+        run(connection, "BEGIN IMMEDIATE")
         try:
             if len(group) == 1 and callable(chore := group[0][0]):
                 chore(connection)
@@ -126,10 +126,10 @@ class Writer:
                 raise StoreConflict("a chore has a transaction of its own")
             else:
                 numbers = self._apply([item for item, _ in group if not callable(item)])
-            connection.execute("COMMIT")
+            run(connection, "COMMIT")
         except BaseException:
             if connection.in_transaction:
-                connection.execute("ROLLBACK")
+                run(connection, "ROLLBACK")
             raise
         return numbers
 
@@ -201,7 +201,7 @@ class Writer:
         if not appends:
             return
         encoded = msgspec.json.encode(appends).decode()
-        self._connection.execute(self._sql["append"], (encoded,))
+        run(self._connection, self._sql["append"], (encoded,))
         if self._connection.changes() != len(appends):
             raise StoreConflict("the log moved on")
 
@@ -212,21 +212,22 @@ class Writer:
             while len(rows) - place >= stride:
                 chunk = rows[place : place + stride]
                 statement = f"{into} VALUES {','.join([values] * stride)}"
-                self._connection.execute(statement, [column for row in chunk for column in row])
+                run(self._connection, statement, [column for row in chunk for column in row])
                 place += stride
 
     def _count(self, counts: Counter[tuple[int, int]]) -> None:
         rows: list[Row] = [(scope, state, n) for (scope, state), n in counts.items() if n]
         for row in rows:
-            self._connection.execute(
+            run(
+                self._connection,
                 "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
                 row,
             )
 
     def _last_number(self) -> int:
         # Numbers of forgotten tasks are never given again: cursors and keys may still name them.
-        (last,) = self._connection.execute(self._sql["last_number"]).fetchall()[0]
-        retired = self._connection.execute(self._sql["retired_number"]).fetchall()
+        (last,) = run(self._connection, self._sql["last_number"])[0]
+        retired = run(self._connection, self._sql["retired_number"])
         return max(int(last), int(retired[0][0]) if retired else 0)
 
     def _scope(self, scope: Scope) -> int:
@@ -234,9 +235,11 @@ class Writer:
         if number is None:
             number = scope_number(self._connection, self._sql, scope)
             if number is None:
-                rows = self._connection.execute(
-                    self._sql["add_scope"], (scope.agent, scope.tenant, scope.owner)
-                ).fetchall()
+                rows = run(
+                    self._connection,
+                    self._sql["add_scope"],
+                    (scope.agent, scope.tenant, scope.owner),
+                )
                 # Not remembered before it is committed: a rolled-back group may have made it.
                 return int(rows[0][0])
             self._scopes[scope] = number
@@ -245,7 +248,7 @@ class Writer:
 
 def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope) -> int | None:
     """Return the number of a scope, if it has one."""
-    rows = connection.execute(sql["scope"], (scope.agent, scope.tenant, scope.owner)).fetchall()
+    rows = run(connection, sql["scope"], (scope.agent, scope.tenant, scope.owner))
     return int(rows[0][0]) if rows else None
 
 

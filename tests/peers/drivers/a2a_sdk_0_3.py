@@ -127,11 +127,13 @@ class Sdk:
         return reply
 
     @asynccontextmanager
-    async def stream(self, message_id: str) -> AsyncIterator[AsyncIterator[plain.Event]]:
+    async def stream(
+        self, message_id: str, *, task: str = ""
+    ) -> AsyncIterator[AsyncIterator[plain.Event]]:
         # A connection of its own: leaving the block drops the stream as a lost line would.
         async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
             client = await self.client(streaming=True, http=http)
-            sent = client.send_message(message(message_id))
+            sent = client.send_message(message(message_id, task))
             yield (plain_event(event) async for event in sent)
 
     @asynccontextmanager

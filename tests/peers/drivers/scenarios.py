@@ -98,7 +98,9 @@ class Peer(Protocol):
     async def send(
         self, message_id: str, *, task: str = "", context: str = "", wait: bool = True
     ) -> Task | Message: ...
-    def stream(self, message_id: str) -> AbstractAsyncContextManager[AsyncIterator[Event]]: ...
+    def stream(
+        self, message_id: str, *, task: str = ""
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]: ...
     def subscribe(self, task: str) -> AbstractAsyncContextManager[AsyncIterator[Event]]: ...
     async def get(self, task: str, history: int | None = None) -> Task: ...
     async def page(
@@ -244,11 +246,10 @@ async def stream_a_message(peer: Peer) -> None:
 
 
 async def get_with_history(peer: Peer) -> None:
-    first, second = message_id("tck-input-required"), message_id("tck-complete-task")
+    first, second = message_id("tck-input-required"), message_id("tck-input-required")
     asked = a_task(await peer.send(first))
     await peer.send(second, task=asked.id)
     whole = await peer.get(asked.id)
-    expect("state", whole.state, "completed")
     by_user = [message.id for message in whole.history if message.role == "user"]
     expect("messages of the user", by_user, [first, second])
     expect("none asked for", (await peer.get(asked.id, history=0)).history, [])
@@ -323,6 +324,19 @@ async def multi_turn(peer: Peer) -> None:
     expect("context", done.context, asked.context)
 
 
+async def multi_turn_in_streams(peer: Peer) -> None:
+    first, second = message_id("tck-input-required"), message_id("tck-complete-task")
+    asked = await follow(peer.stream(first))
+    expect("end of the first stream", getattr(asked[-1], "state", asked[-1]), "input-required")
+    task = a_task(asked[0]).id
+    done = await follow(peer.stream(second, task=task))
+    opening = a_task(done[0])
+    expect("task of the second stream", opening.id, task)
+    by_user = [message.id for message in opening.history if message.role == "user"]
+    expect("messages of the user", by_user, [first, second])
+    expect("end of the second stream", getattr(done[-1], "state", done[-1]), "completed")
+
+
 async def unknown_task(peer: Peer) -> None:
     await refused(peer, peer.get(UNKNOWN_TASK), "TaskNotFound")
     await refused(peer, peer.cancel(UNKNOWN_TASK), "TaskNotFound")
@@ -366,6 +380,7 @@ SCENARIOS: dict[str, Callable[[Peer], Awaitable[None]]] = {
     "subscribe-after-a-lost-stream": subscribe_after_a_lost_stream,
     "two-subscribers-see-the-same": two_subscribers_see_the_same,
     "multi-turn": multi_turn,
+    "multi-turn-in-streams": multi_turn_in_streams,
     "unknown-task": unknown_task,
     "finished-task-stays-finished": finished_task_stays_finished,
     "push-is-not-supported": push_is_not_supported,

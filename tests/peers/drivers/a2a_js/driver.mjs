@@ -224,11 +224,10 @@ const scenarios = {
   },
 
   async 'get-with-history'() {
-    const [first, second] = [messageId('tck-input-required'), messageId('tck-complete-task')];
+    const [first, second] = [messageId('tck-input-required'), messageId('tck-input-required')];
     const { id } = await sendForTask(first);
     await send(second, { task: id });
     const whole = await get(id);
-    expect('state', state(whole), 'TASK_STATE_COMPLETED');
     const byUser = whole.history.filter((message) => message.role === Role.ROLE_USER);
     expect('messages of the user', byUser.map((message) => message.messageId), [first, second]);
     expect('none asked for', (await get(id, 0)).history, []);
@@ -318,6 +317,19 @@ const scenarios = {
     });
     expect('third turn', [done.id, state(done)], [asked.id, 'TASK_STATE_COMPLETED']);
     expect('context', done.contextId, asked.contextId);
+  },
+
+  async 'multi-turn-in-streams'() {
+    const [first, second] = [messageId('tck-input-required'), messageId('tck-complete-task')];
+    const asked = await follow(client.sendMessageStream(request(first)));
+    const [{ id }, ended] = [taskOf(asked[0]), state(asked.at(-1).value)];
+    expect('end of the first stream', ended, 'TASK_STATE_INPUT_REQUIRED');
+    const done = await follow(client.sendMessageStream(request(second, { task: id })));
+    const opening = taskOf(done[0]);
+    expect('task of the second stream', opening.id, id);
+    const byUser = opening.history.filter((message) => message.role === Role.ROLE_USER);
+    expect('messages of the user', byUser.map((message) => message.messageId), [first, second]);
+    expect('end of the second stream', state(done.at(-1).value), 'TASK_STATE_COMPLETED');
   },
 
   async 'unknown-task'() {
