@@ -59,10 +59,9 @@ async def complete_at_once(turn: Turn) -> None:
     turn.complete()
 
 
-async def need_input(turn: Turn) -> None:
-    """Ask, and ask again whatever the answer."""
-    while True:
-        await turn.ask("More input is needed")
+async def need_input(turn: Turn) -> Message | None:
+    """Ask, then do what the answer's id says."""
+    return await by_id(await turn.ask("More input is needed"), turn)
 
 
 async def reject(turn: Turn) -> None:
@@ -136,11 +135,16 @@ BEHAVIOURS: dict[str, Behaviour] = {
 LONGEST_FIRST = sorted(BEHAVIOURS, key=len, reverse=True)
 
 
-@agent.skill(tags=["tck"], default=True)
-async def conform(message: Message, turn: Turn) -> Message | None:
-    """Does what the message id asks for."""
+async def by_id(message: Message, turn: Turn) -> Message | None:
+    """Do what a message id asks for."""
     for prefix in LONGEST_FIRST:
         if message.message_id.startswith(prefix):
             return await BEHAVIOURS[prefix](turn)
     await otherwise(turn)
     return None
+
+
+@agent.skill(tags=["tck"], default=True)
+async def conform(message: Message, turn: Turn) -> Message | None:
+    """Does what the message id asks for."""
+    return await by_id(message, turn)

@@ -345,12 +345,12 @@ class V0:
         if row.operation is ops.PushOperation:
             name = "task_id" if method.endswith("/set") else "id"
             return ops.PushOperation(task_id=_task_id(fields, name))
-        task_id = _task_id(fields, "id")
+        task_id, metadata = _task_id(fields, "id"), _metadata(fields, "")
         if row.operation is ops.GetTask:
             return ops.GetTask(task_id=task_id, history=_history(fields))
         if row.operation is ops.SubscribeToTask:
             return ops.SubscribeToTask(task_id=task_id)
-        return ops.CancelTask(task_id=task_id, metadata=_metadata(fields, ""))
+        return ops.CancelTask(task_id=task_id, metadata=metadata)
 
     def encode_request(self, operation: ops.Operation) -> tuple[str, Object]:
         """Return the method and the parameters; a tenant has no place in this version."""

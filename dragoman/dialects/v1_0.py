@@ -150,6 +150,14 @@ def decode_state(value: Value, path: str) -> TaskState:
     return STATES[value]
 
 
+def _timestamp(value: Value, path: str) -> str:
+    """Return a peer's time in UTC, as exact as it came."""
+    if not value:
+        return ""
+    moment = reading.instant(value, path)
+    return value if value.endswith("Z") else stamp(moment)
+
+
 def decode_status(value: Value, path: str) -> TaskStatus:
     """Return a status."""
     fields, extra = reading.split(value, _STATUS, path)
@@ -158,7 +166,7 @@ def decode_status(value: Value, path: str) -> TaskStatus:
         message=decode_message(fields["message"], f"{path}.message")
         if "message" in fields
         else None,
-        timestamp=reading.text(fields.get("timestamp", ""), f"{path}.timestamp"),
+        timestamp=_timestamp(fields.get("timestamp", ""), f"{path}.timestamp"),
         extra=extra,
     )
 
@@ -183,8 +191,12 @@ def decode_status_update(value: Value, path: str) -> StatusUpdate:
     """Return a status event."""
     fields, extra = reading.split(value, _STATUS_UPDATE, path)
     return StatusUpdate(
-        task_id=TaskId(reading.text(reading.required(fields, "task_id", path), path)),
-        context_id=ContextId(reading.text(fields.get("context_id", ""), path)),
+        task_id=TaskId(
+            reading.identifier(reading.required(fields, "task_id", path), f"{path}.taskId")
+        ),
+        context_id=ContextId(
+            reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
+        ),
         status=decode_status(reading.required(fields, "status", path), f"{path}.status"),
         metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
         extra=extra,
@@ -195,8 +207,12 @@ def decode_artifact_update(value: Value, path: str) -> ArtifactUpdate:
     """Return an artifact event."""
     fields, extra = reading.split(value, _ARTIFACT_UPDATE, path)
     return ArtifactUpdate(
-        task_id=TaskId(reading.text(reading.required(fields, "task_id", path), path)),
-        context_id=ContextId(reading.text(fields.get("context_id", ""), path)),
+        task_id=TaskId(
+            reading.identifier(reading.required(fields, "task_id", path), f"{path}.taskId")
+        ),
+        context_id=ContextId(
+            reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
+        ),
         artifact=decode_artifact(reading.required(fields, "artifact", path), f"{path}.artifact"),
         append=reading.boolean(fields.get("append", False), f"{path}.append"),
         last_chunk=reading.boolean(fields.get("last_chunk", False), f"{path}.lastChunk"),

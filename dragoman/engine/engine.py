@@ -337,6 +337,10 @@ class Engine:
             log.use_key(key)
         try:
             recorded = log.emit(MessageAdded(operation.message))
+            if not _is_active(log):
+                # In the same write: whoever waits for the task waits for what comes of this.
+                working, at = status_update(log, TaskState.WORKING)
+                log.emit(working, at=at)
         except TaskIsFinished:
             raise _finished(None) from None
         except LogIsFull:

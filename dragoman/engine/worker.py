@@ -169,6 +169,12 @@ class Worker:
         if not self.decision.done():
             self.decision.set_result(None)
             self.log.release()
+            self._begin()
+
+    def _begin(self) -> None:
+        """Say that the work began, once."""
+        if self.log.draft is not None and self.log.draft.state is TaskState.SUBMITTED:
+            self.status(TaskState.WORKING)
 
     def status(
         self, state: TaskState, parts: list[Part] | None = None, metadata: Metadata | None = None
@@ -212,8 +218,6 @@ class Worker:
 
     def _take_next(self) -> None:
         self.operation, self._plan = self._inbox.popleft()
-        if self.log.draft is not None and self.log.draft.state.is_interrupted:
-            self.status(TaskState.WORKING)
 
     def _emit(self, event: Event, at: int = 0) -> Recorded:
         try:
@@ -248,7 +252,7 @@ class Worker:
     async def _serve_messages(self) -> Message | None:
         while True:
             if self.decision.done():
-                self.status(TaskState.WORKING)
+                self._begin()
             last_word: list[Part] = []
             reply = None
             try:

@@ -12,4 +12,5 @@ def stamp(microseconds: int) -> str:
 @lru_cache(maxsize=16)
 def _second(seconds: int) -> str:
     """Thousands of events share a second, and formatting it is the slow part."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    # Not strftime: its years before 1000 are too short to be valid.
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()

@@ -135,14 +135,18 @@ class Agent:
         return Plan(run, skill.may_reply)
 
     def _choose(self, operation: SendMessage) -> Skill:
-        for metadata in (operation.message.metadata, operation.metadata):
-            wanted = metadata.get("skillId", metadata.get("skill"))
-            if wanted is None:
-                continue
-            if not isinstance(wanted, str) or wanted not in self.skills:
-                known = ", ".join(self.skills) or "none"
-                raise InvalidParams(f"is not a skill of this agent: {known}", field="skillId")
-            return self.skills[wanted]
+        for path, metadata in (
+            ("message.metadata", operation.message.metadata),
+            ("metadata", operation.metadata),
+        ):
+            for name in ("skillId", "skill"):
+                wanted = metadata.get(name)
+                if wanted is None:
+                    continue
+                if not isinstance(wanted, str) or wanted not in self.skills:
+                    known = ", ".join(self.skills) or "none"
+                    raise InvalidParams(f"is none of: {known}", field=f"{path}.{name}")
+                return self.skills[wanted]
         if not self.skills:
             raise InvalidParams("the agent has no skills", field="skillId")
         skills = self.skills.values()

@@ -269,13 +269,16 @@ class App:
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MAX_URL_BYTES:
+        if _target_length(scope) > MAX_URL_BYTES:
             await _respond(send, 414, [(b"content-length", b"0")], b"")
             return
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
-        if request.verb == "POST" and path in _RPC_PATHS:
-            await self._jsonrpc(request)
+        if path in _RPC_PATHS:
+            if request.verb == "POST":
+                await self._jsonrpc(request)
+            else:
+                await _not_allowed(send, "POST")
         elif path in (_CARD_PATH, _OLD_CARD_PATH):
             await self._card(request, is_old_path=path == _OLD_CARD_PATH)
         elif path == _OLD_EXTENDED_PATH:
@@ -308,7 +311,7 @@ class App:
 
     async def _card(self, request: Request, *, is_old_path: bool) -> None:
         if request.verb not in ("GET", "HEAD"):
-            await _respond(request.send, 405, [(b"allow", b"GET, HEAD")], b"")
+            await _not_allowed(request.send, "GET, HEAD")
             return
         rack = request.mount.cards
         shape = rack.shape(*request.version, is_old_path=is_old_path)
@@ -330,7 +333,7 @@ class App:
     async def _old_extended_card(self, request: Request) -> None:
         """0.2 reads the extended card by a plain GET."""
         if request.verb != "GET":
-            await _respond(request.send, 405, [(b"allow", b"GET")], b"")
+            await _not_allowed(request.send, "GET")
             return
         try:
             card = self._extended_card(request)
@@ -434,12 +437,7 @@ class App:
         try:
             route = rest.find(request.verb, request.path)
             if isinstance(route, rest.NotAllowed):
-                await _respond(
-                    request.send,
-                    405,
-                    [(b"allow", route.allow.encode()), (b"content-length", b"0")],
-                    b"",
-                )
+                await _not_allowed(request.send, route.allow)
                 return
             if route is None:
                 raise MethodNotFound("Nothing is served here")
@@ -542,9 +540,19 @@ def _store(settings: Settings) -> Store:
     return SQLiteStore(settings.store_path())
 
 
+def _target_length(scope: Scope) -> int:
+    query: bytes = scope["query_string"]
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return len(path) + (len(query) + 1 if query else 0)
+
+
 async def _respond(send: sse.Send, status: int, headers: Headers, body: bytes) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _not_allowed(send: sse.Send, allow: str) -> None:
+    await _respond(send, 405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
 
 
 def _common(request: Request, dialect: Dialect) -> Headers:

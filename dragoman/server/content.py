@@ -22,7 +22,7 @@ def parts_of(content: Content) -> list[Part]:
         case Part():
             return [content]
         case bytes() | bytearray() | memoryview():
-            return [Part(raw=bytes(content), media_type="application/octet-stream")]
+            return [Part(raw=bytes(cast(bytes, content)), media_type="application/octet-stream")]
         case Message() | Artifact():
             return list(content.parts)
         case [Part(), *_]:

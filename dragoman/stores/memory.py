@@ -3,6 +3,7 @@
 import asyncio
 import bisect
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -41,7 +42,8 @@ class MemoryStore:
         self.secret = secrets.token_bytes(32)
         self._tasks: dict[int, _Stored] = {}
         self._numbers: dict[tuple[Scope, TaskId], int] = {}
-        self._keys: dict[tuple[Scope, bytes], Known] = {}
+        # What a key stands for, and since when (milliseconds).
+        self._keys: dict[tuple[Scope, bytes], tuple[Known, int]] = {}
         # (status time, number) of every task of a scope, ascending.
         self._order: dict[Scope, list[tuple[int, int]]] = {}
         self._next_number = 1
@@ -108,11 +110,15 @@ class MemoryStore:
         if any((scope, key) in self._keys for key in keys):
             raise StoreConflict("a key was used")
         for key in keys:
-            self._keys[scope, key] = known
+            self._keys[scope, key] = known, time.time_ns() // 1_000_000
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
-        return self._keys.get((scope, key))
+        entry = self._keys.get((scope, key))
+        if entry is None:
+            return None
+        known, _ = entry
+        return Known() if self._is_forgotten(scope, known) else known
 
     async def head(self, scope: Scope, task_id: TaskId) -> Head | None:
         """Return a task's row."""
@@ -187,12 +193,14 @@ class MemoryStore:
             del self._numbers[head.scope, head.task_id]
             order = self._order[head.scope]
             del order[bisect.bisect_left(order, (status_at, number))]
-        gone = {self_id for self_id in self._keys if self._is_stale(self_id, ended_before)}
+        gone = [
+            (scope, key)
+            for (scope, key), (known, made_at) in self._keys.items()
+            if made_at < ended_before and (known.reply or self._is_forgotten(scope, known))
+        ]
         for entry in gone:
             del self._keys[entry]
         return len(doomed)
 
-    def _is_stale(self, entry: tuple[Scope, bytes], ended_before: int) -> bool:
-        """A key may go when its task is gone; replies are bounded by the process's life."""
-        known = self._keys[entry]
-        return bool(known.task_id) and (entry[0], known.task_id) not in self._numbers
+    def _is_forgotten(self, scope: Scope, known: Known) -> bool:
+        return bool(known.task_id) and (scope, known.task_id) not in self._numbers

@@ -65,9 +65,9 @@ def _constant(text: str) -> NoReturn:
 def _check_depth(value: Any) -> None:
     level = [value]
     depth = 0
-    while level:
+    while any(isinstance(item, dict | list) for item in level):
         depth += 1
-        if depth > MAX_DEPTH + 1:
+        if depth > MAX_DEPTH:
             raise ParseFailed(f"nested deeper than {MAX_DEPTH}")
         below: list[Any] = []
         for item in level:

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dragoman.errors import InvalidParams, InvalidRequest
+from dragoman.errors import InvalidRequest
 
 # A request's id as it came, to be echoed; None where it could not be read.
 Id = str | int | None
@@ -17,7 +17,8 @@ class Envelope(msgspec.Struct, frozen=True):
 
     id: Id
     method: str
-    params: dict[str, Any]
+    # As they came: whether the method exists is said before what is wrong with its parameters.
+    params: Any
 
 
 def request_id(value: Any) -> Id:
@@ -37,7 +38,7 @@ def method_name(value: Any) -> str:
 
 
 def parse(value: Any) -> Envelope:
-    """Open the envelope; raises `InvalidRequest`, or `InvalidParams` for the parameters' kind."""
+    """Open the envelope; raises `InvalidRequest`."""
     if not isinstance(value, dict):
         raise InvalidRequest("must be one request object")
     request = cast(dict[str, Any], value)
@@ -50,11 +51,7 @@ def parse(value: Any) -> Envelope:
     if "id" not in request or type(request["id"]) not in (str, int, type(None)):
         raise InvalidRequest("id must be a string, an integer or null")
     params = request.get("params")
-    if params is None:
-        params = {}
-    if not isinstance(params, dict):
-        raise InvalidParams("must be an object", field="params")
-    return Envelope(request["id"], method, cast(dict[str, Any], params))
+    return Envelope(request["id"], method, {} if params is None else params)
 
 
 def success(id: Id, result: bytes) -> bytes:

@@ -2,7 +2,8 @@
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import Any, cast
 
@@ -45,9 +46,25 @@ def run(
     return execute(sql, values).fetchall()
 
 
+def check(path: str) -> None:
+    """Refuse a file that is not ours, before anything in it is changed."""
+    with _readable(path):
+        connection = apsw.Connection(path)
+        try:
+            ((done,),) = run(connection, "PRAGMA user_version")
+            ((marked,),) = run(connection, "PRAGMA application_id")
+            ((tables,),) = run(connection, "SELECT count(*) FROM sqlite_schema")
+        finally:
+            connection.close()
+    if marked != APPLICATION_ID and tables:
+        raise ConfigError(f"{path}: is the database of another program")
+    if done > migrations()[-1][0]:
+        raise ConfigError(f"{path}: was written by a later release (schema {done})")
+
+
 def connect(path: str) -> apsw.Connection:
     """Open a connection with the settings every one of ours has."""
-    try:
+    with _readable(path):
         connection = apsw.Connection(path)
         connection.set_busy_timeout(10_000)
         if run(connection, "PRAGMA journal_mode = wal") != [("wal",)]:
@@ -55,24 +72,24 @@ def connect(path: str) -> apsw.Connection:
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
         run(connection, "PRAGMA synchronous = full")
         run(connection, "PRAGMA cache_size = -4096")
+    return connection
+
+
+@contextmanager
+def _readable(path: str) -> Generator[None]:
+    """Say in our words why a file cannot be used."""
+    try:
+        yield
     except apsw.NotADBError:
         raise ConfigError(f"{path}: not a SQLite database") from None
     except apsw.CantOpenError:
         raise ConfigError(f"{path}: cannot be opened; does the folder exist?") from None
-    return connection
 
 
-def migrate(connection: apsw.Connection, path: str) -> None:
+def migrate(connection: apsw.Connection) -> None:
     """Bring the file to the present schema, one transaction per step."""
     ((done,),) = run(connection, "PRAGMA user_version")
-    ((marked,),) = run(connection, "PRAGMA application_id")
-    ((tables,),) = run(connection, "SELECT count(*) FROM sqlite_schema")
-    if marked != APPLICATION_ID and tables:
-        raise ConfigError(f"{path}: is the database of another program")
-    steps = migrations()
-    if done > steps[-1][0]:
-        raise ConfigError(f"{path}: was written by a later release (schema {done})")
-    for number, script in steps:
+    for number, script in migrations():
         if number <= done:
             continue
         with connection:

@@ -26,7 +26,7 @@ from dragoman.stores.interface import (
     Standing,
     Write,
 )
-from dragoman.stores.sqlite.schema import Row, connect, migrate, queries, run
+from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, run
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
     SEQ_BITS,
@@ -51,16 +51,21 @@ class SQLiteStore:
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
         self._lock: int | None = None
-        self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
 
     async def open(self) -> None:
         """Create or migrate the file; one process at a time may have it."""
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.path)
-        connection = connect(str(self.path))
-        migrate(connection, str(self.path))
+        try:
+            check(str(self.path))
+            connection = connect(str(self.path))
+            migrate(connection)
+        except BaseException:
+            self._let_go()
+            raise
         self._writer = Writer(connection)
+        self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
         run(self._reader, "PRAGMA query_only = on")
         self._scans = connect(str(self.path))
@@ -73,8 +78,12 @@ class SQLiteStore:
         await asyncio.to_thread(self._scanner.shutdown)
         self._reader.close()
         self._scans.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
+            self._lock = None
 
     def submit(self, write: Write, done: Done) -> None:
         """Queue the write for the next commit."""
@@ -143,9 +152,12 @@ class SQLiteStore:
 
     def _scan(self, page: str, total: str, values: dict[str, Any]) -> tuple[list[Row], int]:
         # One transaction, so that the page and its total speak of the same moment.
-        with self._scans:
+        run(self._scans, "BEGIN")
+        try:
             rows = run(self._scans, page, values)
             ((count,),) = run(self._scans, total, values)
+        finally:
+            run(self._scans, "COMMIT")
         return rows, count
 
     async def unfinished(self, agent: str) -> list[Head]:
@@ -195,6 +207,8 @@ class SQLiteStore:
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: Exception | None, _: int) -> None:
+            if finished.done():
+                return
             if error is None:
                 finished.set_result(None)
             else:

@@ -59,6 +59,8 @@ class Writer:
         self._connection = connection
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
+        # Scopes met in the present transaction: if it is rolled back, their rows are gone.
+        self._met: dict[Scope, int] = {}
         self._pending: list[_Item] = []
         self._is_busy = False
         self._is_scheduled = False
@@ -117,6 +119,7 @@ class Writer:
 
     def _transact(self, group: Sequence[_Item]) -> list[int]:
         connection = self._connection
+        self._met = {}
         run(connection, "BEGIN IMMEDIATE")
         try:
             if len(group) == 1 and callable(chore := group[0][0]):
@@ -131,6 +134,7 @@ class Writer:
             if connection.in_transaction:
                 run(connection, "ROLLBACK")
             raise
+        self._scopes |= self._met
         return numbers
 
     def _apply(self, writes: Sequence[Write]) -> list[int]:
@@ -231,7 +235,7 @@ class Writer:
         return max(int(last), int(retired[0][0]) if retired else 0)
 
     def _scope(self, scope: Scope) -> int:
-        number = self._scopes.get(scope)
+        number = self._scopes.get(scope) or self._met.get(scope)
         if number is None:
             number = scope_number(self._connection, self._sql, scope)
             if number is None:
@@ -240,9 +244,8 @@ class Writer:
                     self._sql["add_scope"],
                     (scope.agent, scope.tenant, scope.owner),
                 )
-                # Not remembered before it is committed: a rolled-back group may have made it.
-                return int(rows[0][0])
-            self._scopes[scope] = number
+                number = int(rows[0][0])
+            self._met[scope] = number
         return number
 
 
