@@ -69,7 +69,7 @@ class Frame(NamedTuple):
 async def frames(response: httpx.Response) -> AsyncIterator[Frame]:
     """Yield the blocks of a stream. The server promises one `data` line each, so more are wrong."""
     fields: dict[str, str] = {}
-    async for line in response.aiter_lines():
+    async for line in _lines(response):
         if line.startswith(":"):
             yield Frame(comment=line[1:].strip())
         elif line:
@@ -79,6 +79,16 @@ async def frames(response: httpx.Response) -> AsyncIterator[Frame]:
         elif fields:
             yield Frame(json.loads(fields["data"]), fields.get("id"), fields.get("event"))
             fields = {}
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    # Not the client's own lines: those also end at U+2028, which ends none in this format.
+    rest = b""
+    async for chunk in response.aiter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode()
+    assert not rest, "the stream ended within a line"
 
 
 class Site:

@@ -6,6 +6,7 @@ so unless told to be strict the name of the method or the path speaks for them.
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 from dragoman.dialects.dialect import Dialect
@@ -91,6 +92,7 @@ def _numbers(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+@lru_cache(maxsize=64)
 def _dialect(version: str) -> Dialect | None:
     numbers = _numbers(version)
     if numbers is None:

@@ -130,14 +130,24 @@ def array(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
     """Return a list, each element read by `item`."""
     if type(value) is not list:
         raise InvalidParams("must be a list", field=path)
-    elements = cast(list[Value], value)
+    elements = cast("list[Value]", value)
     return [item(element, f"{path}[{index}]") for index, element in enumerate(elements)]
+
+
+def texts(value: Value, path: str) -> list[str]:
+    """Return a list of strings."""
+    return array(value, path, text)
+
+
+def identifiers(value: Value, path: str) -> list[str]:
+    """Return a list of ids."""
+    return array(value, path, identifier)
 
 
 def parts(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
     """Return the parts of a message or an artifact: at least one, not too many."""
     if type(value) is list:
-        count = len(cast(list[Value], value))
+        count = len(cast("list[Value]", value))
         if not count:
             raise InvalidParams("must not be empty", field=path)
         if count > MAX_PARTS:

@@ -1,6 +1,7 @@
 """A2A 1.0 as ProtoJSON. The model has this version's semantics, so encoding is the record's own
 JSON less the unknown fields, which 1.0 peers reject."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -51,6 +52,13 @@ _MESSAGE = both_spellings(
     "extensions",
     "referenceTaskIds",
 )
+_OPTIONAL_IN_MESSAGE: dict[str, tuple[Callable[[Value, str], Value], str]] = {
+    "context_id": (reading.optional_identifier, "contextId"),
+    "task_id": (reading.optional_identifier, "taskId"),
+    "metadata": (reading.metadata, "metadata"),
+    "extensions": (reading.texts, "extensions"),
+    "reference_task_ids": (reading.identifiers, "referenceTaskIds"),
+}
 _ARTIFACT = both_spellings("artifactId", "name", "description", "parts", "metadata", "extensions")
 _STATUS = both_spellings("state", "message", "timestamp")
 _TASK = both_spellings("id", "contextId", "status", "artifacts", "history", "metadata")
@@ -87,6 +95,9 @@ S = TypeVar("S")
 def decode_part(value: Value, path: str) -> Part:
     """Return a part; exactly one kind of content."""
     fields, extra = reading.split(value, _PART, path)
+    if len(fields) == 1 and "text" in fields:
+        # Most parts are this one.
+        return Part(text=reading.text(fields["text"], f"{path}.text"), extra=extra)
     content = [name for name in ("text", "raw", "url", "data") if name in fields]
     if len(content) != 1:
         raise InvalidParams("must have exactly one of text, raw, url and data", field=path)
@@ -108,22 +119,19 @@ def decode_message(value: Value, path: str) -> Message:
     role = reading.required(fields, "role", path)
     if type(role) not in (str, int) or role not in ROLES:
         raise InvalidParams("must be ROLE_USER or ROLE_AGENT", field=f"{path}.role")
+    message_id = reading.required(fields, "message_id", path)
+    parts = reading.required(fields, "parts", path)
+    # Read only where given: most messages have few of these.
+    optional: Object = {}
+    for name, (read, spelling) in _OPTIONAL_IN_MESSAGE.items():
+        if name in fields:
+            optional[name] = read(fields[name], f"{path}.{spelling}")
     return Message(
-        message_id=MessageId(
-            reading.identifier(reading.required(fields, "message_id", path), f"{path}.messageId")
-        ),
+        message_id=MessageId(reading.identifier(message_id, f"{path}.messageId")),
         role=ROLES[role],
-        parts=reading.parts(reading.required(fields, "parts", path), f"{path}.parts", decode_part),
-        context_id=ContextId(
-            reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
-        ),
-        task_id=TaskId(reading.optional_identifier(fields.get("task_id", ""), f"{path}.taskId")),
-        metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extensions=reading.array(fields.get("extensions", []), f"{path}.extensions", reading.text),
-        reference_task_ids=reading.array(
-            fields.get("reference_task_ids", []), f"{path}.referenceTaskIds", reading.identifier
-        ),
+        parts=reading.parts(parts, f"{path}.parts", decode_part),
         extra=extra,
+        **optional,
     )
 
 

@@ -1,6 +1,7 @@
 """The engine: the Service that runs an agent on its tasks. One short method per operation."""
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -11,7 +12,7 @@ from dragoman.config import Settings
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
 from dragoman.engine.seal import seal, unseal
-from dragoman.engine.worker import AgentCode, Worker, status_update
+from dragoman.engine.worker import TOO_LARGE, AgentCode, Worker, status_update
 from dragoman.errors import (
     A2AError,
     ExtensionRequired,
@@ -185,7 +186,7 @@ class Engine:
         log = accepted.log
         try:
             if log is not None and operation.wait:
-                reading = await asyncio.wait_for(log.rest(), call.patience or None)
+                reading = await asyncio.wait_for(log.rest(accepted.seq), call.patience or None)
             elif log is not None:
                 await log.durable(max(accepted.seq, 1))
         except TimeoutError:
@@ -270,7 +271,8 @@ class Engine:
             # The task was forgotten; its message is not a new one for that.
             raise TaskNotFound
         log = self._logs.get(known.task_id)
-        return _Accepted(known.task_id, None, log if log and _is_active(log) else None)
+        is_moving = log is not None and (_is_active(log) or not log.is_idle)
+        return _Accepted(known.task_id, None, log if is_moving else None)
 
     @staticmethod
     def _key(operation: ops.SendMessage) -> bytes:
@@ -302,7 +304,8 @@ class Engine:
             history=[operation.message],
             metadata=operation.metadata,
         )
-        log.is_held = plan.may_reply
+        # Held for the worker's first slice: a short task is accepted and completed in one write.
+        log.is_held = True
         if key is not None:
             log.use_key(key)
 
@@ -316,6 +319,8 @@ class Engine:
         except LogIsFull:
             raise InvalidParams("is larger than a task may be", field="message") from None
         self._adopt(worker, (scope, key) if key is not None else None)
+        if not plan.may_reply:
+            log.release()
         return _Accepted(log.task_id, worker, log, task, 1)
 
     async def _continue(
@@ -332,9 +337,9 @@ class Engine:
         if worker is not None and worker.queued >= self._settings.max_queued_messages:
             raise Overloaded
         log = worker.log if worker is not None else await self._resume(head)
+        # Another message may have started a worker while the task was read.
+        worker = self._workers.get(head.task_id)
         operation = _stamped(operation, log)
-        if key is not None:
-            log.use_key(key)
         try:
             recorded = log.emit(MessageAdded(operation.message))
             if not _is_active(log):
@@ -347,6 +352,8 @@ class Engine:
             raise UnsupportedOperation("The task reached its limit") from None
         except StoreRefused:
             raise Overloaded from None
+        if key is not None:
+            log.use_key(key)
         if worker is not None and worker.is_running:
             worker.give(operation, plan)
             if key is not None:
@@ -379,11 +386,12 @@ class Engine:
         def retire() -> None:
             if worker.is_running or not (log.is_idle or log.failure or log.is_held):
                 return
-            if self._workers.get(log.task_id) is worker:
-                del self._workers[log.task_id]
-            if self._logs.get(log.task_id) is log:
-                del self._logs[log.task_id]
-            log.is_retired = True
+            # A worker that was let go may have a successor, which has the log now.
+            if self._workers.get(log.task_id, worker) is worker:
+                self._workers.pop(log.task_id, None)
+                if self._logs.get(log.task_id) is log:
+                    del self._logs[log.task_id]
+                log.is_retired = True
             for entry in worker.keys:
                 self._arriving.pop(entry, None)
 
@@ -397,7 +405,7 @@ class Engine:
         if len(self._workers) < self._settings.max_live_tasks:
             return
         for worker in self._workers.values():
-            if worker.log.is_idle and not _is_active(worker.log):
+            if worker.is_running and worker.log.is_idle and not _is_active(worker.log):
                 worker.dismiss()
                 return
         raise Overloaded
@@ -426,17 +434,20 @@ class Engine:
         reading, attempt = found
         log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
         log.take_over()
-        said = [message for message in reading.task.history if message.role is Role.USER]
+        history = reading.task.history
+        # The first message is the caller's, whatever role it gave itself.
+        said = [history[0], *(message for message in history if message.role is Role.USER)]
         operation = ops.SendMessage(message=said[-1], metadata=reading.task.metadata)
         try:
             if attempt >= self._settings.max_attempts:
                 raise UnsupportedOperation(f"The agent did not finish in {attempt} attempts.")
             plan = self._code.plan(operation)
-        except A2AError as error:
-            failed, at = status_update(log, TaskState.FAILED, [Part(text=error.public)])
+            log.emit(AttemptStarted(attempt + 1))
+        except (A2AError, LogIsFull) as error:
+            sentence = error.public if isinstance(error, A2AError) else TOO_LARGE
+            failed, at = status_update(log, TaskState.FAILED, [Part(text=sentence)])
             log.emit(failed, at=at)
             return
-        log.emit(AttemptStarted(attempt + 1))
         worker = Worker(log, operation, plan, Caller(head.scope.owner), _no_reply)
         worker.attempt = attempt + 1
         worker.decide()
@@ -517,10 +528,12 @@ class Engine:
         """Cancel a task that nobody works on."""
         canceled, at = status_update(log, TaskState.CANCELED, [Part(text=_CANCELED)])
         try:
-            log.emit(canceled, at=at)
+            # Whoever ended it a moment ago decides the answer.
+            with contextlib.suppress(TaskIsFinished):
+                log.emit(canceled, at=at)
             await self._written(log)
-        except TaskIsFinished:
-            pass
+        except StoreRefused:
+            raise Overloaded from None
         finally:
             self._logs.pop(log.task_id, None)
             log.is_retired = True

@@ -105,7 +105,7 @@ class TaskLog:
         self.is_held = False
         self._tail: deque[Recorded] = deque()
         self._tail_bytes = 0
-        self._resting: list[asyncio.Future[TaskReading | None]] = []
+        self._resting: list[tuple[int, asyncio.Future[TaskReading | None]]] = []
         self._durable: list[tuple[int, asyncio.Future[None]]] = []
         self.failure: Exception | None = None
         self.on_idle: Callable[[], None] | None = None
@@ -217,13 +217,16 @@ class TaskLog:
         self._durable.append((seq, future))
         await future
 
-    def rest(self) -> asyncio.Future[TaskReading | None]:
-        """Return the task at its next resting point, or None if it is too large to be at hand."""
+    def rest(self, after: int = 0) -> asyncio.Future[TaskReading | None]:
+        """Return the task at its next resting point from an event on.
+
+        None: it is too large to be at hand.
+        """
         future: asyncio.Future[TaskReading | None] = asyncio.get_running_loop().create_future()
         if self.failure is not None:
             future.set_exception(self.failure)
         else:
-            self._resting.append(future)
+            self._resting.append((after, future))
         return future
 
     def recent(self, after: int) -> list[Recorded] | None:
@@ -289,8 +292,11 @@ class TaskLog:
         self._keep_at_hand(events)
         if standing.state.is_resting:
             waiting, self._resting = self._resting, []
-            for future in waiting:
-                if not future.done():
+            for after, future in waiting:
+                if after > standing.last_seq:
+                    # The task rested before this caller's message reached it.
+                    self._resting.append((after, future))
+                elif not future.done():
                     future.set_result(reading)
         if self._durable:
             self._tell_durable()
@@ -303,7 +309,7 @@ class TaskLog:
     def fail(self, error: Exception) -> None:
         """Give the log up: it could not be written, or another worker has it."""
         self.failure = error
-        for future in self._resting:
+        for _, future in self._resting:
             if not future.done():
                 future.set_exception(error)
         for _, future in self._durable:

@@ -34,6 +34,8 @@ from dragoman.model.task import TaskState, TaskStatus
 
 logger = logging.getLogger("dragoman")
 
+TOO_LARGE = "The task grew beyond its limit."
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What an agent will do with a message: decided, checked, not begun."""
@@ -101,6 +103,7 @@ class Worker:
         self.caller = caller
         self.attempt = 1
         self.is_cancelled = False
+        self._is_dismissed = False
         self._plan = plan
         self._inbox: deque[tuple[SendMessage, Plan]] = deque()
         self._arrival: asyncio.Future[None] | None = None
@@ -131,7 +134,7 @@ class Worker:
     @property
     def is_running(self) -> bool:
         """Whether the author's code is under way, be it waiting for its caller."""
-        return self._run is not None and not self._run.done()
+        return self._run is not None and not self._run.done() and not self._is_dismissed
 
     def start(self) -> None:
         """Begin; the code's first slice runs before anything is written."""
@@ -147,20 +150,25 @@ class Worker:
     def cancel(self) -> None:
         """Ask the code to stop: a flag for code that looks, `CancelledError` where it waits."""
         self.is_cancelled = True
-        if self._run is not None:
-            self._run.cancel()
+        self._interrupt()
 
     def abandon(self) -> None:
         """Stop without a word: the process ends and the task goes on in the next one."""
         self.on_end = None
         self.log.fail(StoreRefused("the server is stopping"))
-        if self._run is not None:
-            self._run.cancel()
+        self._interrupt()
 
     def dismiss(self) -> None:
         """Stop code that waits for its caller; the next message starts it afresh."""
+        self._is_dismissed = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         if self._run is not None:
             self._run.cancel()
+        # Code in a thread waits outside the run: it is freed, or the thread is lost for ever.
+        if self._arrival is not None:
+            self._arrival.cancel()
 
     # What the author's code does, through its turn.
 
@@ -214,6 +222,9 @@ class Worker:
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
         self._take_next()
+        if self.log.draft is not None and self.log.draft.state.is_interrupted:
+            # The answer was there before the question.
+            self.status(TaskState.WORKING)
         return self.message
 
     def _take_next(self) -> None:
@@ -233,9 +244,14 @@ class Worker:
                 await self._keep(reply)
                 self.decision.set_result(reply)
         except asyncio.CancelledError:
-            if not self.is_cancelled:
+            run = asyncio.current_task()
+            if self.is_cancelled:
+                self._finish(TaskState.CANCELED, "The task was canceled.")
+            elif run is not None and run.cancelling():
                 raise
-            self._finish(TaskState.CANCELED, "The task was canceled.")
+            else:
+                # Nobody cancelled this worker: something its code waited for was.
+                self._incident("The agent failed.")
         except (Ended, StoreRefused):
             logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
         except TaskRejected as refusal:
@@ -243,10 +259,10 @@ class Worker:
         except TaskFailed as failure:
             self._finish(TaskState.FAILED, failure.public)
         except LogIsFull:
-            self._finish(TaskState.FAILED, "The task grew beyond its limit.")
+            self._finish(TaskState.FAILED, TOO_LARGE)
         except InvalidAgentResponse as error:
             self._incident(f"The agent gave an invalid response: {error.public}")
-        except Exception:
+        except (Exception, SystemExit):
             self._incident("The agent failed.")
 
     async def _serve_messages(self) -> Message | None:
@@ -287,8 +303,7 @@ class Worker:
     def end(self, state: TaskState, sentence: str) -> None:
         """End the task over the head of code that does not stop; what it does later is void."""
         self._finish(state, sentence)
-        if self._run is not None:
-            self._run.cancel()
+        self._interrupt()
 
     def _ended(self, run: asyncio.Task[None]) -> None:
         if run.cancelled() and self.is_cancelled:

@@ -8,7 +8,7 @@ from dragoman.model.message import Message, Metadata
 from dragoman.model.task import Task, TaskStatus
 
 
-class StatusUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class StatusUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """The task reached a state, or made progress in one."""
 
     task_id: TaskId
@@ -18,7 +18,7 @@ class StatusUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     extra: Metadata = msgspec.field(name="~", default={})
 
 
-class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """The task produced an artifact, or one more chunk of it."""
 
     task_id: TaskId
@@ -30,14 +30,14 @@ class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     extra: Metadata = msgspec.field(name="~", default={})
 
 
-class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """The caller said something more. Part of the log and the history, not of any stream:
     the protocol has no event for it."""
 
     message: Message
 
 
-class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """A worker took the task over from one that died. Not part of any stream."""
 
     attempt: int

@@ -22,7 +22,10 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+# Messages are trees of plain values, so the collector of cycles need not look at them (gc=False).
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """One piece of content: exactly one of text, raw bytes, a URL or structured data."""
 
     text: str | UnsetType = UNSET
@@ -45,7 +48,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
         return "application/json" if self.data is not UNSET else "application/octet-stream"
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """One utterance. Stored messages always carry their task and context."""
 
     message_id: MessageId

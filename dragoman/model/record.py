@@ -26,7 +26,7 @@ EXTRA_MEMBER = b'"~":'
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 
-class _Entry(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     task: Task | UnsetType = UNSET
     message: Message | UnsetType = UNSET
     status_update: StatusUpdate | UnsetType = UNSET

@@ -43,7 +43,7 @@ for _state in TaskState:
     _state.is_resting = _state in RESTING
 
 
-class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """A state, when it was reached and what the agent said with it."""
 
     state: TaskState
@@ -52,7 +52,7 @@ class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     extra: Metadata = msgspec.field(name="~", default={})
 
 
-class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """A unit of work as it stands after some event of its log."""
 
     id: TaskId

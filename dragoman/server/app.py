@@ -224,9 +224,7 @@ class App:
             await asyncio.sleep(self.settings.keepalive / 4)
             quiet_since = loop.time() - self.settings.keepalive
             for stream in list(self._streams):
-                comment = stream.keep_alive(quiet_since)
-                if comment is not None:
-                    await comment
+                stream.keep_alive(quiet_since)
 
     async def _prune(self) -> None:
         while True:

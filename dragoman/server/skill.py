@@ -101,7 +101,7 @@ class Skill:
         data = message.data
         if not isinstance(data, dict):
             return {}
-        values = cast(dict[str, Any], data)
+        values = cast("dict[str, Any]", data)
         names = {parameter.name for parameter in self.parameters}
         return values if names & values.keys() else {}
 
@@ -115,7 +115,7 @@ class Skill:
         if self._turn_name:
             arguments = arguments | {self._turn_name: turn}
         if self._streams_async:
-            chunks = cast(AsyncIterator[Any], self.function(**arguments))
+            chunks = cast("AsyncIterator[Any]", self.function(**arguments))
             async with turn.artifact(name=self.card.id) as writer:
                 async for chunk in chunks:
                     await writer.write(chunk)
@@ -138,7 +138,7 @@ class Skill:
         if not self._streams:
             result = await _in_thread(threads, self.function, **arguments)
             return await self._record(result, turn)
-        chunks = cast(Iterator[Any], self.function(**arguments))
+        chunks = cast("Iterator[Any]", self.function(**arguments))
         async with turn.artifact(name=self.card.id) as writer:
             while (chunk := await _in_thread(threads, next, chunks, _END)) is not _END:
                 await writer.write(chunk)

@@ -15,7 +15,7 @@ from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """A task at a resting point in two pieces of JSON, so that lists need not touch artifacts."""
 
     seq: int
@@ -30,7 +30,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return b'%b,"artifacts":%b}' % (self.head[:-1], self.artifacts)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """Where a task stands after a write: what its row in the store says."""
 
     state: TaskState
@@ -39,7 +39,7 @@ class Standing(msgspec.Struct, frozen=True):
     last_seq: int
 
 
-class Head(msgspec.Struct, frozen=True):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """A task's row: who it is, where it stands, who may write."""
 
     number: int
@@ -50,7 +50,7 @@ class Head(msgspec.Struct, frozen=True):
     fence: int
 
 
-class Create(msgspec.Struct, frozen=True):
+class Create(msgspec.Struct, frozen=True, gc=False):
     """A task's first events. Refused if the id exists or a key was used in this scope."""
 
     scope: Scope
@@ -62,7 +62,7 @@ class Create(msgspec.Struct, frozen=True):
     snapshot: Snapshot | None
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """More events. Refused unless the log ends where the writer thinks and its fence is current."""
 
     number: int
@@ -77,7 +77,7 @@ class Append(msgspec.Struct, frozen=True):
     snapshot: Snapshot | None
 
 
-class KeepReply(msgspec.Struct, frozen=True):
+class KeepReply(msgspec.Struct, frozen=True, gc=False):
     """An answer that made no task, kept so that a repeated message gets it again."""
 
     scope: Scope
@@ -90,14 +90,14 @@ Write = Create | Append | KeepReply
 Done = Callable[[Exception | None, int], None]
 
 
-class Known(msgspec.Struct, frozen=True):
+class Known(msgspec.Struct, frozen=True, gc=False):
     """What a key stands for: a task, or the reply that was given."""
 
     task_id: TaskId = TaskId("")
     reply: bytes = b""
 
 
-class Query(msgspec.Struct, frozen=True):
+class Query(msgspec.Struct, frozen=True, gc=False):
     """Which tasks of a scope, after which place in the order (latest status first)."""
 
     scope: Scope
@@ -109,7 +109,7 @@ class Query(msgspec.Struct, frozen=True):
     after: tuple[int, int] | None = None
 
 
-class Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """One page: rows in order, and how many there are in all."""
 
     heads: list[Head]

@@ -72,9 +72,9 @@ def _check_depth(value: Any) -> None:
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
-                below.extend(cast(dict[str, Any], item).values())
+                below.extend(cast("dict[str, Any]", item).values())
             elif isinstance(item, list):
-                below.extend(cast(list[Any], item))
+                below.extend(cast("list[Any]", item))
         level = below
 
 

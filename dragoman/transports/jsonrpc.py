@@ -25,7 +25,7 @@ def request_id(value: Any) -> Id:
     """Return the id to answer with, whatever else is wrong with a request."""
     if not isinstance(value, dict):
         return None
-    found = cast(dict[str, Any], value).get("id")
+    found = cast("dict[str, Any]", value).get("id")
     return found if type(found) in (str, int) else None
 
 
@@ -33,7 +33,7 @@ def method_name(value: Any) -> str:
     """Return the method, if it can be read: it tells in which shape to refuse the request."""
     if not isinstance(value, dict):
         return ""
-    found = cast(dict[str, Any], value).get("method")
+    found = cast("dict[str, Any]", value).get("method")
     return found if type(found) is str else ""
 
 
@@ -41,7 +41,7 @@ def parse(value: Any) -> Envelope:
     """Open the envelope; raises `InvalidRequest`."""
     if not isinstance(value, dict):
         raise InvalidRequest("must be one request object")
-    request = cast(dict[str, Any], value)
+    request = cast("dict[str, Any]", value)
     if request.get("jsonrpc") != "2.0":
         raise InvalidRequest('jsonrpc must be "2.0"')
     method = request.get("method")

@@ -1,6 +1,7 @@
 """Server-sent events: framing, and what every open stream shares."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ class Stream:
         self._receive = receive
         self._task = asyncio.current_task()
         self._watch: asyncio.Task[None] | None = None
+        self._comment: asyncio.Task[None] | None = None
         self._is_sending = False
         self.is_closed = False
         self.written_at = asyncio.get_running_loop().time()
@@ -53,15 +55,25 @@ class Stream:
 
     async def close(self) -> None:
         """End the response."""
-        if self._watch is not None:
-            self._watch.cancel()
+        for helper in (self._watch, self._comment):
+            if helper is not None:
+                helper.cancel()
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def keep_alive(self, quiet_since: float) -> Awaitable[None] | None:
-        """Return the write of a comment, if the stream is quiet and its reader reads."""
+    def keep_alive(self, quiet_since: float) -> None:
+        """Write a comment if the stream is quiet and its reader reads.
+
+        Nobody waits for it: a reader that stalls must not keep the others' comments back.
+        """
         if self._is_sending or self._watch is None or self.written_at > quiet_since:
-            return None
-        return self.write(KEEPALIVE)
+            return
+        if self._comment is None or self._comment.done():
+            self._comment = asyncio.get_running_loop().create_task(self._write_comment())
+
+    async def _write_comment(self) -> None:
+        # Some servers raise when the reader is gone; the watch sees that too.
+        with contextlib.suppress(OSError):
+            await self.write(KEEPALIVE)
 
     def stop(self) -> None:
         """End the stream from outside: the reader left or the server stops."""

@@ -63,7 +63,7 @@ async def test_each_operation_has_its_path(site: Site) -> None:
     ) as response:
         events = [frame.data async for frame in frames(response)]
     # REST events are bare: no envelope around them.
-    assert [next(iter(event)) for event in events][0] == "task"
+    assert "task" in events[0]
     assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 

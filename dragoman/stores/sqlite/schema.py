@@ -42,7 +42,7 @@ def run(
 ) -> list[Row]:
     """Run a statement and return all its rows. The one door to apsw, whose own types say too
     little for a strict checker."""
-    execute = cast(Callable[..., Any], connection.execute)  # pyright: ignore[reportUnknownMemberType]
+    execute = cast("Callable[..., Any]", connection.execute)  # pyright: ignore[reportUnknownMemberType]
     return execute(sql, values).fetchall()
 
 

@@ -1,0 +1,687 @@
+"""What every store promises, as a class of tests.
+
+Subclass `StorePromises` under a name that starts with `Test` and give it a fixture `store` that
+yields an open, empty store. The tests are plain coroutines, for a runner such as anyio's plugin.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from dragoman.errors import StoreConflict
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
+from dragoman.model.identity import ContextId, MessageId, Scope, TaskId
+from dragoman.model.instant import stamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.record import Recorded, decode_task, encode
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.stores.interface import (
+    Append,
+    Create,
+    Head,
+    KeepReply,
+    Known,
+    Query,
+    Snapshot,
+    Standing,
+    Store,
+    Write,
+)
+
+# The longest any test waits for a store.
+WITHIN = 20.0
+HERE = Scope("agent", "", "alice")
+ELSEWHERE = [
+    Scope("agent", "", "bob"),
+    Scope("agent", "tenant", "alice"),
+    Scope("other", "", "alice"),
+]
+# Later than any key a test makes: pruning up to here forgets all it may.
+END_OF_TIME = 1 << 50
+
+
+class Outcome(NamedTuple):
+    """What a store said to one write."""
+
+    error: Exception | None
+    number: int
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the write lost to another."""
+        return isinstance(self.error, StoreConflict)
+
+
+async def submit(store: Store, *writes: Write) -> list[Outcome]:
+    """Hand writes over at the same moment and wait until each is durable or refused."""
+    waiting: list[asyncio.Future[Outcome]] = []
+    for write in writes:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        waiting.append(future)
+        store.submit(write, _teller(future))
+    return await asyncio.wait_for(asyncio.gather(*waiting), WITHIN)
+
+
+def _teller(future: asyncio.Future[Outcome]) -> Callable[[Exception | None, int], None]:
+    def done(error: Exception | None, number: int) -> None:
+        # Telling twice would raise here, and no test would pass.
+        future.set_result(Outcome(error, number))
+
+    return done
+
+
+async def write(store: Store, one: Write) -> int:
+    """Make one write that succeeds; return the task's number."""
+    (outcome,) = await submit(store, one)
+    assert outcome.error is None, outcome.error
+    return outcome.number
+
+
+def status(task_id: str, state: TaskState, at: int = 1000) -> StatusUpdate:
+    """Return a status event at a time in milliseconds."""
+    return StatusUpdate(TaskId(task_id), ContextId("c"), TaskStatus(state, None, stamp(at * 1000)))
+
+
+def chunk(task_id: str, text: str, *, append: bool = True) -> ArtifactUpdate:
+    """Return one chunk of the artifact `a`."""
+    artifact = Artifact("a", [Part(text=text)])
+    return ArtifactUpdate(TaskId(task_id), ContextId("c"), artifact, append)
+
+
+def opening(task_id: str, context: str = "c") -> Task:
+    """Return the first event of a log."""
+    said = Message(MessageId("m"), Role.USER, [Part(text="hello")])
+    submitted = TaskStatus(TaskState.SUBMITTED, None, stamp(0))
+    return Task(TaskId(task_id), ContextId(context), submitted, history=[said])
+
+
+def numbered(events: Iterable[Event], first: int = 1) -> list[Recorded]:
+    """Return events at consecutive places of a log."""
+    return [Recorded(seq, event) for seq, event in enumerate(events, first)]
+
+
+def creation(
+    task_id: str,
+    *more: Event,
+    scope: Scope = HERE,
+    context: str = "c",
+    state: TaskState = TaskState.SUBMITTED,
+    at: int = 1000,
+    keys: Sequence[bytes] = (),
+    snapshot: Snapshot | None = None,
+) -> Create:
+    """Return a task's first write."""
+    events = numbered([opening(task_id, context), *more])
+    standing = Standing(state, at, len(events))
+    return Create(
+        scope, TaskId(task_id), ContextId(context), list(keys), events, standing, snapshot
+    )
+
+
+def addition(
+    head: Head,
+    *events: Event,
+    state: TaskState | None = None,
+    at: int | None = None,
+    keys: Sequence[bytes] = (),
+    fence: int | None = None,
+    next_fence: int | None = None,
+    snapshot: Snapshot | None = None,
+) -> Append:
+    """Return a write that goes on where the head stands."""
+    before = head.standing
+    after = Standing(
+        before.state if state is None else state,
+        before.status_at if at is None else at,
+        before.last_seq + len(events),
+    )
+    held = head.fence if fence is None else fence
+    return Append(
+        number=head.number,
+        scope=head.scope,
+        before=before,
+        fence=held,
+        next_fence=held if next_fence is None else next_fence,
+        keys=list(keys),
+        events=numbered(events, before.last_seq + 1),
+        standing=after,
+        snapshot=snapshot,
+    )
+
+
+def kept(task: Task, seq: int) -> Snapshot:
+    """Return the snapshot of a task."""
+    bare = Task(task.id, task.context_id, task.status, history=task.history)
+    return Snapshot(seq, encode(bare), encode(task.artifacts))
+
+
+async def head_of(store: Store, task_id: str, scope: Scope = HERE) -> Head:
+    """Return the row of a task that exists."""
+    head = await store.head(scope, TaskId(task_id))
+    assert head is not None, f"{task_id} is not there"
+    return head
+
+
+async def log_of(store: Store, head: Head) -> list[Recorded]:
+    """Return a whole log."""
+    return await store.read(head.number, after=0, limit=1_000_000)
+
+
+async def walk(store: Store, query: Query) -> list[Head]:
+    """Return all pages of a query; each must give the same total."""
+    found: list[Head] = []
+    after: tuple[int, int] | None = None
+    totals: set[int] = set()
+    while True:
+        page = await store.page(
+            Query(
+                query.scope, query.limit, query.context_id, query.state, query.status_since, after
+            )
+        )
+        totals.add(page.total)
+        found += page.heads
+        assert len(page.heads) <= query.limit
+        if len(page.heads) < query.limit:
+            assert totals == {len(found)}
+            return found
+        after = place_of(page.heads[-1])
+
+
+def place_of(head: Head) -> tuple[int, int]:
+    """Return where a task stands in the order of pages."""
+    return head.standing.status_at, head.number
+
+
+class StorePromises:
+    """Every promise of `stores.interface.Store`."""
+
+    # Writes
+
+    async def test_what_was_created_can_be_read(self, store: Store) -> None:
+        """A created task has its row, its log and its key."""
+        working = status("t", TaskState.WORKING)
+        first = creation("t", working, state=TaskState.WORKING, at=1234, keys=[b"key"])
+        number = await write(store, first)
+        head = await head_of(store, "t")
+        assert head == Head(
+            number,
+            TaskId("t"),
+            ContextId("c"),
+            HERE,
+            Standing(TaskState.WORKING, 1234, 2),
+            fence=1,
+        )
+        assert [recorded.event for recorded in await log_of(store, head)] == [
+            opening("t"),
+            working,
+        ]
+        assert await store.known(HERE, b"key") == Known(task_id=TaskId("t"))
+        assert await store.snapshot(number) is None
+
+    async def test_positions_have_no_gaps_over_many_appends(self, store: Store) -> None:
+        """Appends of any size continue the log where it ended."""
+        await write(store, creation("t"))
+        for size in (1, 3, 70, 1, 200):
+            head = await head_of(store, "t")
+            chunks = [chunk("t", f"{size}.{n}") for n in range(size)]
+            assert await write(store, addition(head, *chunks)) == head.number
+        log = await log_of(store, await head_of(store, "t"))
+        assert [recorded.seq for recorded in log] == list(range(1, 277))
+
+    async def test_bodies_come_back_byte_for_byte(self, store: Store) -> None:
+        """What is read has the bytes that were written."""
+        text = 'a "quoted" ütf-8 \N{GRINNING FACE} line\n\t\x7f'
+        first = creation("t", chunk("t", text, append=False))
+        await write(store, first)
+        log = await log_of(store, await head_of(store, "t"))
+        assert [recorded.body for recorded in log] == [recorded.body for recorded in first.events]
+
+    async def test_an_append_is_refused_once_the_log_moved_on(self, store: Store) -> None:
+        """Of two writers with one view of the log, the first wins and the second leaves nothing."""
+        await write(store, creation("t"))
+        head = await head_of(store, "t")
+        await write(store, addition(head, chunk("t", "first", append=False)))
+        stale = addition(head, chunk("t", "second", append=False), keys=[b"stale"])
+        (outcome,) = await submit(store, stale)
+        assert outcome.is_refused
+        log = await log_of(store, await head_of(store, "t"))
+        assert [recorded.event for recorded in log[1:]] == [chunk("t", "first", append=False)]
+        assert await store.known(HERE, b"stale") is None
+
+    async def test_of_two_appends_at_the_same_moment_one_wins(self, store: Store) -> None:
+        """The race is decided once, and the log holds the winner's events only."""
+        await write(store, creation("t"))
+        head = await head_of(store, "t")
+        rivals = [
+            addition(head, status("t", TaskState.COMPLETED), state=TaskState.COMPLETED),
+            addition(head, status("t", TaskState.CANCELED), state=TaskState.CANCELED),
+            addition(head, status("t", TaskState.FAILED), state=TaskState.FAILED),
+        ]
+        outcomes = await submit(store, *rivals)
+        winners = [rival for rival, o in zip(rivals, outcomes, strict=True) if o.error is None]
+        assert len(winners) == 1
+        assert [outcome.is_refused for outcome in outcomes].count(True) == 2
+        after = await head_of(store, "t")
+        assert after.standing == winners[0].standing
+        log = await log_of(store, after)
+        assert [recorded.body for recorded in log[1:]] == [r.body for r in winners[0].events]
+        found = await store.page(Query(HERE, 10, state=after.standing.state))
+        assert found.total == 1
+
+    async def test_a_raised_fence_shuts_the_old_writer_out(self, store: Store) -> None:
+        """After a take-over nothing is accepted under the old fence, wherever the log ends."""
+        await write(store, creation("t"))
+        old = await head_of(store, "t")
+        await write(store, addition(old, chunk("t", "new", append=False), next_fence=2))
+        current = await head_of(store, "t")
+        assert current.fence == 2
+        (outcome,) = await submit(store, addition(current, chunk("t", "old"), fence=1))
+        assert outcome.is_refused
+        (outcome,) = await submit(store, addition(current, chunk("t", "future"), fence=3))
+        assert outcome.is_refused
+        await write(store, addition(current, chunk("t", "newer")))
+        log = await log_of(store, await head_of(store, "t"))
+        assert len(log) == 3
+
+    async def test_an_append_to_no_task_is_refused(self, store: Store) -> None:
+        """A number that was never given has no log."""
+        await write(store, creation("t"))
+        head = await head_of(store, "t")
+        ghost = Head(
+            head.number + 1000, head.task_id, head.context_id, HERE, head.standing, head.fence
+        )
+        (outcome,) = await submit(store, addition(ghost, chunk("t", "x", append=False)))
+        assert outcome.is_refused
+        assert await store.read(ghost.number, after=0, limit=10) == []
+
+    async def test_an_id_that_exists_is_refused_and_nothing_of_the_write_is_there(
+        self, store: Store
+    ) -> None:
+        """The first task of an id stays as it is."""
+        await write(store, creation("t", keys=[b"one"]))
+        twin = creation("t", chunk("t", "twin", append=False), context="other", keys=[b"two"])
+        (outcome,) = await submit(store, twin)
+        assert outcome.is_refused
+        head = await head_of(store, "t")
+        assert head.context_id == "c"
+        assert len(await log_of(store, head)) == 1
+        assert await store.known(HERE, b"two") is None
+        assert (await store.page(Query(HERE, 10))).total == 1
+
+    async def test_a_used_key_is_refused_and_nothing_of_the_write_is_there(
+        self, store: Store
+    ) -> None:
+        """A key stands for one thing: the first."""
+        await write(store, creation("t", keys=[b"key"]))
+        for late in (creation("u", keys=[b"fresh", b"key"]), KeepReply(HERE, b"key", b"{}")):
+            (outcome,) = await submit(store, late)
+            assert outcome.is_refused
+        head = await head_of(store, "t")
+        (outcome,) = await submit(store, addition(head, chunk("t", "x"), keys=[b"new", b"key"]))
+        assert outcome.is_refused
+        assert await store.head(HERE, TaskId("u")) is None
+        assert await store.known(HERE, b"fresh") is None
+        assert await store.known(HERE, b"new") is None
+        assert await store.known(HERE, b"key") == Known(task_id=TaskId("t"))
+        assert (await head_of(store, "t")) == head
+        assert (await store.page(Query(HERE, 10))).total == 1
+
+    async def test_an_append_may_bring_keys(self, store: Store) -> None:
+        """A further message's key leads to the task it was given to."""
+        await write(store, creation("t", keys=[b"one"]))
+        head = await head_of(store, "t")
+        await write(store, addition(head, chunk("t", "x", append=False), keys=[b"two", b"three"]))
+        for key in (b"one", b"two", b"three"):
+            assert await store.known(HERE, key) == Known(task_id=TaskId("t"))
+
+    async def test_a_reply_is_kept_under_its_key(self, store: Store) -> None:
+        """An answer without a task comes back as it was, and makes no task."""
+        await write(store, KeepReply(HERE, b"key", b'{"said":"hi"}'))
+        assert await store.known(HERE, b"key") == Known(reply=b'{"said":"hi"}')
+        assert (await store.page(Query(HERE, 10))).total == 0
+
+    async def test_a_refused_write_harms_no_other_of_its_group(self, store: Store) -> None:
+        """Writes of one moment share a fate only with themselves, also in scopes never seen."""
+        await write(store, creation("there", keys=[b"used"]))
+        there = await head_of(store, "there")
+        await write(store, addition(there, chunk("there", "x", append=False)))
+        strangers = ELSEWHERE[:2]
+        group = [
+            creation("a"),
+            creation("a1", scope=strangers[0], keys=[b"used"]),
+            creation("a2", scope=strangers[0], keys=[b"own"]),
+            creation("there", keys=[b"k1"]),
+            addition(there, chunk("there", "late")),
+            KeepReply(HERE, b"used", b"{}"),
+            KeepReply(HERE, b"reply", b"{}"),
+            creation("b", keys=[b"k2"]),
+            creation("b1", scope=strangers[1]),
+        ]
+        outcomes = await submit(store, *group)
+        assert [outcome.is_refused for outcome in outcomes] == [
+            *(False, False, False, True, True, True, False, False, False),
+        ]
+        assert all(outcome.error is None or outcome.is_refused for outcome in outcomes)
+        # A scope made later must not find itself in the room of one made in that group.
+        await write(store, creation("c1", scope=ELSEWHERE[2]))
+        expected = {
+            HERE: {"there", "a", "b"},
+            strangers[0]: {"a1", "a2"},
+            strangers[1]: {"b1"},
+            ELSEWHERE[2]: {"c1"},
+        }
+        for scope, ids in expected.items():
+            found = await store.page(Query(scope, 10))
+            assert {head.task_id for head in found.heads} == ids
+            assert found.total == len(ids)
+            for task_id in ids:
+                head = await head_of(store, task_id, scope)
+                assert head.scope == scope
+                assert len(await log_of(store, head)) == head.standing.last_seq
+        assert await store.known(strangers[0], b"own") == Known(task_id=TaskId("a2"))
+        assert await store.known(HERE, b"k1") is None
+        assert len({outcome.number for outcome in outcomes if outcome.number}) == 5
+
+    async def test_many_writers_at_once_each_get_their_own_log(self, store: Store) -> None:
+        """A group of many tasks mixes nothing."""
+        ids = [f"t{n}" for n in range(150)]
+        created = await submit(store, *(creation(i, chunk(i, i, append=False)) for i in ids))
+        assert len({outcome.number for outcome in created}) == len(ids)
+        heads = [await head_of(store, task_id) for task_id in ids]
+        assert [head.number for head in heads] == [outcome.number for outcome in created]
+        more = [addition(head, chunk(head.task_id, "more")) for head in heads]
+        assert all(outcome.error is None for outcome in await submit(store, *more))
+        for task_id in ids:
+            log = await log_of(store, await head_of(store, task_id))
+            assert [recorded.event for recorded in log] == [
+                opening(task_id),
+                chunk(task_id, task_id, append=False),
+                chunk(task_id, "more"),
+            ]
+
+    # Scopes
+
+    async def test_a_foreign_scope_finds_nothing(self, store: Store) -> None:
+        """Neither the task, nor its key, nor its place in a list."""
+        await write(store, creation("t", keys=[b"key"]))
+        for scope in ELSEWHERE:
+            assert await store.head(scope, TaskId("t")) is None
+            assert await store.known(scope, b"key") is None
+            found = await store.page(Query(scope, 10))
+            assert (found.heads, found.total) == ([], 0)
+
+    async def test_ids_and_keys_are_free_in_every_scope(self, store: Store) -> None:
+        """The same id and key may exist once per scope, each with its own log."""
+        scopes = [HERE, *ELSEWHERE]
+        for scope in scopes:
+            own = chunk("t", scope.agent + scope.tenant + scope.owner, append=False)
+            await write(store, creation("t", own, scope=scope, keys=[b"key"]))
+        seen: set[bytes] = set()
+        for scope in scopes:
+            head = await head_of(store, "t", scope)
+            assert head.scope == scope
+            seen.add((await log_of(store, head))[1].body)
+            assert (await store.page(Query(scope, 10))).total == 1
+        assert len(seen) == len(scopes)
+
+    # Reads
+
+    async def test_a_log_is_read_from_any_position_in_any_portion(self, store: Store) -> None:
+        """`after` and `limit` cut the log exactly."""
+        chunks = [chunk("t", str(n)) for n in range(30)]
+        await write(store, creation("t", *chunks))
+        number = (await head_of(store, "t")).number
+        for after in (0, 1, 15, 30, 31, 32, 5000):
+            for limit in (1, 7, 100):
+                read = await store.read(number, after=after, limit=limit)
+                expected = list(range(after + 1, 32))[:limit]
+                assert [recorded.seq for recorded in read] == expected
+
+    async def test_a_log_is_read_without_its_chunks(self, store: Store) -> None:
+        """`artifacts=False` leaves out chunks, keeps positions, and counts what it returns."""
+        events: list[Event] = []
+        for n in range(10):
+            events += [chunk("t", str(n)), status("t", TaskState.WORKING)]
+        await write(store, creation("t", *events))
+        number = (await head_of(store, "t")).number
+        read = await store.read(number, after=0, limit=100, artifacts=False)
+        assert [recorded.seq for recorded in read] == list(range(1, 22, 2))
+        read = await store.read(number, after=3, limit=2, artifacts=False)
+        assert [recorded.seq for recorded in read] == [5, 7]
+
+    async def test_the_logs_of_neighbours_do_not_touch(self, store: Store) -> None:
+        """Reading past the end of one log never reaches the next."""
+        await submit(store, creation("a"), creation("b"), creation("c"))
+        for task_id in "abc":
+            head = await head_of(store, task_id)
+            assert [r.event for r in await log_of(store, head)] == [opening(task_id)]
+            assert await store.read(head.number, after=10**6, limit=10) == []
+
+    async def test_a_snapshot_is_whole_or_without_artifacts(self, store: Store) -> None:
+        """The last one kept is returned, at its position."""
+        artifact = Artifact("a", [Part(text="x"), Part(data={"n": 1})], name="result")
+        asked = TaskStatus(TaskState.INPUT_REQUIRED, None, stamp(0))
+        task = Task(
+            TaskId("t"),
+            ContextId("c"),
+            asked,
+            artifacts=[artifact],
+            history=opening("t").history,
+        )
+        await write(
+            store, creation("t", state=TaskState.INPUT_REQUIRED, snapshot=kept(opening("t"), 1))
+        )
+        head = await head_of(store, "t")
+        bare = await store.snapshot(head.number)
+        assert bare is not None and (bare.seq, bare.task) == (1, opening("t"))
+        await write(store, addition(head, chunk("t", "x"), snapshot=kept(task, 2)))
+        whole = await store.snapshot(head.number)
+        assert whole is not None and (whole.seq, decode_task(whole.body)) == (2, task)
+        light = await store.snapshot(head.number, artifacts=False)
+        assert light is not None and light.seq == 2
+        assert decode_task(light.body) == Task(task.id, task.context_id, asked, [], task.history)
+
+    async def test_a_write_without_a_snapshot_keeps_the_last_one(self, store: Store) -> None:
+        """A task that goes on does not lose its resting point."""
+        await write(store, creation("t", snapshot=kept(opening("t"), 1)))
+        head = await head_of(store, "t")
+        await write(store, addition(head, chunk("t", "x", append=False)))
+        reading = await store.snapshot(head.number)
+        assert reading is not None and reading.seq == 1
+
+    async def test_there_is_a_secret(self, store: Store) -> None:
+        """Long enough to seal with."""
+        assert len(store.secret) >= 16
+
+    # Pages
+
+    async def test_pages_have_the_latest_status_first(self, store: Store) -> None:
+        """By status time, then by number, both descending."""
+        for task_id, at in (("a", 5), ("b", 9), ("c", 5), ("d", 7), ("e", 5)):
+            await write(store, creation(task_id, at=at))
+        found = await store.page(Query(HERE, 10))
+        assert [head.task_id for head in found.heads] == ["b", "d", "e", "c", "a"]
+        mover = await head_of(store, "a")
+        await write(store, addition(mover, status("a", TaskState.WORKING), at=8))
+        found = await store.page(Query(HERE, 10))
+        assert [head.task_id for head in found.heads] == ["b", "a", "d", "e", "c"]
+
+    async def test_every_combination_of_filters_gives_its_tasks_and_their_total(
+        self, store: Store
+    ) -> None:
+        """Filters, page sizes and cursors agree with a plain filter over all tasks."""
+        await _fill(store, 60)
+        everything = [await head_of(store, f"t{n}") for n in range(60)]
+        states = (None, TaskState.SUBMITTED, TaskState.COMPLETED, TaskState.REJECTED)
+        times = (None, 0, 4, 5, 100)
+        for context, state, since in itertools.product(("", "c0", "c1", "none"), states, times):
+            expected = [
+                head
+                for head in everything
+                if (not context or head.context_id == context)
+                and (state is None or head.standing.state is state)
+                and (since is None or head.standing.status_at >= since)
+            ]
+            expected.sort(key=place_of, reverse=True)
+            for limit in (1, 7, 100):
+                query = Query(HERE, limit, ContextId(context), state, since)
+                assert await walk(store, query) == expected, query
+
+    async def test_totals_follow_tasks_from_state_to_state(self, store: Store) -> None:
+        """A total by state counts where tasks stand, not where they stood."""
+        await submit(store, *(creation(f"t{n}") for n in range(5)))
+        for n in range(3):
+            head = await head_of(store, f"t{n}")
+            await write(
+                store,
+                addition(head, status(head.task_id, TaskState.WORKING), state=TaskState.WORKING),
+            )
+        head = await head_of(store, "t0")
+        done = status("t0", TaskState.COMPLETED)
+        await write(store, addition(head, done, state=TaskState.COMPLETED))
+        totals = {
+            state: (await store.page(Query(HERE, 1, state=state))).total for state in TaskState
+        }
+        assert {state: n for state, n in totals.items() if n} == {
+            TaskState.SUBMITTED: 2,
+            TaskState.WORKING: 2,
+            TaskState.COMPLETED: 1,
+        }
+        assert (await store.page(Query(HERE, 1))).total == 5
+
+    async def test_no_task_shows_twice_in_a_walk_while_tasks_move(self, store: Store) -> None:
+        """A cursor is a strict bound: what moves up is missed, what stays is seen once."""
+        await submit(store, *(creation(f"t{n}", at=n) for n in range(20)))
+        seen: list[str] = []
+        after: tuple[int, int] | None = None
+        moved: set[str] = set()
+        for step in range(20):
+            page = await store.page(Query(HERE, 3, after=after))
+            if not page.heads:
+                break
+            seen += [head.task_id for head in page.heads]
+            after = place_of(page.heads[-1])
+            # One that was seen and one that was not go to the top, and a new one arrives.
+            for mover in {seen[0], f"t{step}"}:
+                head = await head_of(store, mover)
+                working = status(mover, TaskState.WORKING)
+                await write(store, addition(head, working, at=1000 + step))
+                moved.add(mover)
+            await write(store, creation(f"new{step}", at=2000 + step))
+        assert len(seen) == len(set(seen))
+        assert {f"t{n}" for n in range(20)} - set(seen) <= moved
+        assert not any(task_id.startswith("new") for task_id in seen)
+
+    # Taking over
+
+    async def test_unfinished_tasks_are_those_of_the_agent_that_no_one_rests_on(
+        self, store: Store
+    ) -> None:
+        """Submitted and working, of every tenant and owner of that agent."""
+        for state in TaskState:
+            for number, scope in enumerate([HERE, *ELSEWHERE]):
+                await write(store, creation(f"{state.value}{number}", scope=scope, state=state))
+        found = await store.unfinished("agent")
+        assert {head.task_id for head in found} == {
+            f"{state.value}{number}"
+            for state in (TaskState.SUBMITTED, TaskState.WORKING)
+            for number in range(3)
+        }
+        for head in found:
+            assert head == await head_of(store, head.task_id, head.scope)
+        assert await store.unfinished("nobody") == []
+
+    # Pruning
+
+    async def test_old_finished_tasks_are_forgotten(self, store: Store) -> None:
+        """By the time of their status: row, log, snapshot and place in lists."""
+        for n in range(6):
+            task_id = f"t{n}"
+            await write(
+                store,
+                creation(
+                    task_id,
+                    state=TaskState.COMPLETED,
+                    at=n,
+                    snapshot=kept(opening(task_id), 1),
+                ),
+            )
+        heads = [await head_of(store, f"t{n}") for n in range(6)]
+        assert await store.prune(ended_before=4, keep=100) == 4
+        for head in heads[:4]:
+            assert await store.head(HERE, head.task_id) is None
+            assert await store.read(head.number, after=0, limit=10) == []
+            assert await store.snapshot(head.number) is None
+        assert await walk(store, Query(HERE, 2)) == [heads[5], heads[4]]
+        assert (await store.page(Query(HERE, 1, state=TaskState.COMPLETED))).total == 2
+        assert await store.prune(ended_before=4, keep=100) == 0
+
+    async def test_surplus_finished_tasks_are_forgotten(self, store: Store) -> None:
+        """The newest stay, over all scopes together."""
+        scopes = [HERE, *ELSEWHERE]
+        for n in range(450):
+            ended = (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED)[n % 3]
+            await write(store, creation(f"t{n}", scope=scopes[n % 4], state=ended, at=n))
+        assert await store.prune(ended_before=0, keep=20) == 430
+        left = [head for scope in scopes for head in await walk(store, Query(scope, 50))]
+        assert sorted(head.standing.status_at for head in left) == list(range(430, 450))
+        assert await store.prune(ended_before=0, keep=20) == 0
+
+    async def test_active_tasks_are_never_forgotten(self, store: Store) -> None:
+        """However old and however many: only terminal states end a task's right to be there."""
+        for state in TaskState:
+            await write(store, creation(state.value, state=state, at=1))
+        assert await store.prune(ended_before=END_OF_TIME, keep=0) == 4
+        left = {head.standing.state for head in await walk(store, Query(HERE, 3))}
+        assert left == {state for state in TaskState if not state.is_terminal}
+
+    async def test_a_key_outlives_its_task_until_the_cut_off(self, store: Store) -> None:
+        """A late repetition finds that there was something; in the end keys go too."""
+        await write(store, creation("t", state=TaskState.COMPLETED, at=1, keys=[b"task"]))
+        await write(store, creation("u", at=1, keys=[b"active"]))
+        await write(store, KeepReply(HERE, b"reply", b"{}"))
+        assert await store.prune(ended_before=2, keep=0) == 1
+        assert await store.known(HERE, b"task") == Known()
+        (outcome,) = await submit(store, creation("v", keys=[b"task"]))
+        assert outcome.is_refused
+        assert await store.known(HERE, b"reply") == Known(reply=b"{}")
+        await store.prune(ended_before=END_OF_TIME, keep=0)
+        assert await store.known(HERE, b"task") is None
+        assert await store.known(HERE, b"reply") is None
+        assert await store.known(HERE, b"active") == Known(task_id=TaskId("u"))
+
+    async def test_numbers_are_never_given_again(self, store: Store) -> None:
+        """A cursor or a key may still name the number of a forgotten task."""
+        numbers: list[int] = []
+        for n in range(4):
+            numbers.append(await write(store, creation(f"t{n}", state=TaskState.FAILED, at=1)))
+            assert await store.prune(ended_before=END_OF_TIME, keep=0) == 1
+        assert numbers == sorted(set(numbers))
+        assert (await store.page(Query(HERE, 10))).total == 0
+
+    async def test_writes_and_pruning_go_on_side_by_side(self, store: Store) -> None:
+        """Whoever writes while tasks are forgotten is neither refused nor lost."""
+        ended = [creation(f"old{n}", state=TaskState.FAILED, at=1) for n in range(500)]
+        await submit(store, *ended)
+        pruning = asyncio.ensure_future(store.prune(ended_before=2, keep=1000))
+        outcomes: list[Outcome] = []
+        for n in range(50):
+            outcomes += await submit(store, creation(f"new{n}", at=5))
+        assert await asyncio.wait_for(pruning, WITHIN) == 500
+        assert all(outcome.error is None for outcome in outcomes)
+        assert len(await walk(store, Query(HERE, 20))) == 50
+
+
+async def _fill(store: Store, count: int) -> None:
+    """Create tasks in two contexts, three states and few enough times that many are equal."""
+    states = (TaskState.SUBMITTED, TaskState.COMPLETED, TaskState.REJECTED)
+    for n in range(count):
+        scope = HERE
+        await write(
+            store,
+            creation(f"t{n}", scope=scope, context=f"c{n % 2}", state=states[n % 3], at=n * 7 % 10),
+        )
+        # Neighbours that no query may see.
+        await write(store, creation(f"t{n}", scope=ELSEWHERE[n % 3], context=f"c{n % 2}", at=n))
