@@ -129,7 +129,7 @@ class Engine:
     # Reading
 
     async def _find(self, scope: Scope, task_id: TaskId) -> Head:
-        """Return a task's row. The one place that says "not found"."""
+        """Return a task's row."""
         head = await self._store.head(scope, task_id)
         if head is None:
             raise TaskNotFound(taskId=task_id)
@@ -142,8 +142,11 @@ class Engine:
         return found[0]
 
     async def _get(self, scope: Scope, operation: ops.GetTask) -> TaskReply:
-        head = await self._find(scope, operation.task_id)
-        return TaskReply(await self._reading(head.number), operation.history)
+        found = await self._store.at_rest(scope, operation.task_id)
+        if found is None:
+            raise TaskNotFound(taskId=operation.task_id)
+        head, reading = found
+        return TaskReply(reading or await self._reading(head.number), operation.history)
 
     async def _list(self, scope: Scope, operation: ops.ListTasks) -> TaskPage:
         since = operation.status_since

@@ -39,6 +39,8 @@ MOVES: dict[TaskState | None, frozenset[TaskState]] = {
 }
 
 
+# Events that leave the state as it is.
+_UNCHANGING = (ArtifactUpdate, MessageAdded, AttemptStarted)
 _EMPTY = Artifact(artifact_id="", parts=[])
 
 
@@ -53,17 +55,17 @@ def next_state(state: TaskState | None, event: Event) -> TaskState:
     """
     if state is not None and state.is_terminal:
         raise TaskIsFinished(state)
+    if state is not None and isinstance(event, _UNCHANGING):
+        return state
     match event:
         case Task() | StatusUpdate():
             if event.status.state not in MOVES[state] or (state is None) != isinstance(event, Task):
                 raise InvalidAgentResponse(f"{event.status.state.value} cannot follow here")
             return event.status.state
-        case ArtifactUpdate() | MessageAdded() | AttemptStarted():
-            if state is None:
-                raise InvalidAgentResponse("a log begins with its task")
-            return state
         case Message():
             raise InvalidAgentResponse("a message cannot stand in a task's log")
+        case _:
+            raise InvalidAgentResponse("a log begins with its task")
 
 
 class Draft:

@@ -24,24 +24,40 @@ def is_id(text: str) -> bool:
     return _VISIBLE_ASCII.match(text) is not None
 
 
-class _Clock:
-    """Time in steps of 1/4096 millisecond that never repeats within a process."""
+class _Source:
+    """Time in steps of 1/4096 millisecond that never repeats, and noise fetched a page at once."""
 
-    last = 0
+    def __init__(self) -> None:
+        self._last = 0
+        self._noise = b""
+        self._used = 0
 
-    @classmethod
-    def step(cls) -> int:
-        cls.last = max(cls.last + 1, (time.time_ns() << 12) // 1_000_000)
-        return cls.last
+    def step(self) -> int:
+        self._last = max(self._last + 1, (time.time_ns() << 12) // 1_000_000)
+        return self._last
+
+    def noise(self) -> bytes:
+        if self._used == len(self._noise):
+            self._noise, self._used = os.urandom(4096), 0
+        self._used += 8
+        return self._noise[self._used - 8 : self._used]
+
+    def forget(self) -> None:
+        """A forked child must not draw the noise its parent will draw."""
+        self._noise, self._used = b"", 0
+
+
+_source = _Source()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_source.forget)
 
 
 def new_id() -> str:
     """Return a UUIDv7 that no one can guess; ids of one process sort by their making."""
-    step = _Clock.step()
-    noise = int.from_bytes(os.urandom(8)) & 0x3FFFFFFFFFFFFFFF
-    value = (step >> 12 << 80) | (0x7 << 76) | ((step & 0xFFF) << 64) | (0b10 << 62) | noise
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    step = _source.step()
+    noise = int.from_bytes(_source.noise())
+    stamped = f"{step >> 28:08x}-{step >> 12 & 0xFFFF:04x}-7{step & 0xFFF:03x}"
+    return f"{stamped}-{0x8000 | noise >> 50:04x}-{noise & 0xFFFFFFFFFFFF:012x}"
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -73,6 +73,9 @@ def decode_event(body: bytes) -> Event:
     raise ValueError("a recorded event holds nothing this release knows")
 
 
+_PRIVATE = (MessageAdded, AttemptStarted)
+
+
 class Recorded:
     """An event at its place in the log: as a value, as bytes, and in the shapes readers asked for.
 
@@ -107,7 +110,7 @@ class Recorded:
     def is_public(self) -> bool:
         """Whether streams show it."""
         if self._event is not None:
-            return not isinstance(self._event, MessageAdded | AttemptStarted)
+            return not isinstance(self._event, _PRIVATE)
         return not self.body.startswith((b'{"messageAdded"', b'{"attemptStarted"'))
 
     @property

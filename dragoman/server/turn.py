@@ -150,7 +150,7 @@ class ArtifactWriter:
 
     async def __aenter__(self) -> "ArtifactWriter":
         if self._artifact.parts:
-            await self._put(self._artifact.parts)
+            self._put(self._artifact.parts)
         return self
 
     async def __aexit__(
@@ -164,9 +164,11 @@ class ArtifactWriter:
 
     async def write(self, content: Content) -> None:
         """Add a chunk."""
-        await self._put(parts_of(content))
+        self._put(parts_of(content))
+        if self._worker.log.is_full:
+            await self._worker.keep_pace()
 
-    async def _put(self, parts: list[Part]) -> None:
+    def _put(self, parts: list[Part]) -> None:
         if self._latest is None and not self._append:
             chunk = Artifact(
                 artifact_id=self._artifact.artifact_id,
@@ -180,7 +182,6 @@ class ArtifactWriter:
         appends = self._append or self._latest is not None
         self._latest = self._worker.artifact(chunk, append=appends, last=False)
         self._is_text = isinstance(parts[-1].text, str)
-        await self._worker.keep_pace()
 
     def close(self) -> None:
         """Mark the end: on the last chunk, or, if that is out already, with an empty text.

@@ -142,6 +142,13 @@ class Store(Protocol):
         """Return a task's row, if it is in this scope."""
         ...
 
+    async def at_rest(
+        self, scope: Scope, task_id: TaskId
+    ) -> tuple[Head, TaskReading | None] | None:
+        """Return a task's row and, if its log ends at a kept resting point, the task itself:
+        in one look-up what most reads ask for."""
+        ...
+
     async def read(
         self, number: int, *, after: int, limit: int, artifacts: bool = True
     ) -> list[Recorded]:

@@ -125,6 +125,18 @@ class MemoryStore:
         number = self._numbers.get((scope, task_id))
         return None if number is None else self._tasks[number].head
 
+    async def at_rest(
+        self, scope: Scope, task_id: TaskId
+    ) -> tuple[Head, TaskReading | None] | None:
+        """Return a task's row and, if it rests, the task."""
+        head = await self.head(scope, task_id)
+        if head is None:
+            return None
+        reading = await self.snapshot(head.number)
+        if reading is not None and reading.seq != head.standing.last_seq:
+            reading = None
+        return head, reading
+
     async def read(
         self, number: int, *, after: int, limit: int, artifacts: bool = True
     ) -> list[Recorded]:

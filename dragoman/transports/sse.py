@@ -54,11 +54,13 @@ class Stream:
         self.written_at = asyncio.get_running_loop().time()
 
     async def close(self) -> None:
-        """End the response."""
+        """End the response. A reader that stalls is not waited for: its connection is dropped."""
+        is_stalled = self._is_sending
         for helper in (self._watch, self._comment):
             if helper is not None:
                 helper.cancel()
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if not is_stalled:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def keep_alive(self, quiet_since: float) -> None:
         """Write a comment if the stream is quiet and its reader reads.

@@ -36,6 +36,14 @@ WHERE keys.scope = ? AND keys.key = ?;
 SELECT number, id, context, scope, state, status_at, last_seq, fence FROM tasks
 WHERE id = ? AND scope = ?;
 
+-- name: at_rest
+SELECT number, id, context, scope, state, status_at, last_seq, fence, seq, head, artifacts
+FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.number AND seq = last_seq
+WHERE id = ? AND scope = ?;
+
+-- name: keys
+SELECT key FROM keys;
+
 -- name: read
 SELECT position & 1048575, body FROM events
 WHERE position > ? AND position <= ? ORDER BY position LIMIT ?;

@@ -20,12 +20,14 @@ from dragoman.stores.interface import (
     Done,
     Found,
     Head,
+    KeepReply,
     Known,
     Query,
     Snapshot,
     Standing,
     Write,
 )
+from dragoman.stores.sqlite.filter import KeyFilter
 from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, run
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
@@ -51,6 +53,10 @@ class SQLiteStore:
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
         self._lock: int | None = None
+        # Which keys there may be. Exact in saying no, because no other process writes the file.
+        self._filter: KeyFilter | None = None
+        self._arriving: list[bytes] = []
+        self._filling: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Create or migrate the file; one process at a time may have it."""
@@ -71,9 +77,13 @@ class SQLiteStore:
         self._scans = connect(str(self.path))
         run(self._scans, "PRAGMA query_only = on")
         self.secret = bytes(self._rows("fact", ("secret",))[0][0])
+        if self._lock is not None:
+            self._filling = asyncio.get_running_loop().create_task(self._fill_filter())
 
     async def close(self) -> None:
         """Finish pending writes and let go of the file."""
+        if self._filling is not None:
+            await self._filling
         await self._writer.close()
         await asyncio.to_thread(self._scanner.shutdown)
         self._reader.close()
@@ -87,12 +97,36 @@ class SQLiteStore:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queue the write for the next commit."""
+        self._note_keys(write)
         self._writer.submit(write, done)
+
+    def _note_keys(self, write: Write) -> None:
+        keys = [write.key] if isinstance(write, KeepReply) else write.keys
+        if self._filter is None:
+            self._arriving.extend(keys)
+        else:
+            for key in keys:
+                self._filter.add(key)
+
+    async def _fill_filter(self) -> None:
+        """Learn all keys in the background; until then every look-up asks the file."""
+        loop = asyncio.get_running_loop()
+        known = await loop.run_in_executor(self._scanner, self._scan_keys)
+        for key in self._arriving:
+            known.add(key)
+        self._arriving.clear()
+        self._filter = known
+
+    def _scan_keys(self) -> KeyFilter:
+        known = KeyFilter()
+        for (key,) in run(self._scans, self._sql["keys"]):
+            known.add(key)
+        return known
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
         number = self._scope(scope)
-        if number is None:
+        if number is None or (self._filter is not None and key not in self._filter):
             return None
         rows = self._rows("known", (number, key))
         if not rows:
@@ -107,6 +141,22 @@ class SQLiteStore:
             return None
         rows = self._rows("head", (task_id, number))
         return self._head(rows[0]) if rows else None
+
+    async def at_rest(
+        self, scope: Scope, task_id: TaskId
+    ) -> tuple[Head, TaskReading | None] | None:
+        """Return a task's row and, if it rests, the task."""
+        number = self._scope(scope)
+        if number is None:
+            return None
+        rows = self._rows("at_rest", (task_id, number))
+        if not rows:
+            return None
+        *columns, seq, head, artifacts = rows[0]
+        reading = None
+        if seq is not None:
+            reading = TaskReading(seq, body=Snapshot(seq, head, artifacts).whole())
+        return self._head(tuple(columns)), reading
 
     async def read(
         self, number: int, *, after: int, limit: int, artifacts: bool = True

@@ -1,0 +1,331 @@
+"""The SQLite store keeps every promise of a store, and those that only a file can keep."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+pytest.register_assert_rewrite("dragoman.testing.stores")
+
+from dragoman.errors import ConfigError, StoreUnavailable  # noqa: E402
+from dragoman.model.identity import Scope, TaskId  # noqa: E402
+from dragoman.model.task import TaskState  # noqa: E402
+from dragoman.stores.interface import KeepReply, Known, Query, Store  # noqa: E402
+from dragoman.stores.sqlite import SQLiteStore  # noqa: E402
+from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations  # noqa: E402
+from dragoman.testing.stores import (  # noqa: E402
+    ELSEWHERE,
+    HERE,
+    WITHIN,
+    StorePromises,
+    addition,
+    chunk,
+    creation,
+    head_of,
+    kept,
+    log_of,
+    opening,
+    submit,
+    walk,
+    write,
+)
+
+
+class TestSQLite(StorePromises):
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
+        store = SQLiteStore(tmp_path / "tasks.db")
+        await store.open()
+        yield store
+        await asyncio.wait_for(store.close(), WITHIN)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SQLiteStore]:
+    store = SQLiteStore(path)
+    await store.open()
+    yield store
+    await asyncio.wait_for(store.close(), WITHIN)
+
+
+async def opened(path: Path) -> SQLiteStore:
+    store = SQLiteStore(path)
+    await store.open()
+    return store
+
+
+async def on_writer(store: SQLiteStore, look: Callable[[apsw.Connection], Any]) -> Any:
+    """Return what the writer's own connection says, asked on its thread."""
+    seen: list[Any] = []
+    await asyncio.wait_for(store._do(lambda connection: seen.append(look(connection))), WITHIN)
+    return seen[0]
+
+
+async def test_everything_survives_closing_and_opening(path: Path) -> None:
+    store = await opened(path)
+    secret = store.secret
+    await write(store, creation("t", keys=[b"key"], snapshot=kept(opening("t"), 1)))
+    head = await head_of(store, "t")
+    await write(store, addition(head, chunk("t", "x", append=False), next_fence=2))
+    await write(store, KeepReply(HERE, b"reply", b"{}"))
+    head = await head_of(store, "t")
+    bodies = [recorded.body for recorded in await log_of(store, head)]
+    await store.close()
+
+    store = await opened(path)
+    assert store.secret == secret
+    assert await head_of(store, "t") == head
+    assert [recorded.body for recorded in await log_of(store, head)] == bodies
+    reading = await store.snapshot(head.number)
+    assert reading is not None and reading.task == opening("t")
+    assert await store.known(HERE, b"key") == Known(task_id=TaskId("t"))
+    assert await store.known(HERE, b"reply") == Known(reply=b"{}")
+    assert await walk(store, Query(HERE, 5)) == [head]
+    await store.close()
+
+
+async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
+    store = await opened(path)
+    await write(store, creation("t"))
+    await store.close()
+    await store.open()
+    assert len(await walk(store, Query(HERE, 5))) == 1
+    await write(store, creation("u"))
+    await store.close()
+
+
+async def test_closing_finishes_what_was_submitted(path: Path) -> None:
+    store = await opened(path)
+    told: list[Exception | None] = []
+    for n in range(2500):
+        store.submit(creation(f"t{n}"), lambda error, _: told.append(error))
+    await asyncio.wait_for(store.close(), WITHIN)
+    assert told == [None] * 2500
+    store = await opened(path)
+    assert (await store.page(Query(HERE, 1))).total == 2500
+    await store.close()
+
+
+async def test_numbers_of_forgotten_tasks_are_not_given_again_after_opening(path: Path) -> None:
+    store = await opened(path)
+    first = await write(store, creation("t", state=TaskState.FAILED, at=1))
+    await store.prune(ended_before=2, keep=0)
+    await store.close()
+    store = await opened(path)
+    assert await write(store, creation("u")) > first
+    await store.close()
+
+
+async def test_a_commit_is_on_disk_before_anyone_hears_of_it(store: SQLiteStore) -> None:
+    """FULL is 2. Anything less loses acknowledged commits when the power goes."""
+
+    def settings(connection: apsw.Connection) -> tuple[Any, Any]:
+        return connection.pragma("synchronous"), connection.pragma("journal_mode")
+
+    assert await on_writer(store, settings) == (2, "wal")
+
+
+async def test_writers_of_one_moment_share_commits(store: SQLiteStore) -> None:
+    commits = 0
+
+    def count() -> bool:
+        nonlocal commits
+        commits += 1
+        return False
+
+    await on_writer(store, lambda connection: connection.set_commit_hook(count))
+    commits = 0
+
+    async def writer(name: str) -> None:
+        await write(store, creation(name))
+        for n in range(19):
+            await write(store, addition(await head_of(store, name), chunk(name, str(n))))
+
+    await asyncio.wait_for(asyncio.gather(*(writer(f"t{n}") for n in range(64))), WITHIN)
+    await on_writer(store, lambda connection: connection.set_commit_hook(None))
+    assert 20 <= commits <= 64 * 20 / 8
+    for n in range(64):
+        head = await head_of(store, f"t{n}")
+        assert [recorded.seq for recorded in await log_of(store, head)] == list(range(1, 21))
+
+
+async def test_a_scope_first_met_in_a_group_that_was_undone_keeps_to_itself(path: Path) -> None:
+    """Its row went with the group; a number remembered from there would be given to another."""
+    store = await opened(path)
+    outcomes = await submit(
+        store,
+        creation("a", scope=ELSEWHERE[0]),
+        creation("b", scope=ELSEWHERE[0]),
+        creation("b", scope=ELSEWHERE[0]),
+    )
+    assert [outcome.is_refused for outcome in outcomes] == [False, False, True]
+    await write(store, creation("c", scope=ELSEWHERE[1]))
+    await store.close()
+    store = await opened(path)
+    for scope, ids in ((ELSEWHERE[0], ["b", "a"]), (ELSEWHERE[1], ["c"])):
+        assert [head.task_id for head in await walk(store, Query(scope, 5))] == ids
+    await store.close()
+
+
+async def test_pruning_that_is_given_up_harms_nobody(path: Path) -> None:
+    store = await opened(path)
+    await submit(store, *(creation(f"t{n}", state=TaskState.FAILED, at=1) for n in range(300)))
+    pruning = asyncio.ensure_future(store.prune(ended_before=2, keep=0))
+    await asyncio.sleep(0)
+    pruning.cancel()
+    (outcome,) = await submit(store, creation("new"))
+    assert outcome.error is None
+    await asyncio.wait_for(store.close(), WITHIN)
+
+
+async def test_a_disk_that_takes_nothing_is_said_so_and_service_goes_on(
+    store: SQLiteStore,
+) -> None:
+    await write(store, creation("t"))
+    pages = await on_writer(store, lambda connection: connection.pragma("page_count"))
+    await on_writer(store, lambda connection: connection.pragma("max_page_count", pages))
+    (outcome,) = await submit(store, creation("u", chunk("u", "x" * 500_000, append=False)))
+    assert isinstance(outcome.error, StoreUnavailable)
+    assert await store.head(HERE, TaskId("u")) is None
+    await on_writer(store, lambda connection: connection.pragma("max_page_count", 1 << 30))
+    await write(store, creation("u", chunk("u", "x" * 500_000, append=False)))
+
+
+OPEN = """
+import asyncio, sys
+from dragoman.errors import ConfigError
+from dragoman.stores.sqlite import SQLiteStore
+store = SQLiteStore(sys.argv[1])
+try:
+    asyncio.run(store.open())
+except ConfigError as error:
+    print("refused:", error)
+"""
+
+
+def test_a_second_process_is_refused(path: Path) -> None:
+    async def scenario() -> None:
+        store = await opened(path)
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", OPEN, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+        )
+        assert done.stdout.startswith(f"refused: {path}: another dragoman process"), done
+        await write(store, creation("t"))
+        await store.close()
+        await (await opened(path)).close()
+
+    asyncio.run(scenario())
+
+
+async def test_a_second_store_of_this_process_is_refused(store: SQLiteStore, path: Path) -> None:
+    with pytest.raises(ConfigError, match="another dragoman process"):
+        await SQLiteStore(path).open()
+    await write(store, creation("t"))
+
+
+async def refuses(path: Path, reason: str) -> None:
+    """Opening fails for this reason and changes nothing; the file is free afterwards."""
+    before = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=reason):
+            await SQLiteStore(path).open()
+    assert path.read_bytes() == before
+
+
+async def test_the_database_of_another_program_is_refused_and_left_as_it_is(path: Path) -> None:
+    other = apsw.Connection(str(path))
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    await refuses(path, "database of another program")
+
+
+async def test_a_file_of_a_later_release_is_refused_and_left_as_it_is(path: Path) -> None:
+    await (await opened(path)).close()
+    later = apsw.Connection(str(path))
+    later.pragma("user_version", 9999)
+    later.close()
+    await refuses(path, "later release")
+
+
+async def test_a_text_file_is_refused_and_left_as_it_is(path: Path) -> None:
+    path.write_text("Dear diary, " * 200)
+    await refuses(path, "not a SQLite database")
+
+
+async def test_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError):
+        await SQLiteStore(tmp_path / "folder").open()
+
+
+async def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    store = await opened(path)
+    await write(store, creation("t"))
+    await store.close()
+
+
+async def test_the_folder_is_made(tmp_path: Path) -> None:
+    store = await opened(tmp_path / "a" / "b" / "tasks.db")
+    await store.close()
+    assert (tmp_path / "a" / "b" / "tasks.db").is_file()
+
+
+def schema(path: Path) -> tuple[Any, list[Any]]:
+    connection = apsw.Connection(str(path))
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    marks = (connection.pragma("application_id"), connection.pragma("user_version"))
+    connection.close()
+    return marks, rows
+
+
+async def test_migrations_run_once(path: Path) -> None:
+    await (await opened(path)).close()
+    first = schema(path)
+    assert first[0] == (APPLICATION_ID, migrations()[-1][0])
+    await (await opened(path)).close()
+    assert schema(path) == first
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+async def test_a_copy_taken_after_a_crash_opens_with_all_that_was_durable(
+    store: SQLiteStore, path: Path, tmp_path: Path
+) -> None:
+    """The files as they lie while the store is open are what a crash leaves behind."""
+    await submit(store, *(creation(f"t{n}") for n in range(100)))
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", crashed / f"tasks.db{suffix}")
+    other = await opened(crashed / "tasks.db")
+    assert len(await walk(other, Query(HERE, 30))) == 100
+    await other.close()
+
+
+async def test_totals_without_a_filter_cost_the_same_however_many_tasks_there_are(
+    store: SQLiteStore,
+) -> None:
+    """They come from counters: no plan may walk the tasks to count them."""
+    await write(store, creation("t", scope=Scope("agent", "", "alice")))
+    plan = store._scans.execute(
+        "EXPLAIN QUERY PLAN " + store._sql["total"], {"scope": 1, "state": None}
+    ).fetchall()
+    assert plan and all("counts" in row[3] and "SCAN" not in row[3] for row in plan)
