@@ -11,9 +11,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import parse_qs
-
-import msgspec
 
 from dragoman.config import Settings
 from dragoman.dialects import cards, errors, negotiate
@@ -22,9 +19,7 @@ from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.engine import Engine
 from dragoman.errors import (
     A2AError,
-    BodyTooLarge,
     ConfigError,
-    ContentTypeNotSupported,
     ExtendedCardNotConfigured,
     InternalError,
     MethodNotFound,
@@ -38,97 +33,33 @@ from dragoman.model.message import Message
 from dragoman.model.record import Recorded, encode
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack, build
-from dragoman.service import Batch, Call, Opening, Reply, Service
+from dragoman.server.request import (
+    JSON,
+    MAX_URL_BYTES,
+    Headers,
+    Mount,
+    Request,
+    Scope,
+    check_type,
+    not_allowed,
+    read_body,
+    read_value,
+    respond,
+    rest_type,
+    target_length,
+)
+from dragoman.service import Batch, Call, Opening, Reply
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
-from dragoman.transports import json_text, jsonrpc, rest, sse
+from dragoman.transports import jsonrpc, rest, sse
 
 logger = logging.getLogger("dragoman")
 
-# ASGI's own types are plain dictionaries.
-Scope = dict[str, Any]
-Headers = list[tuple[bytes, bytes]]
-
-JSON = b"application/json"
-A2A_JSON = b"application/a2a+json"
-MAX_URL_BYTES = 8 * 1024
-# Larger bodies are read in a thread, so that one of them does not hold up everybody else.
-PARSE_IN_LINE_BYTES = 64 * 1024
 PRUNE_EVERY = 3600.0
 _RPC_PATHS = frozenset({"", "/", "/rpc", "/rpc/", "/a2a", "/a2a/"})
 _CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
 _OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
-_REFUSED_TYPES = (
-    b"application/x-www-form-urlencoded",
-    b"multipart/",
-    b"application/xml",
-    b"text/xml",
-    b"text/html",
-    b"application/octet-stream",
-)
-
-
-class Mount(msgspec.Struct):
-    """One agent and what serves it."""
-
-    agent: Agent
-    service: Service
-    cards: CardRack
-    prefix: str
-
-
-class Request:
-    """One HTTP request, read lazily."""
-
-    __slots__ = ("_query", "headers", "mount", "path", "receive", "scope", "send", "verb")
-
-    def __init__(
-        self, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
-    ) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.mount = mount
-        self.path = path
-        self.verb: str = scope["method"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._query: dict[str, list[str]] | None = None
-
-    def header(self, name: bytes) -> str | None:
-        """Return a header's text."""
-        value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1")
-
-    @property
-    def version(self) -> tuple[str | None, str | None]:
-        """The version the request names in its header and in its query."""
-        query = self.scope["query_string"]
-        if query and self._query is None:
-            self._query = parse_qs(query.decode("latin-1"))
-        named = (self._query or {}).get("A2A-Version") if query else None
-        return self.header(b"a2a-version"), named[0] if named else None
-
-    @property
-    def extensions(self) -> frozenset[str]:
-        """The extensions the caller asks for."""
-        if b"a2a-extensions" in self.headers or b"x-a2a-extensions" in self.headers:
-            return negotiate.extensions(self.scope["headers"])
-        return frozenset()
-
-    @property
-    def after(self) -> int | None:
-        """The last position the reader has seen; what is not a position is none."""
-        text = self.header(b"last-event-id")
-        if text is None or not text.isascii() or not text.isdecimal() or len(text) > 18:
-            return None
-        return int(text)
-
-    @property
-    def wants_stream_only(self) -> bool:
-        """Whether the caller can read nothing but server-sent events."""
-        accept = self.headers.get(b"accept", b"")
-        return b"text/event-stream" in accept and b"json" not in accept and b"*/*" not in accept
 
 
 class App:
@@ -267,8 +198,8 @@ class App:
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        if _target_length(scope) > MAX_URL_BYTES:
-            await _respond(send, 414, [(b"content-length", b"0")], b"")
+        if target_length(scope) > MAX_URL_BYTES:
+            await respond(send, 414, [(b"content-length", b"0")], b"")
             return
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
@@ -276,7 +207,7 @@ class App:
             if request.verb == "POST":
                 await self._jsonrpc(request)
             else:
-                await _not_allowed(send, "POST")
+                await not_allowed(send, "POST")
         elif path in (_CARD_PATH, _OLD_CARD_PATH):
             await self._card(request, is_old_path=path == _OLD_CARD_PATH)
         elif path == _OLD_EXTENDED_PATH:
@@ -309,7 +240,7 @@ class App:
 
     async def _card(self, request: Request, *, is_old_path: bool) -> None:
         if request.verb not in ("GET", "HEAD"):
-            await _not_allowed(request.send, "GET, HEAD")
+            await not_allowed(request.send, "GET, HEAD")
             return
         rack = request.mount.cards
         shape = rack.shape(*request.version, is_old_path=is_old_path)
@@ -318,7 +249,7 @@ class App:
         if served.status == 304:
             headers = served.headers
         body = b"" if request.verb == "HEAD" else served.body
-        await _respond(request.send, served.status, headers, body)
+        await respond(request.send, served.status, headers, body)
 
     def _extended_card(self, request: Request) -> Any:
         agent = request.mount.agent
@@ -331,7 +262,7 @@ class App:
     async def _old_extended_card(self, request: Request) -> None:
         """0.2 reads the extended card by a plain GET."""
         if request.verb != "GET":
-            await _not_allowed(request.send, "GET")
+            await not_allowed(request.send, "GET")
             return
         try:
             card = self._extended_card(request)
@@ -350,7 +281,7 @@ class App:
             (b"www-authenticate", b"Bearer"),
             (b"content-length", b"%d" % len(body)),
         ]
-        await _respond(request.send, 401, headers, body)
+        await respond(request.send, 401, headers, body)
 
     # JSON-RPC
 
@@ -359,8 +290,8 @@ class App:
         method = ""
         dialect: Dialect | None = None
         try:
-            _check_type(request)
-            value = await _value(await _body(request, self.settings.max_body_bytes))
+            check_type(request)
+            value = await read_value(await read_body(request, self.settings.max_body_bytes))
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
@@ -394,7 +325,7 @@ class App:
             # A client that can only read events gets the error as one.
             frame = sse.frame(body)
             headers = [*sse.HEADERS, (b"content-length", b"%d" % len(frame))]
-            await _respond(request.send, 200, headers, frame)
+            await respond(request.send, 200, headers, frame)
             return
         await self._reply(request, JSON, body)
 
@@ -435,16 +366,16 @@ class App:
         try:
             route = rest.find(request.verb, request.path)
             if isinstance(route, rest.NotAllowed):
-                await _not_allowed(request.send, route.allow)
+                await not_allowed(request.send, route.allow)
                 return
             if route is None:
                 raise MethodNotFound("Nothing is served here")
             dialect = negotiate.for_rest(
                 *request.version, infer=self.settings.version_mode == "infer"
             )
-            _check_type(request)
-            body = await _body(request, self.settings.max_body_bytes)
-            value = await _value(body) if body else None
+            check_type(request)
+            body = await read_body(request, self.settings.max_body_bytes)
+            value = await read_value(body) if body else None
             params = rest.params(route, request.scope["query_string"], value)
             operation = dialect.decode_request(route.method, params)
             call = self._call(request, operation, dialect)
@@ -454,7 +385,7 @@ class App:
             reply = await self._answer(request, call, dialect)
             content = dialect.encode_reply(operation, reply)
             await self._reply(
-                request, _rest_type(request), content, dialect, private=_is_card(operation)
+                request, rest_type(request), content, dialect, private=_is_card(operation)
             )
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
@@ -465,7 +396,7 @@ class App:
 
     async def _rest_error(self, request: Request, error: A2AError, status: int = 0) -> None:
         code, content = errors.rest(error, self.settings.error_table)
-        await self._reply(request, _rest_type(request), encode(content), status=status or code)
+        await self._reply(request, rest_type(request), encode(content), status=status or code)
 
     async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
         def failed(error: A2AError) -> bytes:
@@ -527,7 +458,7 @@ class App:
             headers.append((b"cache-control", b"private, no-store"))
         if status == 503:
             headers.append((b"retry-after", b"1"))
-        await _respond(request.send, status, headers, body)
+        await respond(request.send, status, headers, body)
 
 
 def _store(settings: Settings) -> Store:
@@ -536,21 +467,6 @@ def _store(settings: Settings) -> Store:
     from dragoman.stores.sqlite import SQLiteStore
 
     return SQLiteStore(settings.store_path())
-
-
-def _target_length(scope: Scope) -> int:
-    query: bytes = scope["query_string"]
-    path: bytes = scope.get("raw_path") or scope["path"].encode()
-    return len(path) + (len(query) + 1 if query else 0)
-
-
-async def _respond(send: sse.Send, status: int, headers: Headers, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _not_allowed(send: sse.Send, allow: str) -> None:
-    await _respond(send, 405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
 
 
 def _common(request: Request, dialect: Dialect) -> Headers:
@@ -566,51 +482,6 @@ def _common(request: Request, dialect: Dialect) -> Headers:
             name = b"a2a-extensions" if dialect is V1_0 else b"x-a2a-extensions"
             headers.append((name, active))
     return headers
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    """Read the body, and not a byte more than is allowed."""
-    length = request.headers.get(b"content-length")
-    if length is not None and length.isdigit() and int(length) > limit:
-        raise BodyTooLarge
-    message = await request.receive()
-    body: bytes = message.get("body", b"")
-    if len(body) > limit:
-        raise BodyTooLarge
-    if not message.get("more_body"):
-        return body
-    chunks, size = [body], len(body)
-    while message.get("more_body"):
-        message = await request.receive()
-        chunk: bytes = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise BodyTooLarge
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-async def _value(body: bytes) -> Any:
-    if len(body) > PARSE_IN_LINE_BYTES:
-        return await asyncio.to_thread(json_text.parse, body)
-    return json_text.parse(body)
-
-
-def _check_type(request: Request) -> None:
-    kind = request.headers.get(b"content-type", b"").lower()
-    if kind.startswith(_REFUSED_TYPES):
-        raise ContentTypeNotSupported("Send JSON as application/json")
-    if request.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        raise ContentTypeNotSupported("Send the body without Content-Encoding")
-
-
-def _rest_type(request: Request) -> bytes:
-    accept = request.headers.get(b"accept", b"")
-    if A2A_JSON in accept:
-        return A2A_JSON
-    if JSON in accept or request.headers.get(b"content-type", b"").startswith(JSON):
-        return JSON
-    return A2A_JSON
 
 
 def _is_card(operation: ops.Operation) -> bool:

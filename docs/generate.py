@@ -1,0 +1,181 @@
+"""Fill the parts of the documents that the code knows better: `python docs/generate.py`.
+
+A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. NAME is a table of this file,
+or the path of a file that is quoted whole. A test fails when a part is stale.
+"""
+
+import re
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Meta
+
+from dragoman import errors
+from dragoman.cli.main import cli
+from dragoman.config import PREFIX, Settings
+from dragoman.dialects import errors as error_table
+from dragoman.dialects import operations as operation_table
+from dragoman.dialects import reading, v1_0
+from dragoman.model import operations as ops
+from dragoman.model.identity import MAX_ID_LENGTH
+from dragoman.server import app
+from dragoman.transports import json_text
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PART = re.compile(
+    r"^<!-- begin (?P<name>\S+) -->\n.*?^<!-- end (?P=name) -->$", re.MULTILINE | re.DOTALL
+)
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def settings() -> str:
+    """Return every setting: name, type, default, environment name, option and meaning."""
+    hints = typing.get_type_hints(Settings, include_extras=True)
+    rows: list[tuple[str, ...]] = []
+    for name, default in zip(
+        Settings.__struct_fields__, Settings.__struct_defaults__, strict=True
+    ):
+        kind, meta = typing.get_args(hints[name])
+        rows.append(
+            (
+                f"`{name}`",
+                type_of(kind, meta),
+                shown(default),
+                f"`{PREFIX}{name.upper()}`",
+                option_of(name),
+                meta.description,
+            )
+        )
+    return table(("setting", "type", "default", "environment", "option", "meaning"), rows)
+
+
+def type_of(kind: Any, meta: Meta) -> str:
+    """Return a type and its bounds in words."""
+    if typing.get_origin(kind) is typing.Literal:
+        return ", ".join(f"`{choice}`" for choice in typing.get_args(kind))
+    bounds = [
+        f"{sign} {bound:,}"
+        for sign, bound in (("≥", meta.ge), (">", meta.gt), ("≤", meta.le))
+        if bound is not None
+    ]
+    return " ".join([kind.__name__, *bounds])
+
+
+def shown(default: Any) -> str:
+    """Return a default as one would type it."""
+    if isinstance(default, bool):
+        return "`true`" if default else "`false`"
+    return f"`{default}`" if default != "" else "empty"
+
+
+def option_of(name: str) -> str:
+    """Return the option of `dragoman serve` for a setting, if there is one."""
+    for parameter in cli.commands["serve"].params:
+        if isinstance(parameter, click.Option) and parameter.name == name:
+            return f"`{parameter.opts[0]}`"
+    return ""
+
+
+def limits() -> str:
+    """Return what cannot be set."""
+    return table(
+        ("what", "limit"),
+        [
+            ("an id of a peer's", f"{MAX_ID_LENGTH} visible ASCII characters"),
+            ("parts in a message", f"1 to {reading.MAX_PARTS:,}"),
+            ("one `metadata` object", f"{reading.MAX_METADATA_BYTES // 1024} KiB of JSON"),
+            ("nesting of a JSON document", f"{json_text.MAX_DEPTH} levels"),
+            ("members of one JSON object", f"{json_text.MAX_MEMBERS:,}"),
+            ("length of one JSON number", f"{json_text.MAX_NUMBER_LENGTH} characters"),
+            ("path and query of a URL", f"{app.MAX_URL_BYTES // 1024} KiB"),
+            (
+                "tasks on one page of a list",
+                f"1 to {v1_0.MAX_PAGE_SIZE}, {v1_0.DEFAULT_PAGE_SIZE} unless told",
+            ),
+        ],
+    )
+
+
+def error_rows() -> str:
+    """Return every error a peer can see, on every wire."""
+    rows = [
+        (
+            f"`{row.error.__name__}`",
+            " ".join((row.error.__doc__ or "").split()),
+            str(row.code),
+            str(row.code_0_x or row.code),
+            str(row.http),
+            str(row.http_1_0_0 or row.http),
+            f"`{row.reason}`",
+        )
+        for row in error_table.ROWS
+    ]
+    header = ("class", "message", "code, 1.0", "code, 0.x", "HTTP", "HTTP, 1.0.0", "reason")
+    return table(header, rows)
+
+
+def error_tree() -> str:
+    """Return the tree of errors as its module draws it."""
+    drawn = [line[4:] for line in (errors.__doc__ or "").splitlines() if line.startswith("    ")]
+    return "\n".join(["```text", *drawn, "```"])
+
+
+def operations() -> str:
+    """Return every operation under its name in each version and binding."""
+    rows: list[tuple[str, ...]] = []
+    for row in operation_table.ROWS:
+        is_push = row.operation is ops.PushOperation
+        rows.append(
+            (
+                f"`{row.v1}`",
+                "<br>".join(f"`{verb} {row.path}`" for verb in row.verbs),
+                "<br>".join(f"`{name}`" for name in row.v0) or "not in 0.x",
+                "refused: no push yet" if is_push else "yes",
+            )
+        )
+    return table(("1.0, JSON-RPC", "1.0, REST", "0.3 and 0.2, JSON-RPC", "offered"), rows)
+
+
+def quote(path: str) -> str:
+    """Return a file as a block of code."""
+    return f"```python\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "limits": limits,
+    "error-rows": error_rows,
+    "error-tree": error_tree,
+    "operations": operations,
+}
+
+
+def filled(text: str) -> str:
+    """Return a document with its parts as the code has them."""
+
+    def part(found: re.Match[str]) -> str:
+        name = found["name"]
+        content = PARTS[name]() if name in PARTS else quote(name)
+        return f"<!-- begin {name} -->\n{content}\n<!-- end {name} -->"
+
+    return PART.sub(part, text)
+
+
+def main() -> None:
+    """Write every document anew."""
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        document.write_text(filled(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""One HTTP request as ASGI gives it, and the plain ways to answer it."""
+
+import asyncio
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from dragoman.dialects import negotiate
+from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
+from dragoman.server.agent import Agent
+from dragoman.server.cards import CardRack
+from dragoman.service import Service
+from dragoman.transports import json_text, sse
+
+# ASGI's own types are plain dictionaries.
+Scope = dict[str, Any]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+A2A_JSON = b"application/a2a+json"
+MAX_URL_BYTES = 8 * 1024
+# Larger bodies are read in a thread, so that one of them does not hold up everybody else.
+PARSE_IN_LINE_BYTES = 64 * 1024
+_REFUSED_TYPES = (
+    b"application/x-www-form-urlencoded",
+    b"multipart/",
+    b"application/xml",
+    b"text/xml",
+    b"text/html",
+    b"application/octet-stream",
+)
+
+
+class Mount(msgspec.Struct):
+    """One agent and what serves it."""
+
+    agent: Agent
+    service: Service
+    cards: CardRack
+    prefix: str
+
+
+class Request:
+    """One HTTP request, read lazily."""
+
+    __slots__ = ("_query", "headers", "mount", "path", "receive", "scope", "send", "verb")
+
+    def __init__(
+        self, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.mount = mount
+        self.path = path
+        self.verb: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._query: dict[str, list[str]] | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header's text."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def version(self) -> tuple[str | None, str | None]:
+        """The version the request names in its header and in its query."""
+        query = self.scope["query_string"]
+        if query and self._query is None:
+            self._query = parse_qs(query.decode("latin-1"))
+        named = (self._query or {}).get("A2A-Version") if query else None
+        return self.header(b"a2a-version"), named[0] if named else None
+
+    @property
+    def extensions(self) -> frozenset[str]:
+        """The extensions the caller asks for."""
+        if b"a2a-extensions" in self.headers or b"x-a2a-extensions" in self.headers:
+            return negotiate.extensions(self.scope["headers"])
+        return frozenset()
+
+    @property
+    def after(self) -> int | None:
+        """The last position the reader has seen; what is not a position is none."""
+        text = self.header(b"last-event-id")
+        if text is None or not text.isascii() or not text.isdecimal() or len(text) > 18:
+            return None
+        return int(text)
+
+    @property
+    def wants_stream_only(self) -> bool:
+        """Whether the caller can read nothing but server-sent events."""
+        accept = self.headers.get(b"accept", b"")
+        return b"text/event-stream" in accept and b"json" not in accept and b"*/*" not in accept
+
+
+def target_length(scope: Scope) -> int:
+    query: bytes = scope["query_string"]
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return len(path) + (len(query) + 1 if query else 0)
+
+
+async def respond(send: sse.Send, status: int, headers: Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def not_allowed(send: sse.Send, allow: str) -> None:
+    await respond(send, 405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the body, and not a byte more than is allowed."""
+    length = request.headers.get(b"content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise BodyTooLarge
+    message = await request.receive()
+    body: bytes = message.get("body", b"")
+    if len(body) > limit:
+        raise BodyTooLarge
+    if not message.get("more_body"):
+        return body
+    chunks, size = [body], len(body)
+    while message.get("more_body"):
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            # What came so far may read like a whole request, but its sender never finished it.
+            raise ParseFailed
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_value(body: bytes) -> Any:
+    if len(body) > PARSE_IN_LINE_BYTES:
+        return await asyncio.to_thread(json_text.parse, body)
+    return json_text.parse(body)
+
+
+def check_type(request: Request) -> None:
+    kind = request.headers.get(b"content-type", b"").lower()
+    if kind.startswith(_REFUSED_TYPES):
+        raise ContentTypeNotSupported("Send JSON as application/json")
+    if request.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise ContentTypeNotSupported("Send the body without Content-Encoding")
+
+
+def rest_type(request: Request) -> bytes:
+    accept = request.headers.get(b"accept", b"")
+    if A2A_JSON in accept:
+        return A2A_JSON
+    if JSON in accept or request.headers.get(b"content-type", b"").startswith(JSON):
+        return JSON
+    return A2A_JSON

@@ -1,0 +1,257 @@
+"""An engine to talk to, over each store, that can be stopped and started on the same data."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dragoman.config import Settings
+from dragoman.engine.engine import Engine
+from dragoman.model import operations as ops
+from dragoman.model.events import Event
+from dragoman.model.identity import Caller, ContextId, MessageId, TaskId
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.record import Recorded
+from dragoman.model.task import Task, TaskState
+from dragoman.service import Batch, Call, Opening, TaskPage, TaskReply
+from dragoman.stores.interface import Done, Store, Write
+from dragoman.stores.memory import MemoryStore
+from dragoman.stores.sqlite import SQLiteStore
+
+WITHIN = 10.0
+T = TypeVar("T")
+_ids = itertools.count(1)
+
+
+async def within(awaitable: Awaitable[T], seconds: float = WITHIN) -> T:
+    """Wait for something, but not for ever."""
+    return await asyncio.wait_for(awaitable, seconds)
+
+
+def message(
+    text: str,
+    *,
+    id: str = "",
+    task: str = "",
+    context: str = "",
+    skill: str = "",
+    role: Role = Role.USER,
+) -> Message:
+    """Return a message of the caller's; without an id it gets one of its own."""
+    return Message(
+        MessageId(id or f"m{next(_ids)}"),
+        role,
+        [Part(text=text)],
+        context_id=ContextId(context),
+        task_id=TaskId(task),
+        metadata={"skill": skill} if skill else {},
+    )
+
+
+class Stream:
+    """What one reader of a stream has seen."""
+
+    def __init__(self, batches: AsyncIterator[Batch]) -> None:
+        self._batches = batches
+        self.opening: Task | None = None
+        self.opened_at = 0
+        self.reply: Message | None = None
+        self.recorded: list[Recorded] = []
+
+    async def step(self) -> bool:
+        """Read one batch; tell whether there was one."""
+        try:
+            batch = await within(anext(self._batches))
+        except StopAsyncIteration:
+            return False
+        match batch:
+            case Opening():
+                assert self.opening is None and not self.recorded
+                self.opening = batch.reply.reading.task
+                self.opened_at = batch.reply.reading.seq
+            case Message():
+                assert self.reply is None
+                self.reply = batch
+            case _:
+                assert self.opening is not None
+                self.recorded += batch
+        return True
+
+    async def rest(self) -> "Stream":
+        """Read to the end."""
+        while await self.step():
+            pass
+        return self
+
+    async def until(self, enough: Callable[["Stream"], bool]) -> "Stream":
+        """Read until something is seen."""
+        while not enough(self):
+            assert await self.step(), "the stream ended before that"
+        return self
+
+    async def close(self) -> None:
+        await self._batches.aclose()  # type: ignore[attr-defined]
+
+    @property
+    def seqs(self) -> list[int]:
+        return [recorded.seq for recorded in self.recorded]
+
+    @property
+    def events(self) -> list[Event]:
+        return [recorded.event for recorded in self.recorded]
+
+
+class GatedStore(MemoryStore):
+    """A store that keeps its writers waiting while the gate is shut, as a slow disk does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting: list[tuple[Write, Done]] | None = None
+
+    def shut(self) -> None:
+        self._waiting = []
+
+    def lift(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for write, done in waiting:
+            super().submit(write, done)
+
+    def submit(self, write: Write, done: Done) -> None:
+        if self._waiting is None:
+            super().submit(write, done)
+        else:
+            self._waiting.append((write, done))
+
+
+class House:
+    """An agent's engine over a store."""
+
+    def __init__(self, make: Callable[[], Store], *, keeps_object: bool) -> None:
+        self._make = make
+        self._keeps_object = keeps_object
+        self._store: Store | None = None
+        self._engine: Engine | None = None
+        self._agent: Any = None
+        self._settings: dict[str, Any] = {}
+
+    @property
+    def engine(self) -> Engine:
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None
+        return self._store
+
+    async def start(self, agent: Any, **settings: Any) -> int:
+        """Serve an agent; return how many tasks were taken over."""
+        self._agent, self._settings = agent, settings
+        if self._store is None or not self._keeps_object:
+            self._store = self._make()
+        await self.store.open()
+        self._engine = Engine(agent, self.store, Settings(**settings))
+        return await self.engine.recover()
+
+    async def stop(self) -> None:
+        """End as a process does: what runs is left where it is."""
+        if self._engine is not None:
+            await self._engine.stop()
+            await within(self.store.close())
+            self._engine = None
+
+    async def restart(self, agent: Any = None, **settings: Any) -> int:
+        await self.stop()
+        return await self.start(agent or self._agent, **(settings or self._settings))
+
+    # Calls
+
+    async def send(
+        self,
+        text: str | Message,
+        *,
+        wait: bool = True,
+        owner: str = "",
+        patience: float = 0.0,
+        **given: Any,
+    ) -> Any:
+        """Send a message; return the task or the message that answers it."""
+        said = text if isinstance(text, Message) else message(text, **given)
+        operation = ops.SendMessage(message=said, wait=wait)
+        call = Call(operation=operation, caller=Caller(owner), patience=patience)
+        reply = await within(self.engine.answer(call))
+        return reply.reading.task if isinstance(reply, TaskReply) else reply
+
+    def stream(
+        self,
+        text: str | Message,
+        *,
+        after: int | None = None,
+        closes_on_input: bool = True,
+        **given: Any,
+    ) -> Stream:
+        said = text if isinstance(text, Message) else message(text, **given)
+        operation = ops.StreamMessage(message=said)
+        call = Call(operation=operation, after=after, closes_on_input=closes_on_input)
+        return Stream(self.engine.follow(call))
+
+    def subscribe(
+        self,
+        task_id: str,
+        after: int | None = None,
+        *,
+        closes_on_input: bool = False,
+        owner: str = "",
+    ) -> Stream:
+        operation = ops.SubscribeToTask(task_id=TaskId(task_id))
+        call = Call(
+            operation=operation,
+            caller=Caller(owner),
+            after=after,
+            closes_on_input=closes_on_input,
+        )
+        return Stream(self.engine.follow(call))
+
+    async def get(self, task_id: str, owner: str = "") -> Task:
+        operation = ops.GetTask(task_id=TaskId(task_id))
+        reply = await within(self.engine.answer(Call(operation=operation, caller=Caller(owner))))
+        assert isinstance(reply, TaskReply)
+        return reply.reading.task
+
+    async def cancel(self, task_id: str, owner: str = "") -> Task:
+        operation = ops.CancelTask(task_id=TaskId(task_id))
+        reply = await within(self.engine.answer(Call(operation=operation, caller=Caller(owner))))
+        assert isinstance(reply, TaskReply)
+        return reply.reading.task
+
+    async def list(self, owner: str = "", **query: Any) -> TaskPage:
+        operation = ops.ListTasks(**query)
+        reply = await within(self.engine.answer(Call(operation=operation, caller=Caller(owner))))
+        assert isinstance(reply, TaskPage)
+        return reply
+
+    async def count(self) -> int:
+        return (await self.list(page_size=1)).total_size
+
+    async def reaches(self, task_id: str, state: TaskState) -> Task:
+        """Wait until a task is in a state, woken by its log."""
+        task = await self.get(task_id)
+        if task.status.state is not state:
+            stream = self.subscribe(task_id)
+            await stream.until(
+                lambda s: any(
+                    getattr(getattr(event, "status", None), "state", None) is state
+                    for event in [s.opening, *s.events]
+                )
+            )
+            await stream.close()
+        return await self.get(task_id)
+
+
+def house_over(kind: str, folder: Path) -> House:
+    if kind == "sqlite":
+        return House(lambda: SQLiteStore(folder / "tasks.db"), keeps_object=False)
+    if kind == "gated":
+        return House(GatedStore, keeps_object=True)
+    return House(MemoryStore, keeps_object=True)
