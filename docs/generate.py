@@ -41,9 +41,7 @@ def settings() -> str:
     """Return every setting: name, type, default, environment name, option and meaning."""
     hints = typing.get_type_hints(Settings, include_extras=True)
     rows: list[tuple[str, ...]] = []
-    for name, default in zip(
-        Settings.__struct_fields__, Settings.__struct_defaults__, strict=True
-    ):
+    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True):
         kind, meta = typing.get_args(hints[name])
         rows.append(
             (

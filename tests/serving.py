@@ -195,7 +195,8 @@ class _Quiet(uvicorn.Server):
 @asynccontextmanager
 async def hosting(asgi: Any, *, lifespan: str = "on") -> AsyncGenerator[str]:
     """Serve any ASGI app on a free port of this machine; the value is its address."""
-    listener = socket.socket()
+    # asyncio turns Nagle off only for sockets that say they are TCP.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
         asgi,
@@ -230,7 +231,10 @@ async def serving(*agents: Agent, **settings: Any) -> AsyncGenerator[Site]:
 def client(url: str) -> httpx.AsyncClient:
     """Return a client that trusts nothing of the environment and never waits for ever."""
     limits = httpx.Limits(max_connections=None)
-    return httpx.AsyncClient(base_url=url, timeout=WAIT, trust_env=False, limits=limits)
+    # Reading the certificates of the machine takes longer than most tests.
+    return httpx.AsyncClient(
+        base_url=url, timeout=WAIT, trust_env=False, limits=limits, verify=False
+    )
 
 
 class Child:

@@ -20,14 +20,18 @@ def load_agents(targets: Sequence[str]) -> list[Agent]:
 def _load(target: str) -> list[Agent]:
     module_name, _, attribute = target.partition(":")
     path = Path(module_name)
-    if path.suffix == ".py" or path.is_file():
-        module = _from_file(path)
-    else:
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"{target}: no module {error.name}; for a file, add .py") from None
+    try:
+        if path.suffix == ".py" or path.is_file():
+            module = _from_file(path)
+        else:
+            module = _from_name(module_name, target)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{target}: it imports {error.name}, but there is no module named {error.name}; "
+            "install it beside dragoman"
+        ) from None
+    except SyntaxError as error:
+        raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
     if attribute:
         found: Any = getattr(module, attribute, None)
         if not isinstance(found, Agent):
@@ -37,6 +41,19 @@ def _load(target: str) -> list[Agent]:
     if not agents:
         raise ConfigError(f"{target}: no Agent in it; write `agent = Agent(...)` at its top level")
     return list(dict.fromkeys(agents))
+
+
+def _from_name(name: str, target: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ConfigError(f"{target!r} is neither a file nor a module; try my_agent.py")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # What the author's own code lacks is another matter.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"{target}: no module {error.name}; for a file, add .py") from None
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -1,16 +1,21 @@
 """Serve again whenever a file changes: a child process does the serving, this one watches."""
 
+import contextlib
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 LOOK_EVERY = 0.5
 
 
 def run_reloading(targets: Sequence[str]) -> None:
     """Run the same command without `--reload` in a child, and replace the child on changes."""
+    # Ending by a signal must end the child too, and only an exception gets that far.
+    signal.signal(signal.SIGTERM, _interrupt)
     command = [sys.executable, "-m", "dragoman", *(a for a in sys.argv[1:] if a != "--reload")]
     folders = {_folder(target) for target in targets}
     try:
@@ -25,6 +30,10 @@ def run_reloading(targets: Sequence[str]) -> None:
             print("dragoman: files changed, starting again", file=sys.stderr)
     except KeyboardInterrupt:
         return
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _watch(child: subprocess.Popen[bytes], folders: set[Path], seen: dict[Path, int]) -> None:
@@ -44,9 +53,11 @@ def _folder(target: str) -> Path:
 
 
 def _stamps(folders: set[Path]) -> dict[Path, int]:
-    return {
-        file: file.stat().st_mtime_ns
-        for folder in folders
-        for file in folder.rglob("*.py")
-        if not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    }
+    stamps: dict[Path, int] = {}
+    for folder in folders:
+        for file in folder.rglob("*.py"):
+            if not any(part.startswith(".") for part in file.relative_to(folder).parts):
+                # Editors replace files: one may be gone before it is looked at.
+                with contextlib.suppress(FileNotFoundError):
+                    stamps[file] = file.stat().st_mtime_ns
+    return stamps

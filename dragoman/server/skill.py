@@ -1,14 +1,17 @@
 """A skill: an author's function, how a message fills its arguments, what becomes of its result."""
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import types
 import typing
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET
 
 from dragoman.engine.worker import Worker
 from dragoman.errors import InvalidParams
@@ -72,24 +75,25 @@ class Skill:
         """
         arguments: dict[str, Any] = {}
         named = self._named(message)
+        files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
         text_taken = False
         for parameter in self.parameters:
             field = f"message.parts:{parameter.name}"
             if parameter.kind is Message:
                 arguments[parameter.name] = message
             elif parameter.name in named:
-                value = named[parameter.name]
-                arguments[parameter.name] = _convert(value, parameter.kind, field)
-            elif _is_file(parameter.kind):
-                part = next(
-                    (p for p in message.parts if not isinstance(p.raw, msgspec.UnsetType)), None
-                )
+                arguments[parameter.name] = self._by_name(named, parameter, field)
+            elif _mentions(parameter.kind, bytes) or _mentions(parameter.kind, Part):
+                # Each file goes to one parameter, in their order; bytes must be in the message.
+                whole = _mentions(parameter.kind, Part)
+                part = next((file for file in files if whole or file.raw is not UNSET), None)
                 if part is not None:
-                    arguments[parameter.name] = part if parameter.kind is Part else part.raw
-            elif not named and not text_taken:
+                    files.remove(part)
+                    arguments[parameter.name] = part if whole else part.raw
+            elif not text_taken and (not named or _is_text(parameter.kind)):
                 text_taken = True
-                value = _plain_value(message, parameter.kind)
-                if value is not None:
+                value = message.text if named else _plain_value(message, parameter.kind)
+                if value is not None and (value or not named):
                     arguments[parameter.name] = _convert(value, parameter.kind, field)
             if parameter.is_required and parameter.name not in arguments:
                 raise InvalidParams(
@@ -105,6 +109,17 @@ class Skill:
         names = {parameter.name for parameter in self.parameters}
         return values if names & values.keys() else {}
 
+    def _by_name(self, values: dict[str, Any], parameter: Parameter, field: str) -> Any:
+        try:
+            return _convert(values[parameter.name], parameter.kind, field)
+        except InvalidParams:
+            if len(self.parameters) > 1:
+                raise
+            # The object may be what the only parameter wants, a member of it called the same.
+            with contextlib.suppress(InvalidParams):
+                return _convert(values, parameter.kind, field)
+            raise
+
     async def run(
         self, arguments: dict[str, Any], worker: Worker, threads: ThreadPoolExecutor
     ) -> Message | None:
@@ -115,8 +130,12 @@ class Skill:
         if self._turn_name:
             arguments = arguments | {self._turn_name: turn}
         if self._streams_async:
-            chunks = cast("AsyncIterator[Any]", self.function(**arguments))
-            async with turn.artifact(name=self.card.id) as writer:
+            chunks = cast("AsyncGenerator[Any]", self.function(**arguments))
+            # Closed here, so that the code's own `finally` runs before the task is over.
+            async with (
+                contextlib.aclosing(chunks),
+                turn.artifact(name=self.card.id) as writer,
+            ):
                 async for chunk in chunks:
                     await writer.write(chunk)
             return None
@@ -132,30 +151,31 @@ class Skill:
     async def _run_in_thread(
         self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
     ) -> Message | None:
-        loop = asyncio.get_running_loop()
+        waiting = WaitingTurn(turn, asyncio.get_running_loop())
         if self._turn_name:
-            arguments = arguments | {self._turn_name: WaitingTurn(turn, loop)}
+            arguments = arguments | {self._turn_name: waiting}
+
+        async def in_thread(function: Function, *args: Any, **kwargs: Any) -> Any:
+            """Run blocking code; when cancelled, wait for it to notice before going on."""
+            call = functools.partial(function, *args, **kwargs)
+            future = asyncio.get_running_loop().run_in_executor(threads, call)
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                waiting.let_go()
+                await asyncio.wait([future])
+                if not future.cancelled():
+                    # What it ended with is of no interest; that it is not logged as lost is.
+                    future.exception()
+                raise
+
         if not self._streams:
-            result = await _in_thread(threads, self.function, **arguments)
-            return await self._record(result, turn)
+            return await self._record(await in_thread(self.function, **arguments), turn)
         chunks = cast("Iterator[Any]", self.function(**arguments))
         async with turn.artifact(name=self.card.id) as writer:
-            while (chunk := await _in_thread(threads, next, chunks, _END)) is not _END:
+            while (chunk := await in_thread(next, chunks, _END)) is not _END:
                 await writer.write(chunk)
         return None
-
-
-async def _in_thread(
-    threads: ThreadPoolExecutor, function: Function, *args: Any, **kwargs: Any
-) -> Any:
-    """Run blocking code; when cancelled, wait for it to notice before going on."""
-    loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(threads, lambda: function(*args, **kwargs))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        raise
 
 
 def _hints(function: Function) -> dict[str, Any]:
@@ -174,13 +194,14 @@ def _mentions(annotation: Any, wanted: type) -> bool:
     return False
 
 
-def _is_file(kind: Any) -> bool:
-    return kind is bytes or kind is Part
+def _is_text(kind: Any) -> bool:
+    """Tell whether a parameter is text, required or not."""
+    return kind is str or set(typing.get_args(kind)) == {str, type(None)}
 
 
 def _plain_value(message: Message, kind: Any) -> Any:
     """Return what a message says to the one parameter that takes whatever there is."""
-    if kind is str:
+    if _is_text(kind):
         if any(isinstance(part.text, str) for part in message.parts):
             return message.text
         data = message.data

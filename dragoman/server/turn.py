@@ -5,6 +5,7 @@ except that its methods wait instead of being awaited.
 """
 
 import asyncio
+import concurrent.futures
 import inspect
 from collections.abc import Generator
 from types import TracebackType
@@ -200,21 +201,36 @@ class WaitingTurn:
     def __init__(self, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
         self._turn = turn
         self._loop = loop
+        # What the thread waits for. Read and written on the loop only, so nothing is missed.
+        self._task: asyncio.Task[Any] | None = None
+        self._is_let_go = False
+
+    def let_go(self) -> None:
+        """End the wait of code whose task is over; further questions have no answer."""
+        self._is_let_go = True
+        if self._task is not None:
+            self._task.cancel()
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._turn, name)
         if name == "artifact" or inspect.iscoroutinefunction(value):
 
             def wait(*args: Any, **kwargs: Any) -> Any:
-                return self._wait(_awaited(value, *args, **kwargs))
+                deed = self._on_loop(value, *args, **kwargs)
+                try:
+                    return asyncio.run_coroutine_threadsafe(deed, self._loop).result()
+                except concurrent.futures.CancelledError:
+                    # As async code sees it: not an Exception, so it is not caught by accident.
+                    raise asyncio.CancelledError from None
 
             return wait
         return value
 
-    def _wait(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-
-async def _awaited(make: Any, *args: Any, **kwargs: Any) -> Any:
-    # The writer is made on the loop, where the log lives.
-    return await make(*args, **kwargs)
+    async def _on_loop(self, make: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_let_go and make in (self._turn.ask, self._turn.authorize):
+            raise asyncio.CancelledError
+        self._task = asyncio.current_task()
+        try:
+            return await make(*args, **kwargs)
+        finally:
+            self._task = None

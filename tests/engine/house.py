@@ -1,6 +1,7 @@
 """An engine to talk to, over each store, that can be stopped and started on the same data."""
 
 import asyncio
+import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -27,6 +28,17 @@ _ids = itertools.count(1)
 async def within(awaitable: Awaitable[T], seconds: float = WITHIN) -> T:
     """Wait for something, but not for ever."""
     return await asyncio.wait_for(awaitable, seconds)
+
+
+async def eventually(is_so: Callable[[], Any]) -> None:
+    """Let others run until something is so: a bound on turns of the loop and on time."""
+    until = asyncio.get_running_loop().time() + WITHIN
+    for _ in range(1_000_000):
+        found = is_so()
+        if await found if inspect.isawaitable(found) else found:
+            return
+        assert asyncio.get_running_loop().time() < until, "it never was so"
+        await asyncio.sleep(0)
 
 
 def message(
@@ -165,6 +177,13 @@ class House:
         await self.stop()
         return await self.start(agent or self._agent, **(settings or self._settings))
 
+    async def succeed(self) -> Engine:
+        """Let another engine take everything over while the first lives on; return the first."""
+        before = self.engine
+        self._engine = Engine(self._agent, self.store, Settings(**self._settings))
+        await self.engine.recover()
+        return before
+
     # Calls
 
     async def send(
@@ -236,16 +255,14 @@ class House:
 
     async def reaches(self, task_id: str, state: TaskState) -> Task:
         """Wait until a task is in a state, woken by its log."""
-        task = await self.get(task_id)
-        if task.status.state is not state:
-            stream = self.subscribe(task_id)
-            await stream.until(
-                lambda s: any(
-                    getattr(getattr(event, "status", None), "state", None) is state
-                    for event in [s.opening, *s.events]
-                )
+        stream = self.subscribe(task_id, 1)
+        await stream.until(
+            lambda s: any(
+                getattr(getattr(event, "status", None), "state", None) is state
+                for event in [s.opening, *s.events]
             )
-            await stream.close()
+        )
+        await stream.close()
         return await self.get(task_id)
 
 

@@ -1,7 +1,6 @@
-"""Several agents on one port, an agent inside a larger app, and an agent served by uvicorn alone."""
+"""Several agents on one port, an agent in a larger app, and one that uvicorn serves by itself."""
 
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -180,4 +179,3 @@ def test_uvicorn_serves_an_agent_by_its_name(tmp_path: Path) -> None:
                 assert http.get("/tasks").json()["totalSize"] == expected
             child.end()
             assert "Traceback" not in child.log
-    assert sys.executable

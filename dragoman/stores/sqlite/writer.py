@@ -1,9 +1,10 @@
-"""The one thread that writes: everything that waits at the same moment shares one commit.
+"""All writing: whatever waits at the same moment shares one transaction and one fsync.
 
-A group is a handful of many-row statements rather than many small ones: each statement gives up
-and retakes the interpreter's lock, which is slow while the event loop is busy. If any row of a
-group is refused, the group is rolled back and its writes are tried one by one, so that a conflict
-costs its own caller and nobody else.
+Rows are inserted by the event loop and committed by a thread. Inserting takes microseconds and
+touches memory only; a thread would have to win the interpreter's lock from a busy loop for every
+statement, which costs far more. Waiting for the disk is what a thread is for. If any row of a group
+is refused, the group is written again one by one, so that a conflict costs its own caller and
+nobody else.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import apsw
@@ -47,24 +48,27 @@ STATE_NUMBERS = {
 # What a column can hold, and a row of them.
 Column = int | str | bytes | None
 Row = tuple[Column, ...]
-# Work for the writer that is not a task's write: runs alone in a transaction.
+# Work that is not a task's write: the thread does it in a transaction of its own.
 Chore = Callable[[apsw.Connection], object]
 _Item = tuple[Write | Chore, Done]
+_Outcome = tuple[Done, Exception | None, int]
+# How long the thread waits for another program that holds the file; the loop does not wait.
+_PATIENCE_MS = 10_000
 
 
 class Writer:
-    """Owns the writing connection and its thread."""
+    """Owns the writing connection and the thread that commits."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
-        # Scopes met in the present transaction: if it is rolled back, their rows are gone.
+        # Scopes met in the present transaction, which may yet be rolled back.
         self._met: dict[Scope, int] = {}
-        self._pending: list[_Item] = []
+        self._pending: deque[_Item] = deque()
         self._is_busy = False
         self._is_scheduled = False
-        self._handed: queue.SimpleQueue[list[_Item] | None] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[Callable[[], list[_Outcome]] | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -78,7 +82,7 @@ class Writer:
         if not (self._is_busy or self._is_scheduled):
             # At the end of this turn of the loop, so that its other writes come along.
             self._is_scheduled = True
-            self._loop.call_soon(self._hand_over)
+            self._loop.call_soon(self._write_group)
 
     async def close(self) -> None:
         """Wait for what is queued, then end the thread."""
@@ -87,55 +91,108 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
 
-    def _hand_over(self) -> None:
+    def _write_group(self) -> None:
         self._is_scheduled = False
         if self._is_busy or not self._pending:
             return
         self._is_busy = True
-        group, self._pending = self._pending[:MAX_GROUP], self._pending[MAX_GROUP:]
-        self._handed.put(group)
+        item, done = self._pending[0]
+        if callable(item):
+            self._pending.popleft()
+            self._handed.put(lambda: self._do(item, done))
+            return
+        group: list[tuple[Write, Done]] = []
+        while self._pending and len(group) < MAX_GROUP and not callable(self._pending[0][0]):
+            group.append(self._pending.popleft())  # type: ignore[arg-type]  # not a chore
+        try:
+            self._connection.set_busy_timeout(0)
+            outcomes = self._insert_group(group)
+        except apsw.BusyError:
+            self._handed.put(lambda: self._write_patiently(group))
+        except apsw.Error as error:
+            # Before anything was committed: the disk may be full, or gone.
+            self._roll_back()
+            refusal = _refusal(error)
+            failed: list[_Outcome] = [(done, refusal, 0) for _, done in group]
+            self._loop.call_soon(self._finished, failed)
+        else:
+            self._handed.put(lambda: self._commit(outcomes))
 
-    def _committed(self, outcomes: list[tuple[Done, Exception | None, int]]) -> None:
+    def _finished(self, outcomes: list[_Outcome]) -> None:
         self._is_busy = False
         # The next group goes to the disk while this one's callers are told.
-        self._hand_over()
+        self._write_group()
         for done, error, number in outcomes:
             done(error, number)
         if not self._is_busy and not self._pending:
             self._idle.set()
 
-    def _work(self) -> None:
-        while (group := self._handed.get()) is not None:
-            self._loop.call_soon_threadsafe(self._committed, self._commit(group))
+    # In the thread
 
-    def _commit(self, group: Sequence[_Item]) -> list[tuple[Done, Exception | None, int]]:
+    def _work(self) -> None:
+        while (work := self._handed.get()) is not None:
+            self._loop.call_soon_threadsafe(self._finished, work())
+
+    def _commit(self, outcomes: list[_Outcome]) -> list[_Outcome]:
         try:
-            numbers = self._transact(group)
-        except (apsw.Error, StoreConflict) as error:
-            if len(group) == 1:
-                return [(group[0][1], _refusal(error), 0)]
-            return [outcome for item in group for outcome in self._commit([item])]
+            run(self._connection, "COMMIT")
+        except apsw.Error as error:
+            self._roll_back()
+            refusal = _refusal(error)
+            return [(done, refused or refusal, 0) for done, refused, _ in outcomes]
+        self._scopes |= self._met
+        return outcomes
+
+    def _write_patiently(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
+        try:
+            self._connection.set_busy_timeout(_PATIENCE_MS)
+            outcomes = self._insert_group(group)
+        except apsw.Error as error:
+            self._roll_back()
+            refusal = _refusal(error)
+            return [(done, refusal, 0) for _, done in group]
+        return self._commit(outcomes)
+
+    def _do(self, chore: Chore, done: Done) -> list[_Outcome]:
+        try:
+            self._connection.set_busy_timeout(_PATIENCE_MS)
+            run(self._connection, "BEGIN IMMEDIATE")
+            chore(self._connection)
+        except apsw.Error as error:
+            self._roll_back()
+            return [(done, _refusal(error), 0)]
+        return self._commit([(done, None, 0)])
+
+    # In either
+
+    def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
+        """Begin a transaction and insert; what is refused is left out of it."""
+        run(self._connection, "BEGIN IMMEDIATE")
+        self._met = {}
+        try:
+            run(self._connection, "SAVEPOINT written")
+            numbers = self._apply([write for write, _ in group])
+        except (apsw.ConstraintError, StoreConflict):
+            run(self._connection, "ROLLBACK TO written")
+            self._met = {}
+            return [self._insert_one(write, done) for write, done in group]
         return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
 
-    def _transact(self, group: Sequence[_Item]) -> list[int]:
-        connection = self._connection
-        self._met = {}
-        run(connection, "BEGIN IMMEDIATE")
+    def _insert_one(self, write: Write, done: Done) -> _Outcome:
+        run(self._connection, "SAVEPOINT one")
         try:
-            if len(group) == 1 and callable(chore := group[0][0]):
-                chore(connection)
-                numbers = [0]
-            elif any(callable(item) for item, _ in group):
-                raise StoreConflict("a chore has a transaction of its own")
-            else:
-                numbers = self._apply([item for item, _ in group if not callable(item)])
-            run(connection, "COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                run(connection, "ROLLBACK")
-            raise
-        self._scopes |= self._met
-        return numbers
+            (number,) = self._apply([write])
+        except (apsw.ConstraintError, StoreConflict) as error:
+            run(self._connection, "ROLLBACK TO one")
+            self._met = {}
+            return done, _refusal(error), 0
+        finally:
+            run(self._connection, "RELEASE one")
+        return done, None, number
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            run(self._connection, "ROLLBACK")
 
     def _apply(self, writes: Sequence[Write]) -> list[int]:
         tasks: list[Row] = []

@@ -1,0 +1,253 @@
+"""`dragoman serve` as a user types it: in a process of its own, ended by a signal."""
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serving import Child, message, run, running
+
+AGENT = """
+import asyncio, threading, time
+from dragoman import Agent, Turn
+
+agent = Agent({name!r}, "Is served.")
+
+@agent.skill(default=True)
+def echo(text: str) -> str:
+    return {name!r} + ": " + text
+
+@agent.skill
+async def ask(text: str, turn: Turn) -> str:
+    return (await turn.ask("Well?")).text
+
+@agent.skill
+async def forever(text: str):
+    yield "begun"
+    await asyncio.Event().wait()
+
+@agent.skill
+def block(text: str) -> str:
+    time.sleep(120)
+    return "late"
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "my_agent.py").write_text(AGENT.format(name="Mine"))
+    (tmp_path / "other.py").write_text(AGENT.format(name="Other"))
+    return tmp_path
+
+
+def client(child: Child) -> httpx.Client:
+    return httpx.Client(base_url=child.ready(), timeout=15, trust_env=False)
+
+
+def send(http: httpx.Client, text: str, prefix: str = "", **more: Any) -> Any:
+    configuration = more.pop("configuration", {})
+    body = {"message": message(text, **more), "configuration": configuration}
+    response = http.post(f"{prefix}/message:send", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()["task"]
+
+
+def text(task: Any) -> str:
+    return task["artifacts"][0]["parts"][0]["text"]
+
+
+PORT = ("--port", "0")
+
+
+@pytest.mark.parametrize(
+    "target", ["my_agent.py", "my_agent:agent", "my_agent", "my_agent.py:agent"]
+)
+def test_an_agent_is_served_by_any_of_its_names(here: Path, target: str) -> None:
+    with running("serve", target, *PORT, "--store", "memory:", cwd=here) as child:
+        with client(child) as http:
+            assert text(send(http, "hi")) == "Mine: hi"
+        assert child.url.startswith("http://127.0.0.1:")
+        assert child.end() == 0
+        assert "Traceback" not in child.log
+
+
+def test_several_agents_share_a_port(here: Path) -> None:
+    targets = ("my_agent.py", "other:agent")
+    with running("serve", *targets, *PORT, "--store", "memory:", cwd=here) as child:
+        with client(child) as http:
+            assert text(send(http, "hi")) == "Mine: hi"
+            assert text(send(http, "hi", "/agents/other")) == "Other: hi"
+        assert child.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nothing.py",), "nothing.py: no such file"),
+        (("nothing:agent",), "add .py"),
+        (("my_agent.py:nothing",), "nothing is not an Agent"),
+        (("empty.py",), "write `agent = Agent(...)`"),
+        (("my_agent.py", "my_agent.py:agent"), "same name"),
+        (("my_agent.py", "--port", "70000"), "port"),
+        (("my_agent.py", "--port", "x"), "not a valid integer"),
+        (("my_agent.py", "--host", "0.0.0.0"), "--public"),
+        (("my_agent.py", "--host", "::"), "--public"),
+        (("my_agent.py", "--host", "example.com"), "--public"),
+        ((), "TARGET"),
+    ],
+)
+def test_what_is_wrong_is_a_sentence_and_exit_2(
+    here: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    (here / "empty.py").touch()
+    ended = run("serve", *arguments, cwd=here, env={"DRAGOMAN_STORE": "memory:"})
+    assert ended.returncode == 2, ended.stderr
+    assert says in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_port_in_use_is_said_with_what_to_do(here: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = run("serve", "my_agent.py", "--port", port, "--store", "memory:", cwd=here)
+    assert ended.returncode == 2
+    assert port in ended.stderr and "try --port 0" in ended.stderr
+
+
+@pytest.mark.parametrize("store", ["nowhere/at/all/tasks.db", "not_a_database.db"])
+def test_a_store_that_cannot_be_opened_is_said(here: Path, store: str) -> None:
+    (here / "not_a_database.db").write_bytes(b"plain text, and enough of it" * 100)
+    (here / "nowhere").touch()
+    ended = run("serve", "my_agent.py", *PORT, "--store", store, cwd=here)
+    assert ended.returncode != 0
+    assert store.rpartition("/")[2] in ended.stderr or "nowhere" in ended.stderr
+    assert "Ready" not in ended.stdout
+
+
+def test_who_says_public_may_listen_everywhere(here: Path) -> None:
+    options = ("--host", "0.0.0.0", "--public", "--store", "memory:")
+    with running("serve", "my_agent.py", *PORT, *options, cwd=here) as child:
+        port = child.ready().rpartition(":")[2]
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+            assert text(send(http, "hi")) == "Mine: hi"
+        assert child.end() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("skill", ["forever", "ask", "block"])
+def test_a_signal_ends_it_well_within_five_seconds_whatever_is_open(
+    here: Path, skill: str, number: signal.Signals
+) -> None:
+    with running("serve", "my_agent.py", *PORT, "--store", "tasks.db", cwd=here) as child:
+        body = {"message": message("x", metadata={"skillId": skill})}
+        with (
+            client(child) as http,
+            http.stream("POST", "/message:stream", json=body) as stream,
+        ):
+            lines = stream.iter_lines()
+            task = json.loads(next(line for line in lines if line.startswith("data: "))[6:])
+            follow = http.stream("GET", f"/tasks/{task['task']['id']}:subscribe")
+            with follow as following:
+                more = following.iter_lines()
+                assert next(more)
+                child.process.send_signal(number)
+                assert child.process.wait(5) == 0
+                # The reader sees a stream that ends, not a connection that breaks.
+                list(more)
+        assert "Traceback" not in child.log
+
+
+def test_a_restart_keeps_every_task_and_goes_on_with_open_ones(here: Path) -> None:
+    options = ("serve", "my_agent.py", *PORT, "--store", "tasks.db")
+    with running(*options, cwd=here) as child:
+        with client(child) as http:
+            done = send(http, "hi")
+            asked = send(http, "x", metadata={"skillId": "ask"})
+            assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        assert child.end() == 0
+    with running(*options, cwd=here) as child:
+        with client(child) as http:
+            assert http.get(f"/tasks/{done['id']}").json() == done
+            assert http.get("/tasks").json()["totalSize"] == 2
+            again = http.get(f"/tasks/{asked['id']}").json()
+            assert again["status"] == asked["status"]
+            assert again["history"] == asked["history"]
+        assert child.end() == 0
+
+
+def test_a_changed_file_is_served_again(here: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    options = ("--port", port, "--store", "tasks.db", "--reload")
+    with running("serve", "my_agent.py", *options, cwd=here) as child:
+        with client(child) as http:
+            kept = send(http, "hi")
+            assert text(kept) == "Mine: hi"
+        (here / "my_agent.py").write_text("this is no Python\n")
+        (here / "my_agent.py").write_text(AGENT.format(name="Changed a little"))
+        with client(child) as http:
+            assert text(send(http, "hi")) == "Changed a little: hi"
+        assert child.end() == 0
+    # The process that served is gone with the one that watched.
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(port))) != 0
+
+
+def test_a_broken_change_waits_for_the_next_one(here: Path) -> None:
+    options = ("--port", "0", "--store", "memory:", "--reload")
+    with running("serve", "my_agent.py", *options, cwd=here) as child:
+        child.ready()
+        (here / "my_agent.py").write_text("for\n")
+        for _ in range(600):
+            if "invalid syntax" in child.log:
+                break
+            # The watcher looks twice a second; this only bounds how long we look at it.
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.process.wait(0.05)
+        assert "my_agent.py, line 1" in child.log
+        (here / "my_agent.py").write_text(AGENT.format(name="Mended"))
+        with client(child) as http:
+            assert text(send(http, "hi")) == "Mended: hi"
+        assert child.end() == 0
+
+
+def test_settings_come_from_the_environment_and_options_win(here: Path) -> None:
+    settings = {
+        "DRAGOMAN_PORT": "0",
+        "DRAGOMAN_STORE": str(here / "from_env.db"),
+        "DRAGOMAN_CARD_MAX_AGE": "11",
+        "DRAGOMAN_VERSION_MODE": "strict",
+        "DRAGOMAN_PUBLIC_URL": "https://env.example",
+    }
+    options = ("--version-mode", "infer")
+    with running("serve", "my_agent.py", *options, cwd=here, env=settings) as child:
+        with client(child) as http:
+            card = http.get("/.well-known/agent-card.json", headers={"A2A-Version": "1.0"})
+            assert card.headers["cache-control"] == "public, max-age=11"
+            url = card.json()["supportedInterfaces"][1]["url"]
+            assert url == "https://env.example"
+            # Strict would refuse a request that names no version.
+            assert http.get("/tasks").status_code == 200
+        assert child.end() == 0
+    assert (here / "from_env.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PORT", "many"), ("IDEMPOTENCY", "perhaps"), ("KEEPALIVE", "0"), ("CARD_SHAPE", "2.0")],
+)
+def test_a_setting_that_makes_no_sense_is_named(here: Path, name: str, value: str) -> None:
+    ended = run("serve", "my_agent.py", cwd=here, env={f"DRAGOMAN_{name}": value})
+    assert ended.returncode == 2
+    assert name.lower() in ended.stderr.lower() and "Traceback" not in ended.stderr
+
+
+def test_without_a_store_tasks_are_in_the_users_data_folder(here: Path) -> None:
+    with running("serve", "my_agent.py", *PORT, cwd=here) as child:
+        child.ready()
+        assert child.end() == 0
+    assert (here / "data" / "dragoman" / "tasks.db").exists()

@@ -1,0 +1,277 @@
+"""The documents are held to the code: what they name exists, what they show runs.
+
+Tables and quoted files are written by `docs/generate.py`; here it is only checked that they are
+not stale.
+"""
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import shlex
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import httpx
+import pytest
+
+from dragoman import App, Settings
+from dragoman.cli.main import cli
+from dragoman.dialects import errors as error_table
+from dragoman.dialects import operations
+from dragoman.errors import A2AError
+from dragoman.server.demo import agent as demo
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DESIGN = ROOT / "docs" / "design.md"
+DEMO_ADDRESS = "http://127.0.0.1:8000"
+# Files a reader would write; they are not ours.
+THEIRS = {"my_agent.py", "weather.py", "orders.py", "file.py"}
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+FILE_NAME = re.compile(r"[\w./-]+\.(?:py|md|sql|toml|txt)|dragoman/[\w/]*")
+COMMAND = re.compile(r"(?:^|\s)(?:dragoman|\./dev)(?=\s|$)")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return [code for name, code in BLOCK.findall(read(document)) if name == language]
+
+
+def read(document: Path) -> str:
+    return document.read_text(encoding="utf-8")
+
+
+def inline(document: Path) -> list[str]:
+    return INLINE.findall(BLOCK.sub("", read(document)))
+
+
+def named(documents: list[Path]) -> list[Any]:
+    return [pytest.param(document, id=document.name) for document in documents]
+
+
+def python_blocks() -> list[Any]:
+    return [
+        pytest.param(code, id=f"{document.name}-{number}")
+        for document in DOCUMENTS
+        for number, code in enumerate(blocks(document, "python"), 1)
+    ]
+
+
+def commands(document: Path) -> Iterator[list[str]]:
+    """Yield every shown command line of ours as words, the program first."""
+    shown = [line for code in blocks(document, "sh") for line in code.splitlines()]
+    for line in [*shown, *inline(document)]:
+        if COMMAND.match(line):
+            yield shlex.split(line)
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("document", named(DOCUMENTS))
+def test_generated_parts_are_not_stale(document: Path, generator: ModuleType) -> None:
+    text = read(document)
+    assert generator.filled(text) == text, "run .venv/bin/python docs/generate.py"
+
+
+def test_every_part_the_generator_knows_is_in_some_document(generator: ModuleType) -> None:
+    used = {found["name"] for path in DOCUMENTS for found in generator.PART.finditer(read(path))}
+    assert set(generator.PARTS) <= used
+    assert "examples/weather.py" in used
+
+
+@pytest.mark.parametrize("document", named([*DOCUMENTS, ROOT / "SECURITY.md"]))
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    targets = [link.partition("#")[0] for link in LINK.findall(read(document)) if "//" not in link]
+    dead = [target for target in targets if target and not (document.parent / target).exists()]
+    assert dead == []
+
+
+@pytest.mark.parametrize("document", named(DOCUMENTS))
+def test_every_document_is_linked_from_the_readme(document: Path) -> None:
+    path = document.relative_to(ROOT).as_posix()
+    assert path == "README.md" or path in LINK.findall(read(ROOT / "README.md"))
+
+
+@pytest.mark.parametrize("code", python_blocks())
+def test_python_in_the_documents_runs(code: str) -> None:
+    names: dict[str, Any] = {"__name__": "document"}
+    exec(compile(code, "block", "exec"), names)
+    for name, value in names.items():
+        if name.startswith("test_") and inspect.iscoroutinefunction(value):
+            asyncio.run(asyncio.wait_for(value(), 30))
+
+
+@pytest.mark.parametrize("document", named(DOCUMENTS))
+def test_shown_commands_and_options_exist(document: Path) -> None:
+    dev = re.findall(r"^    ([a-z |-]+)\)$", read(ROOT / "dev"), re.MULTILINE)
+    of_dev = {name for names in dev for name in names.split(" | ")}
+    for program, *words in commands(document):
+        if not words:
+            continue
+        name = words[0]
+        if program == "./dev" and name not in ("up", "serve"):
+            assert name in of_dev, f"./dev {name}"
+        elif not name.startswith("-"):
+            assert name in cli.commands, f"{program} {name}"
+            assert options(words) <= options_of(cli.commands[name]), shlex.join(words)
+
+
+@pytest.mark.parametrize("document", named(DOCUMENTS))
+def test_options_named_alone_exist(document: Path) -> None:
+    known = set().union(*(options_of(command) for command in cli.commands.values()))
+    alone = {word for code in inline(document) if code.startswith("--") for word in code.split()}
+    assert {word for word in alone if word.startswith("--") and word != "--no-"} <= known
+
+
+def options(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words if word.startswith("--")} - {"--help"}
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("document", named(DOCUMENTS))
+def test_files_and_modules_named_in_the_documents_exist(document: Path) -> None:
+    missing = [
+        code
+        for code in inline(document)
+        if (FILE_NAME.fullmatch(code) and code not in THEIRS and not found(code))
+        or (re.fullmatch(r"dragoman(\.\w+)+", code) and not importable(code))
+    ]
+    assert missing == []
+
+
+def found(name: str) -> bool:
+    return any((base / name).exists() for base in (ROOT, ROOT / "dragoman", ROOT / "docs"))
+
+
+def importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        parent, _, attribute = name.rpartition(".")
+        return (
+            bool(parent)
+            and importable(parent)
+            and hasattr(importlib.import_module(parent), attribute)
+        )
+    return True
+
+
+@pytest.mark.parametrize("document", named(DOCUMENTS))
+def test_settings_and_variables_named_in_the_documents_exist(document: Path) -> None:
+    known = set(Settings.__struct_fields__)
+    variables = re.findall(r"DRAGOMAN_([A-Z_]+)", read(document))
+    assert {name.lower() for name in variables} <= known
+    limits = {code for code in inline(document) if re.fullmatch(r"(?:max|retain)_\w+", code)}
+    assert limits <= known
+
+
+def test_the_design_names_every_folder_and_file_at_the_top_of_the_package() -> None:
+    entries = {
+        f"dragoman/{entry.name}/" if entry.is_dir() else f"dragoman/{entry.name}"
+        for entry in (ROOT / "dragoman").iterdir()
+        if (entry.is_dir() and any(entry.rglob("*.py"))) or entry.suffix == ".py"
+    }
+    # What `python -m` needs holds nothing.
+    assert entries - {"dragoman/__main__.py"} <= set(inline(DESIGN))
+
+
+def test_the_glossary_has_our_own_words() -> None:
+    words = "dialect transport service call event position fence follower snapshot turn worker"
+    rows = re.findall(r"^\| ([a-z ]+) \|", read(DESIGN).partition("## Words")[2], re.MULTILINE)
+    assert {*words.split(), "scope", "key", "resting point"} <= set(rows)
+
+
+def test_every_error_a_peer_can_see_has_a_row() -> None:
+    def below(kind: type[A2AError]) -> Iterator[type[A2AError]]:
+        for child in kind.__subclasses__():
+            if child.__module__ == "dragoman.errors":
+                yield child
+                yield from below(child)
+
+    assert {row.error for row in error_table.ROWS} == set(below(A2AError))
+
+
+def test_method_names_in_the_documents_are_those_of_the_table() -> None:
+    known = set(operations.BY_V0_METHOD) | {"tasks/list"}
+    for document in DOCUMENTS:
+        methods = {
+            code for code in inline(document) if re.fullmatch(r"(?:tasks|message)/\w+", code)
+        }
+        assert methods <= known, document.name
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    app = App(demo, settings=Settings(store="memory:"))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.running(),
+        httpx.AsyncClient(transport=transport, base_url=DEMO_ADDRESS) as client,
+    ):
+        yield client
+
+
+async def test_the_quickstart_works_as_it_is_written(client: httpx.AsyncClient) -> None:
+    task = ""
+    answers: list[str] = []
+    shown = "\n".join(blocks(ROOT / "docs" / "quickstart.md", "sh"))
+    for command in re.findall(r"^curl (?:'[^']*'|[^'\n])+$", shown, re.MULTILINE):
+        answer = await asyncio.wait_for(curl(client, command.replace("TASK", task)), 30)
+        assert answer.status_code == 200, answer.text
+        assert '"error"' not in answer.text
+        answers.append(answer.text)
+        if "/message:send" in command:
+            task = json.loads(answer.text)["task"]["id"]
+    states = [re.findall(r'"state":"(?:TASK_STATE_)?(\w+)"', text) for text in answers]
+    card, hello, count, asked, answered, one, everything, resumed, old = states
+    assert card == [] and hello == ["COMPLETED"]
+    assert count[0] == "SUBMITTED" and count[-1] == "COMPLETED"
+    assert asked == ["INPUT_REQUIRED"] and answered == one == ["COMPLETED"]
+    assert len(everything) == 3 and resumed[-1] == "COMPLETED" and old == ["completed"]
+
+
+async def curl(client: httpx.AsyncClient, command: str) -> httpx.Response:
+    """Send what a curl command says, with the few options the documents use."""
+    words = iter(shlex.split(command)[1:])
+    address, body, headers = "", None, {}
+    for word in words:
+        if word == "-H":
+            name, _, value = next(words).partition(":")
+            headers[name] = value.strip()
+        elif word == "-d":
+            body = next(words)
+        elif not word.startswith("-"):
+            address = word
+    verb = "GET" if body is None else "POST"
+    return await client.request(verb, address, headers=headers, content=body)
+
+
+def test_the_readme_is_short_enough_to_read() -> None:
+    assert len(read(ROOT / "README.md").splitlines()) < 120
+
+
+def test_documents_say_nothing_of_the_machine_they_were_written_on() -> None:
+    home = os.path.expanduser("~")
+    for document in DOCUMENTS:
+        text = read(document)
+        assert "/work/" not in text and "/tmp/" not in text
+        assert home in ("/", "") or f"{home}/" not in text
