@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -99,6 +101,22 @@ def run(
     listener.close()
     if not server.started:
         sys.exit(1)
+    _leave_threads()
+
+
+def _leave_threads() -> None:
+    """End the process although an agent's plain function still blocks in its thread.
+
+    Python would wait for it for ever. Its task is in the log: the next process takes it over.
+    """
+    deadline = time.monotonic() + 0.5
+    for thread in threading.enumerate():
+        if thread.name.startswith("agent-"):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                logging.shutdown()
+                sys.stdout.flush()
+                os._exit(0)
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -491,6 +491,32 @@ class StorePromises:
         reading = await store.snapshot(head.number)
         assert reading is not None and reading.seq == 1
 
+    async def test_a_task_at_rest_is_read_with_its_row(self, store: Store) -> None:
+        """Only while its log ends where the snapshot was kept, and only in its scope."""
+        assert await store.at_rest(HERE, TaskId("t")) is None
+        await write(store, creation("t", snapshot=kept(opening("t"), 1)))
+        head = await head_of(store, "t")
+        found = await store.at_rest(HERE, TaskId("t"))
+        assert found is not None and found[1] is not None
+        assert (found[0], found[1].seq, found[1].task) == (head, 1, opening("t"))
+        for scope in ELSEWHERE:
+            assert await store.at_rest(scope, TaskId("t")) is None
+        await write(store, addition(head, chunk("t", "x", append=False)))
+        head = await head_of(store, "t")
+        assert await store.at_rest(HERE, TaskId("t")) == (head, None)
+        await write(store, creation("u"))
+        assert await store.at_rest(HERE, TaskId("u")) == (await head_of(store, "u"), None)
+
+    async def test_a_key_is_known_once_its_write_is(self, store: Store) -> None:
+        """Whoever asks after `done` is told, however many keys there are."""
+        keys = [f"{n}".encode().rjust(16, b"k") for n in range(300)]
+        for first in range(0, 300, 50):
+            several = keys[first : first + 50]
+            await submit(store, *(creation(key.decode(), keys=[key]) for key in several))
+            for key in several:
+                assert await store.known(HERE, key) == Known(task_id=TaskId(key.decode()))
+        assert await store.known(HERE, b"never used".rjust(16)) is None
+
     async def test_there_is_a_secret(self, store: Store) -> None:
         """Long enough to seal with."""
         assert len(store.secret) >= 16

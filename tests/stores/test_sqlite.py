@@ -99,9 +99,13 @@ async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
     store = await opened(path)
     await write(store, creation("t"))
     await store.close()
+    other = await opened(path)
+    await write(other, creation("u", keys=[b"theirs"], scope=ELSEWHERE[0]))
+    await other.close()
     await store.open()
     assert len(await walk(store, Query(HERE, 5))) == 1
-    await write(store, creation("u"))
+    assert await store.known(ELSEWHERE[0], b"theirs") == Known(task_id=TaskId("u"))
+    await write(store, creation("v"))
     await store.close()
 
 

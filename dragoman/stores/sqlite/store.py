@@ -77,6 +77,7 @@ class SQLiteStore:
         self._scans = connect(str(self.path))
         run(self._scans, "PRAGMA query_only = on")
         self.secret = bytes(self._rows("fact", ("secret",))[0][0])
+        self._filter = None
         if self._lock is not None:
             self._filling = asyncio.get_running_loop().create_task(self._fill_filter())
 
