@@ -77,6 +77,7 @@ def table(figures: Figures, notes: list[str]) -> str:
         ("cold", "start to first answer, s", "ready_s", ".2f"),
         ("cold", "memory after start, MB", "rss_mb", ".0f"),
         ("stall", "stalled reader, MB grown", "grown_mb", ".1f"),
+        ("stall", "and its first 4 KB stream", "grown_with_first_stream_mb", ".1f"),
     ):
         row = figures.get(operation, {})
         if row:

@@ -16,6 +16,8 @@ from msgspec import Meta
 from dragoman.errors import ConfigError
 
 PREFIX = "DRAGOMAN_"
+# What people write for a switch, besides true and false.
+_SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
 
 def _about(text: str, **limits: Any) -> Meta:
@@ -84,7 +86,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 3
     max_block_seconds: Annotated[
         float,
-        _about("How long a blocking 0.x send waits before it answers with the task as it is."),
+        _about(
+            "Seconds a blocking 0.x send waits before it answers with the task as it is; 0: no "
+            "limit.",
+            ge=0,
+        ),
     ] = 0.0
     cancel_grace: Annotated[
         float, _about("Seconds an agent has to stop before it is stopped.", ge=0)
@@ -123,6 +129,8 @@ def load(environment: Mapping[str, str], **given: Any) -> Settings:
         for name in names
         if PREFIX + name.upper() in environment
     }
+    for name, value in values.items():
+        values[name] = _SWITCHES.get(value.lower(), value)
     values |= {name: value for name, value in given.items() if value is not None}
     try:
         return msgspec.convert(values, Settings, strict=False)

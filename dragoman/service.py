@@ -1,6 +1,6 @@
 """The waist: whatever can answer an A2A call has this shape, so that they stack."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -67,6 +67,6 @@ class Service(Protocol):
         """Return the one reply to a call."""
         ...
 
-    def follow(self, call: Call) -> AsyncIterator[Batch]:
+    def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Return the stream of a call: an opening Task or a Message, then batches of events."""
         ...

@@ -2,6 +2,9 @@
 
 import pytest
 
+# The shipped suites live in the package; their assertions explain themselves like our own.
+pytest.register_assert_rewrite("dragoman.testing.stores")
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -28,7 +28,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "service": ("model", "errors"),
     # inside
     "bus": WAIST,
-    "stores": (*WAIST, "dialects.record"),
+    "stores": WAIST,
     "engine": (*WAIST, "stores.interface", "bus.interface"),
     # edge
     "dialects": WAIST,
@@ -48,7 +48,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "testing": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "cli", "dragoman"),
 }
 
-DOORS = {("push", "stores.interface"), ("stores", "dialects.record")}
+DOORS = {("push", "stores.interface")}
 
 
 class Import(NamedTuple):
@@ -202,7 +202,7 @@ def test_only_the_wiring_picks_implementations(imports: set[Import]) -> None:
 MODULES = [
     "dragoman", "errors", "model", "model.task", "engine", "engine.engine", "engine.log",
     "stores", "stores.interface", "stores.sqlite", "stores.sqlite.writer", "bus.memory",
-    "dialects", "dialects.record", "dialects.v1_0", "push.outbox", "testing.stores",
+    "dialects", "dialects.v1_0", "push.outbox", "testing.stores",
     "server.app", "cli.serve",
 ]
 # fmt: on
@@ -244,7 +244,7 @@ def test_an_offending_import_is_found(rule: Rule, module: str, source: str) -> N
         ("engine.engine", "from dragoman.stores.interface import Store"),
         ("engine.engine", "from ..stores import interface\nfrom . import log"),
         ("push.outbox", "from dragoman.stores import interface"),
-        ("stores.sqlite.writer", "from ...dialects.record import encode"),
+        ("stores.sqlite.writer", "from ...model.record import encode"),
         ("server.app", "from ..stores.sqlite.writer import Writer"),
         ("testing.stores", "import dragoman.stores.sqlite.writer"),
         ("model.task", "import msgspec\nfrom dragoman_extras import anything"),

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
@@ -29,7 +29,7 @@ from dragoman.model import operations as ops
 from dragoman.model.events import AttemptStarted, MessageAdded, StatusUpdate
 from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
 from dragoman.model.instant import stamp
-from dragoman.model.message import Message, Part, Role
+from dragoman.model.message import Message, Part
 from dragoman.model.record import Recorded, TaskReading, decode_message, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Batch, Call, Opening, Reply, TaskPage, TaskReply
@@ -103,20 +103,18 @@ class Engine:
             case _:
                 raise UnsupportedOperation
 
-    async def follow(self, call: Call) -> AsyncIterator[Batch]:
+    def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Return the stream of a call."""
         self._check_extensions(call)
         if not self._code.streaming:
             raise UnsupportedOperation("Streaming is not supported")
         match call.operation:
             case ops.SendMessage() as operation:
-                stream = self._send_and_follow(call, operation)
+                return self._send_and_follow(call, operation)
             case ops.SubscribeToTask() as operation:
-                stream = self._subscribe(call, operation)
+                return self._subscribe(call, operation)
             case _:
                 raise UnsupportedOperation
-        async for batch in stream:
-            yield batch
 
     def _check_extensions(self, call: Call) -> None:
         missing = self._code.required_extensions - call.extensions
@@ -217,7 +215,7 @@ class Engine:
 
     async def _send_and_follow(
         self, call: Call, operation: ops.SendMessage
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch]:
         accepted = await self._accept(call, operation)
         reply = await self._reply(accepted)
         if reply is not None:
@@ -240,8 +238,10 @@ class Engine:
         state = reading.task.status.state
         if state.is_terminal or (state.is_interrupted and not accepted.seq and call.after is None):
             return
-        async for batch in self._tail(accepted.task_id, number, reading.seq, call, log):
-            yield batch
+        tail = self._tail(accepted.task_id, number, reading.seq, call, log)
+        async with contextlib.aclosing(tail):
+            async for batch in tail:
+                yield batch
 
     async def _accept(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Take a message in, once: the same one again leads to the same task."""
@@ -335,13 +335,22 @@ class Engine:
             raise InvalidParams("is not the context of this task", field="message.contextId")
         if head.standing.state.is_terminal:
             raise _finished(head.standing.state)
-        plan = self._code.plan(operation)
+        reading = None
         worker = self._workers.get(head.task_id)
-        if worker is not None and worker.queued >= self._settings.max_queued_messages:
-            raise Overloaded
-        log = worker.log if worker is not None else await self._resume(head)
-        # Another message may have started a worker while the task was read.
-        worker = self._workers.get(head.task_id)
+        if worker is None:
+            reading = await self._reading(head.number)
+            # Another message may have started a worker while the task was read.
+            worker = self._workers.get(head.task_id)
+        if worker is None and reading is not None:
+            began = _began(reading.task)
+            plan = self._code.plan(operation, began)
+            log = self._resume(head, reading)
+        else:
+            assert worker is not None, "either there is a worker or the task was read"
+            if worker.queued >= self._settings.max_queued_messages:
+                raise Overloaded
+            log, began = worker.log, worker.began
+            plan = self._code.plan(operation, began, is_answer=worker.is_waiting)
         operation = _stamped(operation, log)
         try:
             recorded = log.emit(MessageAdded(operation.message))
@@ -364,19 +373,19 @@ class Engine:
                 self._arriving[head.scope, key] = worker
         else:
             worker = Worker(log, operation, plan, call.caller, _no_reply)
+            worker.began = began
             worker.decide()
             self._adopt(worker, (head.scope, key) if key is not None else None)
         return _Accepted(head.task_id, worker, log, None, recorded.seq)
 
-    async def _resume(self, head: Head) -> TaskLog:
+    def _resume(self, head: Head, reading: TaskReading) -> TaskLog:
         """Return the log of a resting task, ready to be written."""
         log = self._logs.get(head.task_id)
-        if log is not None:
-            return log
-        reading = await self._reading(head.number)
-        log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
-        # Registered at once: a second message finds this log and not the store's state.
-        return self._logs.setdefault(head.task_id, log)
+        if log is None:
+            log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
+            # Registered at once: a second message finds this log and not the store's state.
+            self._logs[head.task_id] = log
+        return log
 
     def _adopt(self, worker: Worker, arriving: tuple[Scope, bytes] | None) -> None:
         """Start a worker and let go of it when its task rests and nothing is left to write."""
@@ -437,28 +446,47 @@ class Engine:
         reading, attempt = found
         log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
         log.take_over()
-        history = reading.task.history
-        # The first message is the caller's, whatever role it gave itself.
-        said = [history[0], *(message for message in history if message.role is Role.USER)]
-        operation = ops.SendMessage(message=said[-1], metadata=reading.task.metadata)
+        began = _began(reading.task)
+        waiting = await self._unanswered(head) or [began]
         try:
             if attempt >= self._settings.max_attempts:
                 raise UnsupportedOperation(f"The agent did not finish in {attempt} attempts.")
-            plan = self._code.plan(operation)
+            plans = [self._code.plan(operation, began) for operation in waiting]
             log.emit(AttemptStarted(attempt + 1))
         except (A2AError, LogIsFull) as error:
             sentence = error.public if isinstance(error, A2AError) else TOO_LARGE
             failed, at = status_update(log, TaskState.FAILED, [Part(text=sentence)])
             log.emit(failed, at=at)
             return
-        worker = Worker(log, operation, plan, Caller(head.scope.owner), _no_reply)
+        worker = Worker(log, waiting[0], plans[0], Caller(head.scope.owner), _no_reply)
+        worker.began = began
         worker.attempt = attempt + 1
+        for operation, plan in list(zip(waiting, plans, strict=True))[1:]:
+            worker.give(operation, plan)
         worker.decide()
         self._adopt(worker, None)
 
+    async def _unanswered(self, head: Head) -> list[ops.SendMessage]:
+        """Return the caller's messages since the task last rested: all are worked on again."""
+        rested = await self._store.snapshot(head.number, artifacts=False)
+        after, messages = rested.seq if rested is not None else 0, list[Message]()
+        while batch := await self._store.read(
+            head.number, after=after, limit=_READ_AT_ONCE, artifacts=False
+        ):
+            for event in (recorded.event for recorded in batch):
+                if isinstance(event, Task):
+                    messages = list(event.history)
+                elif isinstance(event, MessageAdded):
+                    messages.append(event.message)
+                elif isinstance(event, StatusUpdate) and event.status.state.is_resting:
+                    # A task too large to be kept as a snapshot rested here.
+                    messages = []
+            after = batch[-1].seq
+        return [ops.SendMessage(message=message) for message in messages]
+
     # Following
 
-    async def _subscribe(self, call: Call, operation: ops.SubscribeToTask) -> AsyncIterator[Batch]:
+    async def _subscribe(self, call: Call, operation: ops.SubscribeToTask) -> AsyncGenerator[Batch]:
         head = await self._find(self._scope(call), operation.task_id)
         upto = _position(call.after, head)
         if upto is None and head.standing.state.is_terminal:
@@ -468,12 +496,14 @@ class Engine:
         if reading.task.status.state.is_terminal:
             return
         log = self._logs.get(head.task_id)
-        async for batch in self._tail(head.task_id, head.number, reading.seq, call, log):
-            yield batch
+        tail = self._tail(head.task_id, head.number, reading.seq, call, log)
+        async with contextlib.aclosing(tail):
+            async for batch in tail:
+                yield batch
 
     async def _tail(
         self, task_id: TaskId, number: int, after: int, call: Call, log: TaskLog | None
-    ) -> AsyncIterator[Sequence[Recorded]]:
+    ) -> AsyncGenerator[Sequence[Recorded]]:
         """Yield what follows a position, until the task ends or the reader's dialect stops."""
         while True:
             ring: asyncio.Future[None] | None = None
@@ -506,7 +536,7 @@ class Engine:
         if worker is not None and worker.is_running:
             await self._stop_worker(worker)
         else:
-            await self._end(await self._resume(head))
+            await self._end(self._resume(head, await self._reading(head.number)))
         reading = await self._reading(head.number)
         if reading.task.status.state is not TaskState.CANCELED:
             raise TaskNotCancelable(taskId=head.task_id)
@@ -550,6 +580,11 @@ class Engine:
 
 async def _no_reply(reply: Message) -> None:
     """A task that exists does not end in a bare message."""
+
+
+def _began(task: Task) -> ops.SendMessage:
+    """Return what a task began with."""
+    return ops.SendMessage(message=task.history[0], metadata=task.metadata)
 
 
 def _is_over(log: TaskLog) -> bool:

@@ -52,8 +52,13 @@ class AgentCode(Protocol):
     streaming: bool
     required_extensions: frozenset[str]
 
-    def plan(self, operation: SendMessage) -> Plan:
-        """Return what will be done; raises an `A2AError` for a message that cannot be served."""
+    def plan(
+        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+    ) -> Plan:
+        """Return what will be done; raises an `A2AError` for a message that cannot be served.
+
+        `began` is what the task began with, if this is a further message to it; an answer goes to
+        code that waits for it, whatever it says."""
         ...
 
 
@@ -100,6 +105,8 @@ class Worker:
         self.log = log
         self._keep = keep
         self.operation = operation
+        # What the task began with, for choosing what its further messages are for.
+        self.began = operation
         self.caller = caller
         self.attempt = 1
         self.is_cancelled = False
@@ -130,6 +137,11 @@ class Worker:
     def queued(self) -> int:
         """How many messages wait."""
         return len(self._inbox)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the code asked its caller something and has no answer yet."""
+        return self._arrival is not None and not self._arrival.done()
 
     @property
     def is_running(self) -> bool:

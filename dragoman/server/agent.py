@@ -117,15 +117,18 @@ class Agent:
 
         return register if function is None else register(function)
 
-    def plan(self, operation: SendMessage) -> Plan:
+    def plan(
+        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+    ) -> Plan:
         """Choose the skill and check the message against it."""
         message = operation.message
-        skill = self._choose(operation)
+        skill = self._choose(operation, began)
         _check_modes(message, skill.card.input_modes or self.input_modes)
         offered = skill.card.output_modes or self.output_modes
         if not _can_produce(offered, operation.accepted_output_modes):
             raise ContentTypeNotSupported("None of the accepted output modes can be produced")
-        arguments = skill.arguments(message)
+        # An answer goes to the code that asked, which knows best what to make of it.
+        arguments = {} if is_answer else skill.arguments(message)
 
         async def run(worker: Worker) -> Message | None:
             if self.threads is None:
@@ -134,19 +137,23 @@ class Agent:
 
         return Plan(run, skill.may_reply)
 
-    def _choose(self, operation: SendMessage) -> Skill:
-        for path, metadata in (
-            ("message.metadata", operation.message.metadata),
-            ("metadata", operation.metadata),
-        ):
-            for name in ("skillId", "skill"):
-                wanted = metadata.get(name)
-                if wanted is None:
-                    continue
-                if not isinstance(wanted, str) or wanted not in self.skills:
-                    known = ", ".join(self.skills) or "none"
-                    raise InvalidParams(f"is none of: {known}", field=f"{path}.{name}")
-                return self.skills[wanted]
+    def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
+        """Return the skill a message names, else the one its task began with, else the default."""
+        for source in (operation, began):
+            if source is None:
+                continue
+            for path, metadata in (
+                ("message.metadata", source.message.metadata),
+                ("metadata", source.metadata),
+            ):
+                for name in ("skillId", "skill"):
+                    wanted = metadata.get(name)
+                    if wanted is None:
+                        continue
+                    if not isinstance(wanted, str) or wanted not in self.skills:
+                        known = ", ".join(self.skills) or "none"
+                        raise InvalidParams(f"is none of: {known}", field=f"{path}.{name}")
+                    return self.skills[wanted]
         if not self.skills:
             raise InvalidParams("the agent has no skills", field="skillId")
         skills = self.skills.values()

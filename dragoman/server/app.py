@@ -32,7 +32,7 @@ from dragoman.model.identity import ANONYMOUS, new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, encode
 from dragoman.server.agent import Agent
-from dragoman.server.cards import CardRack, build
+from dragoman.server.cards import CardRack, build, offered_extensions
 from dragoman.server.request import (
     JSON,
     MAX_URL_BYTES,
@@ -106,6 +106,7 @@ class App:
                     engine,
                     CardRack(agent, self.settings, started_at),
                     f"/agents/{agent.name}",
+                    frozenset(extension.uri for extension in offered_extensions(agent)),
                 )
             for engine in self._engines:
                 await engine.recover()
@@ -305,29 +306,33 @@ class App:
                 return
             reply = await self._answer(request, call, dialect)
             body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
-            await self._reply(request, JSON, body, dialect, private=_is_card(operation))
+            await self._reply(request, JSON, body, dialect.version, private=_is_card(operation))
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
         except A2AError as error:
-            version = dialect.version if dialect else self._error_version(request, method)
-            body = jsonrpc.failure(id, errors.jsonrpc(error, version))
-            await self._jsonrpc_error(request, body)
+            await self._jsonrpc_error(request, error, id, dialect, method)
         except Exception:
-            version = dialect.version if dialect else self._error_version(request, method)
-            body = jsonrpc.failure(id, errors.jsonrpc(_incident(), version))
-            await self._jsonrpc_error(request, body)
+            await self._jsonrpc_error(request, _incident(), id, dialect, method)
 
-    def _error_version(self, request: Request, method: str) -> str:
-        return negotiate.error_version(*request.version, method)
-
-    async def _jsonrpc_error(self, request: Request, body: bytes) -> None:
+    async def _jsonrpc_error(
+        self,
+        request: Request,
+        error: A2AError,
+        id: jsonrpc.Id,
+        dialect: Dialect | None,
+        method: str,
+    ) -> None:
+        version = dialect.version if dialect else negotiate.error_version(*request.version, method)
+        body = jsonrpc.failure(id, errors.jsonrpc(error, version))
         if request.wants_stream_only:
             # A client that can only read events gets the error as one.
             frame = sse.frame(body)
             headers = [*sse.HEADERS, (b"content-length", b"%d" % len(frame))]
             await respond(request.send, 200, headers, frame)
             return
-        await self._reply(request, JSON, body)
+        # Errors of the protocol are 200 here; that we are busy is a matter of HTTP.
+        status = 503 if isinstance(error, Overloaded) else 200
+        await self._reply(request, JSON, body, version, status=status)
 
     def _call(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Call:
         is_old = dialect.version != "1.0"
@@ -385,7 +390,7 @@ class App:
             reply = await self._answer(request, call, dialect)
             content = dialect.encode_reply(operation, reply)
             await self._reply(
-                request, rest_type(request), content, dialect, private=_is_card(operation)
+                request, rest_type(request), content, dialect.version, private=_is_card(operation)
             )
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
@@ -396,7 +401,9 @@ class App:
 
     async def _rest_error(self, request: Request, error: A2AError, status: int = 0) -> None:
         code, content = errors.rest(error, self.settings.error_table)
-        await self._reply(request, rest_type(request), encode(content), status=status or code)
+        await self._reply(
+            request, rest_type(request), encode(content), V1_0.version, status=status or code
+        )
 
     async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
         def failed(error: A2AError) -> bytes:
@@ -422,7 +429,7 @@ class App:
         stream = sse.Stream(request.send, request.receive)
         self._streams.add(stream)
         try:
-            headers = [*sse.HEADERS, *_common(request, dialect)]
+            headers = [*sse.HEADERS, *_common(request, dialect.version)]
             await stream.open(headers)
             await stream.write(_frames(first, dialect, wrap))
             async for batch in batches:
@@ -438,7 +445,7 @@ class App:
         finally:
             stream.is_closed = True
             self._streams.discard(stream)
-            await batches.aclose()  # type: ignore[attr-defined]  # an async generator
+            await batches.aclose()
             await stream.close()
 
     async def _reply(
@@ -446,14 +453,14 @@ class App:
         request: Request,
         kind: bytes,
         body: bytes,
-        dialect: Dialect | None = None,
+        version: str = "",
         *,
         status: int = 200,
         private: bool = False,
     ) -> None:
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-        if dialect is not None:
-            headers += _common(request, dialect)
+        if version:
+            headers += _common(request, version)
         if private:
             headers.append((b"cache-control", b"private, no-store"))
         if status == 503:
@@ -469,17 +476,16 @@ def _store(settings: Settings) -> Store:
     return SQLiteStore(settings.store_path())
 
 
-def _common(request: Request, dialect: Dialect) -> Headers:
+def _common(request: Request, version: str) -> Headers:
     headers: Headers = [
-        (b"a2a-version", dialect.version.encode()),
+        (b"a2a-version", version.encode()),
         (b"vary", b"A2A-Version"),
     ]
     asked = request.extensions
     if asked:
-        known = {e.uri for e in request.mount.agent.extensions}
-        active = ", ".join(sorted(asked & known)).encode()
+        active = ", ".join(sorted(asked & request.mount.extensions)).encode()
         if active:
-            name = b"a2a-extensions" if dialect is V1_0 else b"x-a2a-extensions"
+            name = b"a2a-extensions" if version == V1_0.version else b"x-a2a-extensions"
             headers.append((name, active))
     return headers
 

@@ -50,7 +50,7 @@ def build(agent: Agent, base: str, *, extended: bool = False) -> AgentCard:
             streaming=agent.streaming,
             push_notifications=False,
             extended_agent_card=agent.extended_skills is not None,
-            extensions=[*agent.extensions, *_own_extensions(agent)],
+            extensions=offered_extensions(agent),
         ),
         default_input_modes=agent.input_modes,
         default_output_modes=agent.output_modes,
@@ -61,8 +61,9 @@ def build(agent: Agent, base: str, *, extended: bool = False) -> AgentCard:
     )
 
 
-def _own_extensions(agent: Agent) -> list[AgentExtension]:
-    extensions: list[AgentExtension] = []
+def offered_extensions(agent: Agent) -> list[AgentExtension]:
+    """Return the agent's own extensions and those every agent of ours has."""
+    extensions = list(agent.extensions)
     if agent.streaming:
         extensions.append(
             AgentExtension(

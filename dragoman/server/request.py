@@ -39,6 +39,8 @@ class Mount(msgspec.Struct):
     service: Service
     cards: CardRack
     prefix: str
+    # The extensions the agent offers.
+    extensions: frozenset[str]
 
 
 class Request:

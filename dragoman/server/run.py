@@ -20,8 +20,8 @@ from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 
-# A slow reader's share of our memory: what uvicorn buffers before `send` waits.
-_HEADER_BYTES = 32 * 1024
+# Seconds agent code has to end when everything else has.
+_LAST_WORDS = 0.5
 
 
 class Server(uvicorn.Server):
@@ -37,10 +37,6 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_ready()
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """Stop on the first signal, at once on the second."""
-        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let readers go before uvicorn waits for them."""
@@ -86,7 +82,6 @@ def run(
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=max(1, int(settings.drain)),
-        h11_max_incomplete_event_size=_HEADER_BYTES,
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     server = Server(config, app, ready)
@@ -97,26 +92,42 @@ def run(
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(server.serve(sockets=[listener]))
+        runner.run(_serve(app, server, listener))
     listener.close()
     if not server.started:
         sys.exit(1)
     _leave_threads()
 
 
+async def _serve(app: App, server: Server, listener: socket.socket) -> None:
+    # Before uvicorn, which would report bad settings as a failure of its own.
+    await app.start()
+    await server.serve(sockets=[listener])
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
+        # Agent code that will not be cancelled.
+        _leave()
+
+
 def _leave_threads() -> None:
     """End the process although an agent's plain function still blocks in its thread.
 
-    Python would wait for it for ever. Its task is in the log: the next process takes it over.
+    Python would wait for it for ever.
     """
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + _LAST_WORDS
     for thread in threading.enumerate():
         if thread.name.startswith("agent-"):
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                logging.shutdown()
-                sys.stdout.flush()
-                os._exit(0)
+                _leave()
+
+
+def _leave() -> None:
+    """End at once. The store is closed, and what still runs is in the log: the next process takes
+    it over."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def _ignore(number: int, frame: Any) -> None:

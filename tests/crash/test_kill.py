@@ -1,17 +1,18 @@
 """`kill -9` at any moment: what was acknowledged is there, and what was begun is finished."""
 
 import asyncio
-import json
+import contextlib
 import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import httpx
 import pytest
-from serving import WAIT, Child, client, message, running
+from serving import WAIT, Child, client, message, running, within
 
 from dragoman.model.identity import Scope, TaskId
 from dragoman.stores.interface import Query
@@ -103,7 +104,7 @@ async def count(text: str, turn: Turn):
 COUNTED = "".join(f"{n} " for n in range(10))
 
 
-def rpc(method: str, params: object) -> dict[str, object]:
+def rpc(method: str, params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
@@ -111,67 +112,55 @@ class Callers:
     """Clients that never give a message up: one that was not answered is sent again as it was."""
 
     def __init__(self) -> None:
-        self.unanswered: list[dict[str, object]] = []
+        self.said: dict[str, dict[str, Any]] = {}
         self.tasks: dict[str, str] = {}
+        self.enough = 0
+        self.had_enough = asyncio.Event()
 
-    async def call(self, http: httpx.AsyncClient, method: str, params: object) -> dict[str, object]:
+    async def call(self, http: httpx.AsyncClient, method: str, params: Any) -> Any:
         body = (await http.post("/", json=rpc(method, params))).json()
         assert "result" in body, body
         return body["result"]
 
-    async def send(self, http: httpx.AsyncClient, said: dict[str, object]) -> None:
-        self.unanswered.append(said)
-        params = {"message": said, "configuration": {"returnImmediately": True}}
-        result = await self.call(http, "SendMessage", params)
-        id = str(said["messageId"])
-        task = result["task"]
-        assert isinstance(task, dict)
+    async def send(self, http: httpx.AsyncClient, said: dict[str, Any], *, wait: bool) -> Any:
+        id = said["messageId"]
+        self.said[id] = said
+        params = {"message": said, "configuration": {"returnImmediately": not wait}}
+        task = (await self.call(http, "SendMessage", params))["task"]
         # A repetition that is answered with another task would show here.
         assert self.tasks.setdefault(id, task["id"]) == task["id"]
-        self.unanswered.remove(said)
+        if len(self.tasks) >= self.enough:
+            self.had_enough.set()
+        return task
 
     async def keep_sending(self, http: httpx.AsyncClient) -> None:
-        try:
+        with contextlib.suppress(httpx.TransportError):
             while True:
-                await self.send(http, message("go"))
-        except httpx.TransportError:
-            pass
+                await self.send(http, message("go"), wait=False)
 
     async def load(self, server: Child, acknowledged: int) -> None:
         """Send from eight connections and kill the server once so many are acknowledged."""
-        enough = len(self.tasks) + acknowledged
+        self.enough = len(self.tasks) + acknowledged
+        self.had_enough.clear()
         async with client(server.url) as http:
             sending = [asyncio.ensure_future(self.keep_sending(http)) for _ in range(8)]
-            async with asyncio.timeout(WAIT):
-                while len(self.tasks) < enough:
-                    await asyncio.sleep(0.001)
+            await within(self.had_enough.wait())
             server.process.kill()
-            await asyncio.wait_for(asyncio.gather(*sending), WAIT)
+            await within(asyncio.gather(*sending))
 
     async def settle(self, server: Child) -> None:
-        """Repeat what was not answered; then every task must come to its end."""
+        """Repeat every message, answered or not: each has one task, and that comes to its end."""
         async with client(server.url) as http:
-            for said in list(self.unanswered):
-                self.unanswered.remove(said)
-                await self.send(http, said)
-            for task_id in self.tasks.values():
-                task = await self.ended(http, task_id)
+            acknowledged = dict(self.tasks)
+            for task_id in acknowledged.values():
+                await self.call(http, "GetTask", {"id": task_id})
+            for said in self.said.values():
+                task = await self.send(http, said, wait=True)
                 assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
                 parts = task["artifacts"][-1]["parts"]
                 assert "".join(part["text"] for part in parts) == COUNTED
-            total = await self.call(http, "ListTasks", {"pageSize": 1})
-            assert total["totalSize"] == len(self.tasks)
-
-    async def ended(self, http: httpx.AsyncClient, task_id: str) -> dict[str, dict[str, object]]:
-        async with asyncio.timeout(WAIT):
-            while True:
-                task = await self.call(http, "GetTask", {"id": task_id})
-                if json.dumps(task["status"]).count("WORKING") + json.dumps(task).count(
-                    "STATE_SUBMITTED"
-                ):
-                    await asyncio.sleep(0.01)
-                    continue
-                return task  # type: ignore[return-value]
+            listed = await self.call(http, "ListTasks", {"pageSize": 1})
+            assert listed["totalSize"] == len(self.tasks) == len(self.said)
 
 
 @pytest.mark.requirement("T-7", "T-32")

@@ -84,7 +84,6 @@ def test_methods_of_other_versions_are_unknown(dialect: Dialect, method: str) ->
     assert refused.value.facts == {"method": method}
 
 
-@pytest.mark.requirement("V-8")
 def test_tasks_cannot_be_listed(dialect: Dialect) -> None:
     with pytest.raises(UnsupportedOperation):
         dialect.encode_request(ops.ListTasks())

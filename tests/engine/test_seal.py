@@ -53,7 +53,7 @@ def test_a_token_is_void_with_other_filters(query: ListTasks) -> None:
     assert refused.value.field == "pageToken"
 
 
-@pytest.mark.requirement("T-36", "T-37")
+@pytest.mark.requirement("T-36")
 @pytest.mark.parametrize(
     "scope",
     [

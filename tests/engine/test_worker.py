@@ -183,7 +183,9 @@ class Scripted:
     def __init__(self, act: str) -> None:
         self.act = act
 
-    def plan(self, operation: SendMessage) -> Plan:
+    def plan(
+        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+    ) -> Plan:
         return Plan(self.run)
 
     async def run(self, worker: Worker) -> Message | None:
@@ -666,6 +668,29 @@ async def test_a_task_that_was_answered_but_not_gone_on_with_is_taken_over(house
     go_on.set()
     done = await house.reaches(task.id, S.COMPLETED)
     assert done.artifacts[-1].parts[0].text == "this"
+
+
+@pytest.mark.requirement("T-7", "T-3")
+async def test_messages_that_waited_are_worked_on_in_order_after_a_restart(house: House) -> None:
+    agent, go_on = Agent("Queue", "Takes its time."), asyncio.Event()
+    ran: list[str] = []
+
+    @agent.skill
+    async def held(text: str) -> str:
+        ran.append(text)
+        await go_on.wait()
+        return text
+
+    await house.start(agent)
+    task = await house.send("first", wait=False)
+    for text in ("second", "third"):
+        await house.send(text, task=task.id, wait=False)
+    await eventually(lambda: ran == ["first"])
+    assert await house.restart() == 1
+    go_on.set()
+    done = await house.reaches(task.id, S.COMPLETED)
+    assert ran == ["first", "first", "second", "third"]
+    assert [said.text for said in done.history] == ["first", "second", "third"]
 
 
 async def test_waiting_callers_are_told_when_the_engine_stops(house: House) -> None:

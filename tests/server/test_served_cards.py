@@ -104,7 +104,7 @@ async def test_the_card_tells_what_the_author_wrote(site: Site) -> None:
     assert "forecast" not in params
 
 
-@pytest.mark.requirement("V-10", "DC-6")
+@pytest.mark.requirement("DC-6")
 async def test_every_address_in_a_card_answers(site: Site) -> None:
     new = await card(site, A2A_Version="1.0")
     for interface in new["supportedInterfaces"]:

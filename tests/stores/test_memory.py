@@ -2,11 +2,9 @@
 
 import pytest
 
-pytest.register_assert_rewrite("dragoman.testing.stores")
-
-from dragoman.stores.interface import Store  # noqa: E402
-from dragoman.stores.memory import MemoryStore  # noqa: E402
-from dragoman.testing.stores import StorePromises  # noqa: E402
+from dragoman.stores.interface import Store
+from dragoman.stores.memory import MemoryStore
+from dragoman.testing.stores import StorePromises
 
 
 class TestMemory(StorePromises):

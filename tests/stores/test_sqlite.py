@@ -11,15 +11,13 @@ from typing import Any
 import apsw
 import pytest
 
-pytest.register_assert_rewrite("dragoman.testing.stores")
-
-from dragoman.errors import ConfigError, StoreUnavailable  # noqa: E402
-from dragoman.model.identity import Scope, TaskId  # noqa: E402
-from dragoman.model.task import TaskState  # noqa: E402
-from dragoman.stores.interface import KeepReply, Known, Query, Store  # noqa: E402
-from dragoman.stores.sqlite import SQLiteStore  # noqa: E402
-from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations  # noqa: E402
-from dragoman.testing.stores import (  # noqa: E402
+from dragoman.errors import ConfigError, StoreUnavailable
+from dragoman.model.identity import Scope, TaskId
+from dragoman.model.task import TaskState
+from dragoman.stores.interface import KeepReply, Known, Query, Store
+from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations
+from dragoman.testing.stores import (
     ELSEWHERE,
     HERE,
     WITHIN,

@@ -373,7 +373,7 @@ async def test_a_position_the_log_never_had_is_none(site: Site, position: str) -
 # Where streams end
 
 
-@pytest.mark.requirement("T-9", "T-14", "E-3")
+@pytest.mark.requirement("T-9", "T-14")
 async def test_a_send_ends_where_the_agent_asks_and_the_answer_opens_with_the_task(
     site: Site,
 ) -> None:
@@ -413,7 +413,7 @@ async def test_0_3_streams_say_which_event_is_the_final_one(site: Site) -> None:
     assert last["status"]["state"] == "completed" and last["final"] is True
 
 
-@pytest.mark.requirement("T-14", "T-21", "T-56")
+@pytest.mark.requirement("T-14")
 @pytest.mark.parametrize("headers", [V1, {"A2A-Version": "0.3"}])
 async def test_a_stream_stays_open_while_credentials_are_awaited(
     site: Site, headers: dict[str, str]

@@ -109,8 +109,8 @@ class Writer:
             outcomes = self._insert_group(group)
         except apsw.BusyError:
             self._handed.put(lambda: self._write_patiently(group))
-        except apsw.Error as error:
-            # Before anything was committed: the disk may be full, or gone.
+        except Exception as error:
+            # Nothing was committed: the disk may be full, or we have a bug. Whoever waits is told.
             self._roll_back()
             refusal = _refusal(error)
             failed: list[_Outcome] = [(done, refusal, 0) for _, done in group]
@@ -319,7 +319,7 @@ def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
 def _refusal(error: Exception) -> Exception:
     if isinstance(error, apsw.ConstraintError):
         return StoreConflict("the id or the key exists")
-    if isinstance(error, apsw.Error):
-        logger.error("the store refused a write: %s", error)
-        return StoreUnavailable(str(error))
-    return error
+    if isinstance(error, StoreConflict):
+        return error
+    logger.error("the store refused a write", exc_info=error)
+    return StoreUnavailable(str(error))

@@ -1,0 +1,32 @@
+"""Results that come bit by bit: each `yield` is a chunk that streams at once.
+
+The second skill is plain blocking code; it runs in a thread and holds up nobody.
+
+    dragoman serve examples/chunks.py
+    curl -N localhost:8000/message:stream -H 'content-type: application/json' -d \
+      '{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "a b c"}]}}'
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+from dragoman import Agent
+
+agent = Agent("Chunks", "Says things word by word.")
+
+
+@agent.skill(tags=["streaming"], default=True)
+async def words(text: str) -> AsyncIterator[str]:
+    """Repeats a text word by word."""
+    for word in text.split():
+        yield f"{word} "
+        await asyncio.sleep(0.05)
+
+
+@agent.skill(tags=["streaming"])
+def countdown(start: int) -> Iterator[str]:
+    """Counts down to nought; choose it with the metadata {"skillId": "countdown"}."""
+    for number in range(start, -1, -1):
+        yield f"{number} "
+        time.sleep(0.05)

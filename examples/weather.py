@@ -1,0 +1,16 @@
+"""The smallest agent: one skill that says what it does while it works.
+
+    dragoman serve examples/weather.py
+    curl localhost:8000/message:send -H 'content-type: application/json' -d \
+      '{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "Oslo"}]}}'
+"""
+
+from dragoman import Agent
+
+agent = Agent("Weather", "Tells tomorrow's weather.")
+
+
+@agent.skill(tags=["weather"], examples=["Weather in Oslo"])
+async def forecast(city: str, turn) -> str:
+    await turn.say(f"Looking up {city}")
+    return f"Sunny in {city}"

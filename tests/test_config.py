@@ -1,0 +1,102 @@
+"""Settings: where they come from, what is refused, and where tasks are kept by default."""
+
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+
+from dragoman import Settings
+from dragoman.config import PREFIX, load
+from dragoman.errors import ConfigError
+
+EXAMPLES: dict[str, tuple[str, Any]] = {
+    "store": ("memory:", "memory:"),
+    "host": ("::1", "::1"),
+    "port": ("0", 0),
+    "public_url": ("https://x.example", "https://x.example"),
+    "version_mode": ("strict", "strict"),
+    "card_shape": ("0.3", "0.3"),
+    "error_table": ("1.0.0", "1.0.0"),
+    "idempotency": ("false", False),
+    "client_task_ids": ("1", True),
+    "extended_card_public": ("true", True),
+    "keepalive": ("2.5", 2.5),
+    "max_body_bytes": ("2048", 2048),
+}
+
+
+def test_the_defaults_are_settings() -> None:
+    assert load({}) == Settings()
+    assert Settings().host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_a_setting_is_read_from_its_variable(name: str) -> None:
+    text, value = EXAMPLES[name]
+    assert getattr(load({PREFIX + name.upper(): text}), name) == value
+
+
+def test_every_setting_has_a_variable_a_meaning_and_a_default() -> None:
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        assert field.default is not msgspec.NODEFAULT
+        assert hints[field.name].__metadata__[0].description, field.name
+        value = getattr(Settings(), field.name)
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        assert load({PREFIX + field.name.upper(): text}) == Settings()
+
+
+def test_what_is_given_wins_over_the_environment() -> None:
+    environment = {"DRAGOMAN_PORT": "1", "DRAGOMAN_HOST": "::1"}
+    settings = load(environment, port=2, host=None)
+    assert (settings.port, settings.host) == (2, "::1")
+
+
+def test_other_variables_are_none_of_ours() -> None:
+    assert load({"PORT": "1", "dragoman_port": "2"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("port", "-1"),
+        ("port", "65536"),
+        ("port", "x"),
+        ("idempotency", "perhaps"),
+        ("card_shape", "2.0"),
+        ("keepalive", "0"),
+        ("max_body_bytes", "1"),
+        ("retain_seconds", "60"),
+        ("threads", "0"),
+        ("cancel_grace", "-1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        load({PREFIX + name.upper(): text})
+
+
+def test_a_setting_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="prot"):
+        load({}, prot=1)
+
+
+def test_tasks_are_kept_where_the_user_says_or_in_the_data_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Settings(store="~/mine.db").store_path() == tmp_path / "mine.db"
+    assert Settings(store="here.db").store_path() == Path("here.db")
+    for platform, variable, folder in (
+        ("linux", "XDG_DATA_HOME", tmp_path / "xdg" / "dragoman"),
+        ("linux", "", tmp_path / ".local" / "share" / "dragoman"),
+        ("darwin", "", tmp_path / "Library" / "Application Support" / "dragoman"),
+        ("win32", "LOCALAPPDATA", tmp_path / "xdg" / "dragoman"),
+    ):
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+        if variable:
+            monkeypatch.setenv(variable, str(tmp_path / "xdg"))
+        assert Settings().store_path() == folder / "tasks.db"

@@ -1,0 +1,189 @@
+"""Every example is run for real: served as its docstring says, and asked for what it shows."""
+
+import base64
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serving import ROOT, client, hosting, message, running
+
+EXAMPLES = ROOT / "examples"
+SHOWN: dict[str, Callable[[httpx.Client], None]] = {}
+
+
+def shows(name: str) -> Callable[[Callable[[httpx.Client], None]], Callable[[httpx.Client], None]]:
+    """Register what an example is asked for."""
+
+    def register(check: Callable[[httpx.Client], None]) -> Callable[[httpx.Client], None]:
+        SHOWN[name] = check
+        return check
+
+    return register
+
+
+def send(http: httpx.Client, text: str | None, prefix: str = "", **more: Any) -> Any:
+    response = http.post(f"{prefix}/message:send", json={"message": message(text, **more)})
+    assert response.status_code == 200, response.text
+    ((_, value),) = response.json().items()
+    return value
+
+
+def result(task: Any) -> Any:
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"]
+    (artifact,) = task["artifacts"]
+    return artifact["parts"]
+
+
+def stream(http: httpx.Client, text: str, **more: Any) -> list[Any]:
+    body = {"message": message(text, **more)}
+    said = http.post("/message:stream", json=body).text
+    return [json.loads(data) for data in re.findall(r"^data: (.*)$", said, re.M)]
+
+
+@shows("weather.py")
+def weather(http: httpx.Client) -> None:
+    assert result(send(http, "Oslo")) == [{"text": "Sunny in Oslo"}]
+    said = [e["statusUpdate"]["status"] for e in stream(http, "Rome") if "statusUpdate" in e]
+    assert "Looking up Rome" in str(said)
+
+
+@shows("chunks.py")
+def chunks(http: httpx.Client) -> None:
+    for text, skill, expected in (
+        ("a b c", "words", "a b c "),
+        ("3", "countdown", "3 2 1 0 "),
+    ):
+        events = stream(http, text, metadata={"skillId": skill})
+        found = [e["artifactUpdate"]["artifact"] for e in events if "artifactUpdate" in e]
+        assert len(found) >= len(expected) // 2
+        assert "".join(p["text"] for chunk in found for p in chunk["parts"]) == expected
+
+
+@shows("approval.py")
+def approval(http: httpx.Client) -> None:
+    assert result(send(http, "20")) == [{"text": "Paid 20."}]
+    for answer, state in (("yes", "COMPLETED"), ("no", "REJECTED")):
+        asked = send(http, "100")
+        assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        # The answer is no amount: it belongs to the task that asked.
+        done = send(http, answer, taskId=asked["id"])
+        assert done["status"]["state"] == f"TASK_STATE_{state}"
+    assert send(http, "0")["status"]["state"] == "TASK_STATE_REJECTED"
+
+
+@shows("files.py")
+def files(http: httpx.Client) -> None:
+    content = b"some bytes"
+    part = {"raw": base64.b64encode(content).decode()}
+    digest = hashlib.sha256(content).hexdigest()
+    found = result(send(http, None, parts=[part]))
+    assert found == [{"data": {"size": len(content), "sha256": digest}}]
+    rows = {"data": {"rows": [{"a": 1, "b": 2}]}}
+    (file,) = result(send(http, None, parts=[rows], metadata={"skillId": "table"}))
+    assert file["filename"] == "table.csv" and file["mediaType"] == "text/csv"
+    assert base64.b64decode(file["raw"]).split() == [b"a,b", b"1,2"]
+
+
+@shows("several.py")
+def several(http: httpx.Client) -> None:
+    for prefix, expected in (("", "ÅB"), ("/agents/upper", "ÅB"), ("/agents/lower", "åb")):
+        assert result(send(http, "Åb", prefix)) == [{"text": expected}]
+        card = http.get(f"{prefix}/.well-known/agent-card.json").json()
+        assert card["name"] == ("Lower" if "lower" in prefix else "Upper")
+
+
+@shows("conformance_agent.py")
+def conformance(http: httpx.Client) -> None:
+    done = send(http, "x", messageId="tck-complete-task-1")
+    assert done["status"]["message"]["parts"] == [{"text": "Hello from TCK"}]
+    (text,) = result(send(http, "x", messageId="tck-artifact-text-1"))
+    assert text == {"text": "Generated text content"}
+    (file,) = result(send(http, "x", messageId="tck-artifact-file-1"))
+    assert file["filename"] == "output.txt" and "raw" in file
+    (url,) = result(send(http, "x", messageId="tck-artifact-file-url-1"))
+    assert url["url"] == "https://example.com/output.txt"
+    (data,) = result(send(http, "x", messageId="tck-artifact-data-1"))
+    assert data == {"data": {"key": "value", "count": 42}}
+    assert send(http, "x", messageId="tck-message-response-1")["role"] == "ROLE_AGENT"
+    refused = send(http, "x", messageId="tck-reject-task-1")
+    assert refused["status"]["state"] == "TASK_STATE_REJECTED"
+    waiting = send(http, "x", messageId="tck-input-required-1")
+    again = send(http, "y", messageId="tck-input-required-2", taskId=waiting["id"])
+    assert again["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+
+def test_every_example_is_run() -> None:
+    found = {file.name for file in EXAMPLES.glob("*.py")}
+    assert found == SHOWN.keys() | {"mounted.py"}
+
+
+@contextmanager
+def served(name: str, folder: Path, **env: str) -> Iterator[httpx.Client]:
+    options = ("--port", "0", "--store", folder / "tasks.db")
+    with running("serve", EXAMPLES / name, *options, cwd=folder, env=env) as child:
+        with httpx.Client(base_url=child.ready(), timeout=15, trust_env=False) as http:
+            yield http
+        assert child.end() == 0
+        assert "Traceback" not in child.log
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_an_example_does_what_it_shows(name: str, tmp_path: Path) -> None:
+    with served(name, tmp_path) as http:
+        SHOWN[name](http)
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in EXAMPLES.glob("*.py")))
+def test_an_example_says_how_to_run_it_and_is_short(name: str) -> None:
+    text = (EXAMPLES / name).read_text()
+    docstring = text.split('"""')[1]
+    assert f"dragoman serve examples/{name}" in docstring or "uvicorn" in docstring
+    if name != "conformance_agent.py":
+        assert len(text.splitlines()) <= 50
+
+
+async def test_the_mounted_example_answers_beside_its_app() -> None:
+    spec = importlib.util.spec_from_file_location("mounted_example", EXAMPLES / "mounted.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    async with hosting(module.app) as url, client(url) as http:
+        assert (await http.get("/")).text == "The agent is at /agent"
+        answer = await http.post("/agent/message:send", json={"message": message("Ada")})
+        assert result(answer.json()["task"]) == [{"text": "Hello Ada"}]
+        card = (await http.get("/agent/.well-known/agent-card.json")).json()
+        assert card["supportedInterfaces"][0]["url"] == f"{url}/agent/a2a"
+
+
+@pytest.mark.parametrize(
+    ("switches", "expected"),
+    [
+        ({"CONFORMANCE_VERSION": "0.3"}, "TASK_STATE_INPUT_REQUIRED"),
+        ({"CONFORMANCE_VERSION": "1.0"}, "TASK_STATE_COMPLETED"),
+    ],
+)
+def test_the_conformance_agent_behaves_as_each_suite_expects(
+    switches: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    with served("conformance_agent.py", tmp_path, **switches) as http:
+        assert send(http, "x")["status"]["state"] == expected
+
+
+def test_what_the_conformance_agent_has_switched_off_is_refused(tmp_path: Path) -> None:
+    uri = "urn:a2a:tck:required-extension"
+    switches = {"CONFORMANCE_STREAMING": "off", "CONFORMANCE_REQUIRED_EXTENSION": uri}
+    with served("conformance_agent.py", tmp_path, **switches) as http:
+        body = {"message": message("x")}
+        refused = http.post("/message:send", json=body).json()["error"]["details"][0]["reason"]
+        assert refused == "EXTENSION_SUPPORT_REQUIRED"
+        asked = {"A2A-Extensions": uri}
+        assert http.post("/message:send", json=body, headers=asked).status_code == 200
+        streamed = http.post("/message:stream", json=body, headers=asked)
+        assert streamed.json()["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"

@@ -1,0 +1,35 @@
+"""What `from dragoman import ...` offers is a promise: a name added or lost here is a decision."""
+
+import dragoman
+
+NAMES = [
+    "Agent",
+    "AgentExtension",
+    "AgentProvider",
+    "AgentSkill",
+    "App",
+    "Artifact",
+    "Caller",
+    "Message",
+    "Part",
+    "Settings",
+    "TaskFailed",
+    "TaskRejected",
+    "Turn",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(dragoman.__all__) == NAMES
+    public = {name for name in vars(dragoman) if not name.startswith("_")}
+    modules = {"config", "dialects", "engine", "errors", "model", "server", "service", "stores"}
+    assert public - modules - {"transports", "cli"} == set(NAMES)
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    for name in NAMES:
+        assert (getattr(dragoman, name).__doc__ or "").strip(), name
+
+
+def test_the_version_is_a_version() -> None:
+    assert [part.isdigit() for part in dragoman.__version__.split(".")] == [True] * 3
