@@ -97,17 +97,20 @@ class Request:
 
 
 def target_length(scope: Scope) -> int:
+    """Return how long the request target is."""
     query: bytes = scope["query_string"]
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     return len(path) + (len(query) + 1 if query else 0)
 
 
 async def respond(send: sse.Send, status: int, headers: Headers, body: bytes) -> None:
+    """Send a whole response."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def not_allowed(send: sse.Send, allow: str) -> None:
+    """Say which verbs a path takes."""
     await respond(send, 405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
 
 
@@ -137,12 +140,14 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 async def read_value(body: bytes) -> Any:
+    """Parse a body, a large one in a thread."""
     if len(body) > PARSE_IN_LINE_BYTES:
         return await asyncio.to_thread(json_text.parse, body)
     return json_text.parse(body)
 
 
 def check_type(request: Request) -> None:
+    """Refuse bodies that cannot be JSON."""
     kind = request.headers.get(b"content-type", b"").lower()
     if kind.startswith(_REFUSED_TYPES):
         raise ContentTypeNotSupported("Send JSON as application/json")
@@ -151,6 +156,7 @@ def check_type(request: Request) -> None:
 
 
 def rest_type(request: Request) -> bytes:
+    """Return the media type a REST caller wants."""
     accept = request.headers.get(b"accept", b"")
     if A2A_JSON in accept:
         return A2A_JSON

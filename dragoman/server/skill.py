@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -50,6 +51,7 @@ class Skill:
                 raise TypeError(f"skill {card.id}: *{name} cannot be filled from a message")
             else:
                 required = parameter.default is parameter.empty
+                _check_kind(card.id, name, kind)
                 self.parameters.append(Parameter(name, kind, required))
         self.may_reply = _mentions(hints.get("return"), Message)
         self._is_async = inspect.iscoroutinefunction(function)
@@ -60,10 +62,7 @@ class Skill:
         """Return the JSON Schema of the arguments, for skills that take structured ones."""
         properties: dict[str, Any] = {}
         for parameter in self.parameters:
-            try:
-                properties[parameter.name] = msgspec.json.schema(parameter.kind)
-            except TypeError:
-                properties[parameter.name] = {}
+            properties[parameter.name] = _schema(parameter.kind)
         required = [parameter.name for parameter in self.parameters if parameter.is_required]
         return {"type": "object", "properties": properties, "required": required}
 
@@ -215,6 +214,34 @@ def _convert(value: Any, kind: Any, field: str) -> Any:
     if kind is Any or (kind is str and isinstance(value, str)):
         return value
     try:
+        if _is_pydantic(kind):
+            return cast(Any, kind).model_validate(value)
         return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
-        raise InvalidParams(str(error), field=field) from None
+        # The library's sentence ends with the place, which is all a peer can use of it.
+        place = re.search(r"at `\$(.*)`", str(error))
+        within = place[1] if place else ""
+        raise InvalidParams("does not fit the argument's type", field=field + within) from None
+    except ValueError:
+        raise InvalidParams("does not fit the argument's type", field=field) from None
+
+
+def _is_pydantic(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "model_validate")
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a parameter's type; parts and messages have none."""
+    if _is_pydantic(kind):
+        return kind.model_json_schema()
+    if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
+        return {}
+    return msgspec.json.schema(kind)
+
+
+def _check_kind(skill: str, name: str, kind: Any) -> None:
+    """Tell the author at once about a type that no message can fill."""
+    try:
+        _schema(kind)
+    except TypeError:
+        raise TypeError(f"skill {skill}: no message can fill {name}: {kind}") from None

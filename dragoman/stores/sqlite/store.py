@@ -60,8 +60,10 @@ class SQLiteStore:
 
     async def open(self) -> None:
         """Create or migrate the file; one process at a time may have it."""
+        # What callers said is nobody else's on this machine.
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         self._lock = _lock(self.path)
         try:
             check(str(self.path))
