@@ -72,6 +72,8 @@ def connect(path: str) -> apsw.Connection:
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
         run(connection, "PRAGMA synchronous = full")
         run(connection, "PRAGMA cache_size = -4096")
+        # Plans that do not depend on values: otherwise each new value compiles the statement again.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 
