@@ -314,7 +314,8 @@ class V1:
                 wrapped = isinstance(operation, ops.SendMessage)
                 return b'{"task":' + body + b"}" if wrapped else body
             case Message():
-                return encode_event(without_extra(reply))
+                body = encode_event(reply)
+                return body if EXTRA_MEMBER not in body else encode_event(without_extra(reply))
             case TaskPage():
                 return _encode_page(reply)
             case AgentCard():
@@ -376,7 +377,7 @@ def _tenant(fields: Object) -> str:
 
 
 def _task_id(fields: Object, name: str) -> TaskId:
-    path = reading.camel(name)
+    path = "id" if name == "id" else "taskId"
     return TaskId(reading.identifier(reading.required(fields, name, ""), path))
 
 

@@ -54,10 +54,10 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """Return a UUIDv7 that no one can guess; ids of one process sort by their making."""
-    step = _source.step()
-    noise = int.from_bytes(_source.noise())
-    stamped = f"{step >> 28:08x}-{step >> 12 & 0xFFFF:04x}-7{step & 0xFFF:03x}"
-    return f"{stamped}-{0x8000 | noise >> 50:04x}-{noise & 0xFFFFFFFFFFFF:012x}"
+    step = f"{_source.step():015x}"
+    noise = _source.noise()
+    digits = noise.hex()
+    return f"{step[:8]}-{step[8:12]}-7{step[12:]}-{'89ab'[noise[0] & 3]}{digits[1:4]}-{digits[4:]}"
 
 
 class Caller(msgspec.Struct, frozen=True):

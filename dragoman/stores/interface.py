@@ -152,7 +152,9 @@ class Store(Protocol):
     async def read(
         self, number: int, *, after: int, limit: int, artifacts: bool = True
     ) -> list[Recorded]:
-        """Return the events after a position in order, optionally without artifact chunks."""
+        """Return the events after a position in order, optionally without artifact chunks.
+
+        Some and at most `limit` if there are any; a store may return fewer to spare memory."""
         ...
 
     async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:

@@ -6,17 +6,27 @@ are too long, lone surrogates, and documents that are nested too deep or objects
 
 import json
 import math
+import re
 from typing import Any, NoReturn, cast
+
+import msgspec
+from msgspec import UNSET
 
 from dragoman.errors import ParseFailed
 
 MAX_DEPTH = 64
 MAX_MEMBERS = 1_000
 MAX_NUMBER_LENGTH = 64
+_LONG_NUMBER = re.compile(rb"-[0-9]{64}|[0-9]{65}")
+_read = msgspec.json.Decoder().decode
+_write = msgspec.json.Encoder().encode
 
 
 def parse(body: bytes) -> Any:
     """Return the value of a document; raises `ParseFailed`."""
+    value = _compact(body)
+    if value is not UNSET:
+        return value
     try:
         text = body.decode()
         value = _DECODER.decode(text)
@@ -34,6 +44,25 @@ def parse(body: bytes) -> Any:
     return value
 
 
+def _compact(body: bytes) -> Any:
+    """Return the value of a document that is beyond doubt, in a fraction of the time.
+
+    Text that is exactly what we would write ourselves has no duplicate members, no odd numbers and
+    no bad characters; with few brackets and few members it breaks no limit either.
+    """
+    if (
+        body.count(b"{") + body.count(b"[") > MAX_DEPTH
+        or body.count(b":") > MAX_MEMBERS
+        or _LONG_NUMBER.search(body)
+    ):
+        return UNSET
+    try:
+        value = _read(body)
+        return value if _write(value) == body else UNSET
+    except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, ValueError):
+        return UNSET
+
+
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
@@ -43,12 +72,10 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _integer(text: str) -> int | float:
+def _integer(text: str) -> int:
     if len(text) > MAX_NUMBER_LENGTH:
         raise ParseFailed(f"a number is longer than {MAX_NUMBER_LENGTH} characters")
-    value = int(text)
-    # Beyond 64 bits a JSON number is what IEEE makes of it, here as in every other reader.
-    return value if -(2**63) <= value < 2**64 else float(text)
+    return int(text)
 
 
 def _fraction(text: str) -> float:

@@ -45,12 +45,12 @@ WHERE id = ? AND scope = ?;
 SELECT key FROM keys;
 
 -- name: read
-SELECT position & 1048575, body FROM events
-WHERE position > ? AND position <= ? ORDER BY position LIMIT ?;
+SELECT position & 1048575, n, bodies FROM events
+WHERE position > ? AND position <= ? ORDER BY position;
 
 -- name: read_without_artifacts
-SELECT position & 1048575, body FROM events
-WHERE position > ? AND position <= ? AND kind = 0 ORDER BY position LIMIT ?;
+SELECT position & 1048575, n, bodies FROM events
+WHERE position > ? AND position <= ? AND kind = 0 ORDER BY position;
 
 -- name: snapshot
 SELECT seq, head, artifacts FROM snapshots WHERE task = ?;

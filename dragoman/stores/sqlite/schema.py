@@ -62,6 +62,18 @@ def check(path: str) -> None:
         raise ConfigError(f"{path}: was written by a later release (schema {done})")
 
 
+def rows_of(
+    connection: apsw.Connection, sql: str, values: Sequence[Any]
+) -> Generator[Row, None, None]:
+    """Run a statement and yield its rows as they are asked for; close it to stop early."""
+    execute = cast("Callable[..., Any]", connection.execute)  # pyright: ignore[reportUnknownMemberType]
+    cursor = execute(sql, values)
+    try:
+        yield from cursor
+    finally:
+        cursor.close()
+
+
 def connect(path: str) -> apsw.Connection:
     """Open a connection with the settings every one of ours has."""
     with _readable(path):

@@ -28,7 +28,7 @@ from dragoman.stores.interface import (
     Write,
 )
 from dragoman.stores.sqlite.filter import KeyFilter
-from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, run
+from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, rows_of, run
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
     SEQ_BITS,
@@ -41,6 +41,9 @@ from dragoman.stores.sqlite.writer import (
 _STATES = {number: state for state, number in STATE_NUMBERS.items()}
 _PRUNE_STEP = 200
 _EVERYTHING = 1 << 62
+# A read ends after about so much, however many events were asked for.
+_READ_BYTES = 1024 * 1024
+_CHUNK = b'{"artifactUpdate"'
 
 
 class SQLiteStore:
@@ -167,8 +170,21 @@ class SQLiteStore:
         """Return the events after a position."""
         first = number << SEQ_BITS
         name = "read" if artifacts else "read_without_artifacts"
-        rows = self._rows(name, (first | min(after, MAX_SEQ), first | MAX_SEQ, limit))
-        return [Recorded(seq, body=body) for seq, body in rows]
+        rows = rows_of(
+            self._reader, self._sql[name], (first | min(after, MAX_SEQ), first | MAX_SEQ)
+        )
+        events: list[Recorded] = []
+        size = 0
+        with contextlib.closing(rows):
+            for last, count, bodies in rows:
+                # The first row may begin before the position asked for.
+                for seq, body in enumerate(bodies.split(b"\n"), last - count + 1):
+                    if seq > after and (artifacts or not body.startswith(_CHUNK)):
+                        events.append(Recorded(seq, body=body))
+                size += len(bodies)
+                if len(events) >= limit or size >= _READ_BYTES:
+                    break
+        return events[:limit]
 
     async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
         """Return the task at its last resting point."""

@@ -245,14 +245,16 @@ class Writer:
             numbers.append(number)
             keys.extend((scope, key, number, None, made_at) for key in write.keys)
             first = number << SEQ_BITS
-            for recorded in write.events:
-                is_chunk = isinstance(recorded.event, ArtifactUpdate)
-                events.append((first | recorded.seq, int(is_chunk), recorded.body))
+            is_chunks = all(isinstance(r.event, ArtifactUpdate) for r in write.events)
+            # JSON never holds a bare newline, so lines are safe to split again.
+            bodies = b"\n".join([recorded.body for recorded in write.events])
+            last = first | write.events[-1].seq
+            events.append((last, len(write.events), int(is_chunks), bodies))
             if write.snapshot is not None:
                 snapshots.append(_snapshot_row(number, write.snapshot))
         self._append(appends)
         self._insert("INSERT INTO tasks", 8, tasks)
-        self._insert("INSERT INTO events", 3, events)
+        self._insert("INSERT INTO events", 4, events)
         self._insert("INSERT INTO keys", 5, keys)
         self._insert("INSERT OR REPLACE INTO snapshots", 4, snapshots)
         self._count(counts)

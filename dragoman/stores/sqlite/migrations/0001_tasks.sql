@@ -29,10 +29,12 @@ CREATE INDEX tasks_by_time ON tasks (scope, status_at, number);
 CREATE INDEX tasks_by_state ON tasks (scope, state, status_at, number);
 CREATE INDEX tasks_by_context ON tasks (scope, context, status_at, number);
 
+-- One row per write: the events that became durable together, one JSON text a line.
 CREATE TABLE events (
-    position INTEGER PRIMARY KEY,
-    kind     INTEGER NOT NULL, -- 1: artifact chunk, 0: anything else
-    body     BLOB NOT NULL
+    position INTEGER PRIMARY KEY, -- of the last of them
+    n        INTEGER NOT NULL,
+    kind     INTEGER NOT NULL, -- 1: artifact chunks only, 0: anything else
+    bodies   BLOB NOT NULL
 );
 
 -- The task at its last resting point, its artifacts apart so that lists need not read them.
