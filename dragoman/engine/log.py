@@ -15,7 +15,7 @@ from dragoman.engine.lifecycle import Draft
 from dragoman.errors import InvalidAgentResponse
 from dragoman.model.events import Event, StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
-from dragoman.model.record import Recorded, TaskReading, encode
+from dragoman.model.record import Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 
@@ -155,8 +155,9 @@ class TaskLog:
         """
         if self.failure is not None:
             raise self.failure
-        recorded = Recorded(self.seq + 1, event)
-        size = len(recorded.body)
+        body = encode_event(event)
+        recorded = Recorded(self.seq + 1, event, body)
+        size = len(body)
         ends = isinstance(event, StatusUpdate) and event.status.state.is_terminal
         if not ends and (
             recorded.seq >= self._limits.events or self._size + size > self._limits.size

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET
@@ -25,12 +25,17 @@ Function = Callable[..., Any]
 _END = object()
 
 
+Takes = Literal["message", "part", "bytes", "text", "value"]
+
+
 class Parameter(msgspec.Struct, frozen=True):
     """One argument of a skill."""
 
     name: str
     kind: Any
     is_required: bool
+    # What of a message it takes, worked out once from its type.
+    takes: Takes
 
 
 class Skill:
@@ -52,7 +57,7 @@ class Skill:
             else:
                 required = parameter.default is parameter.empty
                 _check_kind(card.id, name, kind)
-                self.parameters.append(Parameter(name, kind, required))
+                self.parameters.append(Parameter(name, kind, required, _takes(kind)))
         self.may_reply = _mentions(hints.get("return"), Message)
         self._is_async = inspect.iscoroutinefunction(function)
         self._streams_async = inspect.isasyncgenfunction(function)
@@ -72,26 +77,31 @@ class Skill:
         A data part that is an object fills the parameters by name, unless the only parameter wants
         the object itself; text, files and the message go to the parameters typed for them.
         """
+        if len(self.parameters) == 1 == len(message.parts):
+            # Most skills are a function of one text, and most messages are one text.
+            (parameter,), (part,) = self.parameters, message.parts
+            if parameter.takes == "text" and isinstance(part.text, str):
+                return {parameter.name: part.text}
         arguments: dict[str, Any] = {}
         named = self._named(message)
         files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
         text_taken = False
         for parameter in self.parameters:
             field = f"message.parts:{parameter.name}"
-            if parameter.kind is Message:
+            if parameter.takes == "message":
                 arguments[parameter.name] = message
             elif parameter.name in named:
                 arguments[parameter.name] = self._by_name(named, parameter, field)
-            elif _mentions(parameter.kind, bytes) or _mentions(parameter.kind, Part):
+            elif parameter.takes in ("bytes", "part"):
                 # Each file goes to one parameter, in their order; bytes must be in the message.
-                whole = _mentions(parameter.kind, Part)
+                whole = parameter.takes == "part"
                 part = next((file for file in files if whole or file.raw is not UNSET), None)
                 if part is not None:
                     files.remove(part)
                     arguments[parameter.name] = part if whole else part.raw
-            elif not text_taken and (not named or _is_text(parameter.kind)):
+            elif not text_taken and (not named or parameter.takes == "text"):
                 text_taken = True
-                value = message.text if named else _plain_value(message, parameter.kind)
+                value = message.text if named else _plain_value(message, parameter.takes)
                 if value is not None and (value or not named):
                     arguments[parameter.name] = _convert(value, parameter.kind, field)
             if parameter.is_required and parameter.name not in arguments:
@@ -193,14 +203,20 @@ def _mentions(annotation: Any, wanted: type) -> bool:
     return False
 
 
-def _is_text(kind: Any) -> bool:
-    """Tell whether a parameter is text, required or not."""
-    return kind is str or set(typing.get_args(kind)) == {str, type(None)}
+def _takes(kind: Any) -> Takes:
+    if kind is Message:
+        return "message"
+    if _mentions(kind, Part):
+        return "part"
+    if _mentions(kind, bytes):
+        return "bytes"
+    is_text = kind is str or set(typing.get_args(kind)) == {str, type(None)}
+    return "text" if is_text else "value"
 
 
-def _plain_value(message: Message, kind: Any) -> Any:
+def _plain_value(message: Message, takes: Takes) -> Any:
     """Return what a message says to the one parameter that takes whatever there is."""
-    if _is_text(kind):
+    if takes == "text":
         if any(isinstance(part.text, str) for part in message.parts):
             return message.text
         data = message.data
