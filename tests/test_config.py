@@ -100,3 +100,8 @@ def test_tasks_are_kept_where_the_user_says_or_in_the_data_folder(
         if variable:
             monkeypatch.setenv(variable, str(tmp_path / "xdg"))
         assert Settings().store_path() == folder / "tasks.db"
+
+
+@pytest.mark.parametrize(("word", "means"), [("on", True), ("Yes", True), ("off", False)])
+def test_a_switch_may_be_written_as_people_do(word: str, means: bool) -> None:
+    assert load({"DRAGOMAN_CLIENT_TASK_IDS": word}).client_task_ids is means

@@ -10,7 +10,16 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.engine.lifecycle import TaskIsFinished
-from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
+from dragoman.engine.log import (
+    Bell,
+    Limits,
+    LogIsFull,
+    Place,
+    TaskLog,
+    follow,
+    read_task,
+    unanswered,
+)
 from dragoman.engine.seal import seal, unseal
 from dragoman.engine.worker import TOO_LARGE, AgentCode, Worker, status_update
 from dragoman.errors import (
@@ -26,7 +35,7 @@ from dragoman.errors import (
     UnsupportedOperation,
 )
 from dragoman.model import operations as ops
-from dragoman.model.events import AttemptStarted, MessageAdded, StatusUpdate
+from dragoman.model.events import AttemptStarted, MessageAdded
 from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part
@@ -35,7 +44,6 @@ from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Batch, Call, Opening, Reply, TaskPage, TaskReply
 from dragoman.stores.interface import Head, KeepReply, Query, Store
 
-_READ_AT_ONCE = 200
 _CANCELED = "The task was canceled."
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
@@ -447,7 +455,8 @@ class Engine:
         log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
         log.take_over()
         began = _began(reading.task)
-        waiting = await self._unanswered(head) or [began]
+        messages = await unanswered(self._store, head.number)
+        waiting = [ops.SendMessage(message=message) for message in messages] or [began]
         try:
             if attempt >= self._settings.max_attempts:
                 raise UnsupportedOperation(f"The agent did not finish in {attempt} attempts.")
@@ -466,24 +475,6 @@ class Engine:
         worker.decide()
         self._adopt(worker, None)
 
-    async def _unanswered(self, head: Head) -> list[ops.SendMessage]:
-        """Return the caller's messages since the task last rested: all are worked on again."""
-        rested = await self._store.snapshot(head.number, artifacts=False)
-        after, messages = rested.seq if rested is not None else 0, list[Message]()
-        while batch := await self._store.read(
-            head.number, after=after, limit=_READ_AT_ONCE, artifacts=False
-        ):
-            for event in (recorded.event for recorded in batch):
-                if isinstance(event, Task):
-                    messages = list(event.history)
-                elif isinstance(event, MessageAdded):
-                    messages.append(event.message)
-                elif isinstance(event, StatusUpdate) and event.status.state.is_resting:
-                    # A task too large to be kept as a snapshot rested here.
-                    messages = []
-            after = batch[-1].seq
-        return [ops.SendMessage(message=message) for message in messages]
-
     # Following
 
     async def _subscribe(self, call: Call, operation: ops.SubscribeToTask) -> AsyncGenerator[Batch]:
@@ -501,30 +492,17 @@ class Engine:
             async for batch in tail:
                 yield batch
 
-    async def _tail(
+    def _tail(
         self, task_id: TaskId, number: int, after: int, call: Call, log: TaskLog | None
     ) -> AsyncGenerator[Sequence[Recorded]]:
-        """Yield what follows a position, until the task ends or the reader's dialect stops."""
-        while True:
-            ring: asyncio.Future[None] | None = None
-            if log is not None and log.is_retired and after >= log.durable_seq:
-                log = self._logs.get(task_id)
-            batch = log.recent(after) if log is not None else None
-            if batch is None:
-                log = log or self._logs.get(task_id)
-                ring = self._bell.listen(task_id)
-                batch = await self._store.read(number, after=after, limit=_READ_AT_ONCE)
-            if batch:
-                if ring is not None:
-                    ring.cancel()
-                after = batch[-1].seq
-                shown, is_over = _shown(batch, closes_on_input=call.closes_on_input)
-                if shown:
-                    yield shown
-                if is_over:
-                    return
-                continue
-            await (ring or self._bell.listen(task_id))
+        return follow(
+            self._store,
+            self._bell,
+            self._logs,
+            log,
+            Place(task_id, number, after),
+            closes_on_input=call.closes_on_input,
+        )
 
     # Cancelling
 
@@ -601,19 +579,6 @@ def _position(after: int | None, head: Head) -> int | None:
         return None
     # The log begins with its task: whoever has seen nothing begins there.
     return max(after, 1)
-
-
-def _shown(batch: Sequence[Recorded], *, closes_on_input: bool) -> tuple[list[Recorded], bool]:
-    shown: list[Recorded] = []
-    for recorded in batch:
-        if not recorded.is_public:
-            continue
-        shown.append(recorded)
-        if recorded.is_status and isinstance(event := recorded.event, StatusUpdate):
-            state = event.status.state
-            if state.is_terminal or (state is TaskState.INPUT_REQUIRED and closes_on_input):
-                return shown, True
-    return shown, False
 
 
 def _finished(state: TaskState | None) -> UnsupportedOperation:

@@ -6,17 +6,18 @@ a position and nothing else: what it has not read waits in the store, however sl
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from itertools import islice
 
 import msgspec
 
 from dragoman.engine.lifecycle import Draft
 from dragoman.errors import InvalidAgentResponse
-from dragoman.model.events import Event, StatusUpdate
+from dragoman.model.events import Event, MessageAdded, StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
-from dragoman.model.task import Task
+from dragoman.model.task import Task, TaskState
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 
 # How far a worker may run ahead of the disk, and how much of a task it keeps in memory. The
@@ -27,6 +28,7 @@ MAX_DRAFT_BYTES = 256 * 1024
 # What a log keeps at hand for readers that are up to date.
 MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
+_READ_AT_ONCE = 200
 
 
 class Bell:
@@ -375,3 +377,78 @@ async def read_task(
     if draft is not None:
         return TaskReading(seq, draft.task()), draft.attempt
     return None if reading is None else (reading, 1)
+
+
+async def unanswered(store: Store, number: int) -> list[Message]:
+    """Return the caller's messages since the task last rested."""
+    rested = await store.snapshot(number, artifacts=False)
+    after, messages = rested.seq if rested is not None else 0, list[Message]()
+    while batch := await store.read(number, after=after, limit=_READ_AT_ONCE, artifacts=False):
+        for event in (recorded.event for recorded in batch):
+            if isinstance(event, Task):
+                messages = list(event.history)
+            elif isinstance(event, MessageAdded):
+                messages.append(event.message)
+            elif isinstance(event, StatusUpdate) and event.status.state.is_resting:
+                # A task too large to be kept as a snapshot rested here.
+                messages = []
+        after = batch[-1].seq
+    return messages
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a reader stands: a task and a position in its log."""
+
+    task_id: TaskId
+    number: int
+    after: int
+
+
+async def follow(
+    store: Store,
+    bell: Bell,
+    logs: Mapping[TaskId, TaskLog],
+    log: TaskLog | None,
+    place: Place,
+    *,
+    closes_on_input: bool,
+) -> AsyncGenerator[Sequence[Recorded]]:
+    """Yield what follows a place, until the task ends or the reader's dialect stops.
+
+    Events at hand come from the log that is being written, all others from the store."""
+    after = place.after
+    while True:
+        ring: asyncio.Future[None] | None = None
+        if log is not None and log.is_retired and after >= log.durable_seq:
+            log = logs.get(place.task_id)
+        batch = log.recent(after) if log is not None else None
+        if batch is None:
+            log = log or logs.get(place.task_id)
+            # Listening before reading: what is written in between rings.
+            ring = bell.listen(place.task_id)
+            batch = await store.read(place.number, after=after, limit=_READ_AT_ONCE)
+        if batch:
+            if ring is not None:
+                ring.cancel()
+            after = batch[-1].seq
+            shown, is_over = _shown(batch, closes_on_input=closes_on_input)
+            if shown:
+                yield shown
+            if is_over:
+                return
+            continue
+        await (ring or bell.listen(place.task_id))
+
+
+def _shown(batch: Sequence[Recorded], *, closes_on_input: bool) -> tuple[list[Recorded], bool]:
+    """Return what a stream shows of a batch, and whether it ends there."""
+    shown: list[Recorded] = []
+    for recorded in batch:
+        if not recorded.is_public:
+            continue
+        shown.append(recorded)
+        if recorded.is_status and isinstance(event := recorded.event, StatusUpdate):
+            state = event.status.state
+            if state.is_terminal or (state is TaskState.INPUT_REQUIRED and closes_on_input):
+                return shown, True
+    return shown, False

@@ -713,3 +713,68 @@ async def test_extended_cards_are_not_the_engines_affair(house: House) -> None:
     await house.start(Scripted("nothing"))
     with pytest.raises(UnsupportedOperation):
         await house.engine.answer(Call(operation=ops.GetExtendedCard()))
+
+
+# Which skill a further message is for
+
+
+def two_skills(agent: Agent) -> list[str]:
+    """Give the agent a default skill that takes a number, and one that asks for a place."""
+    seen: list[str] = []
+
+    @agent.skill(default=True)
+    async def double(number: int) -> int:
+        seen.append(f"double {number}")
+        return 2 * number
+
+    @agent.skill
+    async def travel(where: str, turn: Turn) -> str:
+        seen.append(f"travel {where}")
+        answer = await turn.ask("From where?")
+        return f"{answer.text} to {where}"
+
+    return seen
+
+
+async def test_an_answer_goes_to_the_code_that_asked_whatever_the_default_skill_takes(
+    house: House, agent: Agent
+) -> None:
+    seen = two_skills(agent)
+    await house.start(agent)
+    task = await house.send("Rome", skill="travel")
+    done = await house.send("Oslo", task=task.id)
+    assert [a.parts[0].text for a in done.artifacts] == ["Oslo to Rome"]
+    assert seen == ["travel Rome"]
+
+
+async def test_after_a_restart_an_answer_goes_to_the_skill_its_task_began_with(
+    house: House, agent: Agent
+) -> None:
+    seen = two_skills(agent)
+    await house.start(agent)
+    task = await house.send("Rome", skill="travel")
+    await house.restart()
+    assert state(await house.send("Oslo", task=task.id)) is S.INPUT_REQUIRED
+    assert seen == ["travel Rome", "travel Oslo"]
+
+
+async def test_after_a_crash_every_message_without_an_answer_is_worked_on_in_order(
+    house: House, agent: Agent
+) -> None:
+    gate, seen = asyncio.Event(), list[str]()
+
+    @agent.skill
+    async def note(text: str, turn: Turn) -> str:
+        await gate.wait()
+        seen.append(f"{text} {turn.attempt}")
+        return text
+
+    await house.start(agent)
+    task = await house.send("one", wait=False)
+    for text in ("two", "three"):
+        await house.send(text, task=task.id, wait=False)
+    gate.set()
+    # Stopped before the code's next slice: nothing of it is done.
+    assert await house.restart() == 1
+    await house.reaches(task.id, S.COMPLETED)
+    assert seen == ["one 2", "two 2", "three 2"]

@@ -326,3 +326,42 @@ async def test_a_request_cut_short_is_not_carried_out() -> None:
         (mount,) = app._mounts.values()
         page: Any = await mount.service.answer(Call(operation=ListTasks()))
         assert page.total_size == 0
+
+
+async def test_an_overloaded_server_is_a_matter_of_http_on_both_bindings() -> None:
+    agent = Agent("Busy", "Is busy.")
+
+    @agent.skill
+    async def work(text: str) -> str:
+        await asyncio.Event().wait()
+        return text
+
+    async with serving(agent, max_live_tasks=1) as site:
+        params = {"message": message("x"), "configuration": {"returnImmediately": True}}
+        await site.call("SendMessage", params)
+        body = {"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {}}
+        busy = await site.post(body | {"params": {"message": message("y")}}, headers=V1)
+        assert (busy.status_code, busy.json()["id"]) == (503, 7)
+        assert busy.json()["error"]["code"] == -32603
+        rest = await site.http.post("/message:send", json={"message": message("z")}, headers=V1)
+        assert rest.status_code == 503
+        assert busy.headers["retry-after"] == rest.headers["retry-after"] == "1"
+        assert await site.total() == 1
+
+
+async def test_errors_say_which_version_they_are_written_in() -> None:
+    async with serving(Agent("Empty", "Has no skills.")) as site:
+        unknown = {"jsonrpc": "2.0", "id": 1, "params": {"id": "no-such-task"}}
+        for method, version in (("GetTask", "1.0"), ("tasks/get", "0.3")):
+            refused = await site.post(unknown | {"method": method})
+            assert refused.headers["a2a-version"] == version
+            assert refused.headers["vary"] == "A2A-Version"
+        rest = await site.http.get("/tasks/no-such-task")
+        assert rest.headers["a2a-version"] == "1.0"
+
+
+async def test_our_own_extensions_are_confirmed_when_asked_for() -> None:
+    async with serving(Agent("Empty", "Has no skills.")) as site:
+        asked = {"A2A-Extensions": "urn:dragoman:resume:v1, urn:nobody:knows"} | V1
+        answer = await site.http.get("/tasks", headers=asked)
+        assert answer.headers["a2a-extensions"] == "urn:dragoman:resume:v1"

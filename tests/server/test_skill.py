@@ -542,3 +542,15 @@ async def test_a_part_of_a_type_the_skill_does_not_take_is_refused() -> None:
             refused = await site.refusal("SendMessage", params)
             assert refused["code"] == -32005 and "message.parts[1]" in refused["message"]
         assert await site.total() == 1
+
+
+class Unfillable:
+    """A type of the author's that no JSON describes."""
+
+
+def test_a_type_that_no_message_can_fill_is_refused_when_the_skill_is_made() -> None:
+    async def use(thing: Unfillable) -> str:
+        return str(thing)
+
+    with pytest.raises(TypeError, match="skill use: no message can fill thing"):
+        Agent("A", "B").skill(use)

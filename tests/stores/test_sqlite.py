@@ -331,3 +331,45 @@ async def test_totals_without_a_filter_cost_the_same_however_many_tasks_there_ar
         "EXPLAIN QUERY PLAN " + store._sql["total"], {"scope": 1, "state": None}
     ).fetchall()
     assert plan and all("counts" in row[3] and "SCAN" not in row[3] for row in plan)
+
+
+async def test_nobody_else_on_the_machine_may_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "tasks.db"
+    store = await opened(path)
+    try:
+        await write(store, creation("t1"))
+        assert path.parent.stat().st_mode & 0o077 == 0
+        for file in path.parent.iterdir():
+            assert file.stat().st_mode & 0o077 == 0, file.name
+    finally:
+        await store.close()
+
+
+async def test_a_fault_of_our_own_is_told_to_whoever_waits(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise AttributeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._writer, "_apply", broken)
+        (outcome,) = await submit(store, creation("t1"))
+        assert isinstance(outcome.error, StoreUnavailable)
+    await write(store, creation("t2"))
+    assert await store.head(HERE, TaskId("t1")) is None
+    assert await store.head(HERE, TaskId("t2")) is not None
+
+
+async def test_keys_of_earlier_processes_are_known_before_and_after_the_filter_is_full(
+    path: Path,
+) -> None:
+    first = await opened(path)
+    await write(first, KeepReply(HERE, b"k" * 16, b"{}"))
+    await first.close()
+    second = await opened(path)
+    assert await second.known(HERE, b"k" * 16) == Known(reply=b"{}")
+    assert second._filling is not None
+    await asyncio.wait_for(second._filling, WITHIN)
+    assert await second.known(HERE, b"k" * 16) == Known(reply=b"{}")
+    assert await second.known(HERE, b"n" * 16) is None
+    await second.close()

@@ -445,3 +445,20 @@ async def test_a_server_that_stops_ends_its_streams_cleanly(site: Site) -> None:
         async with asyncio.timeout(10):
             left = [frame async for frame in stream]
     assert all(kind(frame) == "statusUpdate" and state(frame) == "WORKING" for frame in left)
+
+
+async def test_characters_that_some_readers_take_for_line_ends_arrive_escaped() -> None:
+    agent = Agent("Echo", "Echoes.")
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return text
+
+    text = "a\u2028b\u2029c\u0085d"
+    async with serving(agent) as site:
+        body = {"message": message(text)}
+        raw = await site.http.post("/message:stream", json=body, headers=V1)
+        assert not any(character in raw.text for character in "\u2028\u2029\u0085")
+        events = await site.events("SendStreamingMessage", {"message": message(text)})
+        parts = [f.result["artifactUpdate"]["artifact"]["parts"] for f in events[2:3]]
+        assert parts == [[{"text": text}]]

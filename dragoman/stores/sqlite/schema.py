@@ -83,7 +83,7 @@ def connect(path: str) -> apsw.Connection:
             raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
         run(connection, "PRAGMA synchronous = full")
-        run(connection, "PRAGMA cache_size = -4096")
+        run(connection, "PRAGMA cache_size = -1024")
         # Plans that do not depend on values: otherwise each new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
