@@ -20,11 +20,11 @@ from statistics import median
 from typing import Any
 
 from . import wire
+from .judging import PAGE, echoed, got, listed, replied
 from .load import CONNECTIONS, Calls, Outcome, Reader, call, connect, read
 from .servers import OURS, CannotStart, Kind, Server, new_server, prepare
 
 SEEDED = 60
-PAGE = 50
 STREAMS, CHUNKS, CHUNK_SIZE = 200, 50, 32
 LONG = 10_000
 # Chunks are committed in groups, so one chunk alone has no cost; a thousand have.
@@ -518,50 +518,6 @@ def import_seconds(kind: Kind) -> float:
         [kind.python, "-c", f"import time; {timed}"], capture_output=True, text=True, check=True
     )
     return float(done.stdout)
-
-
-async def echoed(server: Server, outcome: Outcome) -> None:
-    """Each kept reply holds a completed task with the text as its artifact.
-
-    A server that does not block is asked for the task afterwards instead.
-    """
-    if not server.kind.dialect.blocking:
-        requests = wire.gets(server.kind.dialect, outcome.tasks[-50:] or [b""])
-        calls = Calls(requests, server.kind.dialect.completed, count=50)
-        later = await call(server.port, calls, connections=1)
-        if later.errors:
-            outcome.fail(f"accepted but not completed: {later.error}")
-        return
-    for token, body in outcome.kept:
-        artifacts = json.loads(body)["result"]["task"].get("artifacts", [])
-        expect(outcome, text(artifacts[-1:]), token)
-
-
-async def replied(server: Server, outcome: Outcome) -> None:
-    for token, body in outcome.kept:
-        expect(outcome, text([json.loads(body)["result"]["message"]]), token)
-
-
-async def got(server: Server, outcome: Outcome) -> None:
-    for token, body in outcome.kept:
-        task = json.loads(body)["result"]
-        if task["id"].encode() != token or not text(task["artifacts"]).startswith("echo "):
-            outcome.fail(f"not the task asked for: {body[:200]!r}")
-
-
-async def listed(server: Server, outcome: Outcome) -> None:
-    for _, body in outcome.kept:
-        if (length := len(json.loads(body)["result"]["tasks"])) != PAGE:
-            outcome.fail(f"a page of {length} tasks instead of {PAGE}")
-
-
-def text(holders: list[Any]) -> str:
-    return "".join(part.get("text", "") for holder in holders for part in holder["parts"])
-
-
-def expect(outcome: Outcome, found: str, token: bytes) -> None:
-    if found != f"echo {token.decode()}":
-        outcome.fail(f"the echo of {token!r} is {found[:100]!r}")
 
 
 def called(rounds: list[tuple[Outcome, float]]) -> Figures:

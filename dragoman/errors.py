@@ -32,7 +32,7 @@
 A class's docstring is its default public message; facts are fields, so nobody parses text.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 
 class A2AError(Exception):
@@ -40,7 +40,6 @@ class A2AError(Exception):
 
     # Facts for the peer, as strings; subclasses name theirs in the constructor.
     facts: dict[str, str]
-    hint: ClassVar[str] = ""
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         self.public = message or (self.__doc__ or "").strip()

@@ -16,7 +16,7 @@ ContextId = NewType("ContextId", str)
 MessageId = NewType("MessageId", str)
 
 MAX_ID_LENGTH = 256
-_VISIBLE_ASCII = re.compile(r"[\x21-\x7e]{1,256}\Z")
+_VISIBLE_ASCII = re.compile(rf"[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z")
 
 
 def is_id(text: str) -> bool:
