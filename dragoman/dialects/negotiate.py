@@ -66,10 +66,11 @@ def error_version(header: str | None, query: str | None, method: str = "") -> st
 
 def card_shape(header: str | None, query: str | None) -> CardShape:
     """Return the shape of the card a caller wants; one that names no version can read both."""
-    dialect = _dialect(_requested(header, query))
-    if dialect is None:
+    version = _requested(header, query)
+    if not version:
         return "hybrid"
-    return "1.0" if dialect is V1_0 else "0.3"
+    numbers = _numbers(version)
+    return "0.3" if numbers is not None and numbers[0] == 0 else "1.0"
 
 
 def extensions(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[str]:

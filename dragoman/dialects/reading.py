@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 MAX_PARTS = 1_000
 MAX_METADATA_BYTES = 64 * 1024
+MAX_MEDIA_TYPES = 100
+MAX_MEDIA_TYPE_LENGTH = 256
 MAX_INT32 = 2**31 - 1
 _DIGITS = re.compile(r"-?[0-9]{1,10}\Z")
 _TIME = re.compile(
@@ -137,6 +139,17 @@ def array(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
 def texts(value: Value, path: str) -> list[str]:
     """Return a list of strings."""
     return array(value, path, text)
+
+
+def media_types(value: Value, path: str) -> list[str]:
+    """Return a list of media types, not too many and none too long."""
+    kinds = texts(value, path)
+    if len(kinds) > MAX_MEDIA_TYPES or any(len(kind) > MAX_MEDIA_TYPE_LENGTH for kind in kinds):
+        raise InvalidParams(
+            f"must be at most {MAX_MEDIA_TYPES} media types of {MAX_MEDIA_TYPE_LENGTH} characters",
+            field=path,
+        )
+    return kinds
 
 
 def identifiers(value: Value, path: str) -> list[str]:

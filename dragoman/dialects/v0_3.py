@@ -560,10 +560,8 @@ def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMe
     push = configuration.get("push_notification_config")
     return operation(
         message=decode_message(message, "message", Role.USER),
-        accepted_output_modes=reading.array(
-            configuration.get("accepted_output_modes", []),
-            f"{path}.acceptedOutputModes",
-            reading.text,
+        accepted_output_modes=reading.media_types(
+            configuration.get("accepted_output_modes", []), f"{path}.acceptedOutputModes"
         ),
         history=_history(configuration, path),
         wait=reading.boolean(configuration.get("blocking", True), f"{path}.blocking"),

@@ -396,10 +396,8 @@ def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMe
         raise InvalidParams("must be an object", field=f"{path}.taskPushNotificationConfig")
     return operation(
         message=decode_message(reading.required(fields, "message", ""), "message"),
-        accepted_output_modes=reading.array(
-            configuration.get("accepted_output_modes", []),
-            f"{path}.acceptedOutputModes",
-            reading.text,
+        accepted_output_modes=reading.media_types(
+            configuration.get("accepted_output_modes", []), f"{path}.acceptedOutputModes"
         ),
         history=_history(configuration, path),
         wait=not reading.boolean(

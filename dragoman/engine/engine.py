@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 
@@ -21,7 +22,7 @@ from dragoman.engine.log import (
     unanswered,
 )
 from dragoman.engine.seal import seal, unseal
-from dragoman.engine.worker import TOO_LARGE, AgentCode, Worker, status_update
+from dragoman.engine.worker import TOO_LARGE, AgentCode, Plan, Worker, status_update
 from dragoman.errors import (
     A2AError,
     ExtensionRequired,
@@ -30,6 +31,7 @@ from dragoman.errors import (
     Overloaded,
     PushNotSupported,
     StoreRefused,
+    StoreUnavailable,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
@@ -44,6 +46,12 @@ from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Batch, Call, Opening, Reply, TaskPage, TaskReply
 from dragoman.stores.interface import Head, KeepReply, Query, Store
 
+logger = logging.getLogger("dragoman")
+
+# A page of a list holds not much more than this.
+_PAGE_BYTES = 16 * 1024 * 1024
+# Seconds until a task whose disk failed is tried again.
+RETRY_AFTER = 5.0
 _CANCELED = "The task was canceled."
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
@@ -73,6 +81,8 @@ class Engine:
         self._workers: dict[TaskId, Worker] = {}
         # Messages whose keys may not be in the store yet.
         self._arriving: dict[tuple[Scope, bytes], Worker] = {}
+        self._later: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     # Life
 
@@ -80,13 +90,18 @@ class Engine:
         """Take over every task that a worker left unfinished; return how many."""
         heads = await self._store.unfinished(self._code.name)
         for head in heads:
-            await self._take_over(head)
+            try:
+                await self._take_over(head)
+            except Exception:
+                # One task that cannot be taken over must not keep all others from going on.
+                logger.exception("task %s cannot be taken over", head.task_id)
             # Thousands of them must not keep the first callers waiting.
             await asyncio.sleep(0)
         return len(heads)
 
     async def stop(self) -> None:
         """Let go of running tasks; the next process takes them over."""
+        self._is_stopped = True
         for worker in list(self._workers.values()):
             worker.abandon()
         self._workers.clear()
@@ -171,9 +186,15 @@ class Engine:
         )
         heads = found.heads[: operation.page_size]
         tasks: list[TaskReply] = []
-        for head in heads:
+        size = 0
+        for index, head in enumerate(heads):
+            if size > _PAGE_BYTES:
+                # A page ends where it gets heavy; its token goes on from there.
+                heads = heads[:index]
+                break
             read = await read_task(self._store, head.number, artifacts=operation.include_artifacts)
             if read is not None:
+                size += len(read[0].body)
                 tasks.append(TaskReply(read[0], operation.history))
         next_token = ""
         if len(found.heads) > len(heads):
@@ -298,6 +319,9 @@ class Engine:
         self._make_room()
         plan = self._code.plan(operation)
         message = operation.message
+        if message.task_id in self._logs:
+            # Someone is making a task of this very id; once it is there, this is a message to it.
+            raise Overloaded
         log = TaskLog(
             self._store,
             self._bell,
@@ -369,6 +393,8 @@ class Engine:
         except TaskIsFinished:
             raise _finished(None) from None
         except LogIsFull:
+            if worker is None:
+                self._logs.pop(head.task_id, None)
             raise UnsupportedOperation("The task reached its limit") from None
         except StoreRefused:
             raise Overloaded from None
@@ -404,8 +430,14 @@ class Engine:
             self._arriving[arriving] = worker
 
         def retire() -> None:
+            if worker.is_running and log.failure is not None:
+                # Nothing it does can be recorded; its end comes back here.
+                worker.dismiss()
+                return
             if worker.is_running or not (log.is_idle or log.failure or log.is_held):
                 return
+            if isinstance(log.failure, StoreUnavailable):
+                self._try_again_later(log)
             # A worker that was let go may have a successor, which has the log now.
             if self._workers.get(log.task_id, worker) is worker:
                 self._workers.pop(log.task_id, None)
@@ -419,6 +451,22 @@ class Engine:
             worker.keys.append(arriving)
         log.on_idle = worker.on_end = retire
         worker.start()
+
+    def _try_again_later(self, log: TaskLog) -> None:
+        """Take a task over ourselves once the disk takes writes again."""
+
+        async def take_over() -> None:
+            head = await self._store.head(log.scope, log.task_id)
+            if head is None or head.standing.state.is_resting or log.task_id in self._workers:
+                return
+            await self._take_over(head)
+
+        def begin() -> None:
+            if not self._is_stopped:
+                self._later.add(task := asyncio.get_running_loop().create_task(take_over()))
+                task.add_done_callback(self._later.discard)
+
+        asyncio.get_running_loop().call_later(RETRY_AFTER, begin)
 
     def _make_room(self) -> None:
         """Refuse what is too much; code that only waits for its caller makes way."""
@@ -456,24 +504,47 @@ class Engine:
         log.take_over()
         began = _began(reading.task)
         messages = await unanswered(self._store, head.number)
-        waiting = [ops.SendMessage(message=message) for message in messages] or [began]
         try:
             if attempt >= self._settings.max_attempts:
                 raise UnsupportedOperation(f"The agent did not finish in {attempt} attempts.")
-            plans = [self._code.plan(operation, began) for operation in waiting]
+            work = self._plans(messages, began)
             log.emit(AttemptStarted(attempt + 1))
         except (A2AError, LogIsFull) as error:
             sentence = error.public if isinstance(error, A2AError) else TOO_LARGE
             failed, at = status_update(log, TaskState.FAILED, [Part(text=sentence)])
             log.emit(failed, at=at)
             return
-        worker = Worker(log, waiting[0], plans[0], Caller(head.scope.owner), _no_reply)
+        (operation, plan), *waiting = work
+        worker = Worker(log, operation, plan, Caller(head.scope.owner), _no_reply)
         worker.began = began
         worker.attempt = attempt + 1
-        for operation, plan in list(zip(waiting, plans, strict=True))[1:]:
+        for operation, plan in waiting:
             worker.give(operation, plan)
         worker.decide()
         self._adopt(worker, None)
+
+    def _plans(
+        self, messages: Sequence[Message], began: ops.SendMessage
+    ) -> list[tuple[ops.SendMessage, Plan]]:
+        """Return what to do again. If the first message only makes sense as an answer, the task
+        begins from its beginning and the code that asks gets the answers it had."""
+        said = [ops.SendMessage(message=message) for message in messages]
+        if not said or said[0].message == began.message:
+            said[:1] = [began]
+        try:
+            first = self._code.plan(said[0], began)
+        except InvalidParams:
+            if said[0] is began:
+                raise
+            said.insert(0, began)
+            first = self._code.plan(began, began)
+        plans = [first]
+        for operation in said[1:]:
+            try:
+                plans.append(self._code.plan(operation, began))
+            except InvalidParams:
+                plans.append(self._code.plan(operation, began, is_answer=True))
+        return list(zip(said, plans, strict=True))
 
     # Following
 

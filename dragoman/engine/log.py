@@ -29,6 +29,7 @@ MAX_DRAFT_BYTES = 256 * 1024
 MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
 _READ_AT_ONCE = 200
+_MANY_WAITING = 32
 
 
 class Bell:
@@ -229,6 +230,9 @@ class TaskLog:
         if self.failure is not None:
             future.set_exception(self.failure)
         else:
+            if len(self._resting) >= _MANY_WAITING:
+                # Callers that gave up leave theirs behind.
+                self._resting = [entry for entry in self._resting if not entry[1].done()]
             self._resting.append((after, future))
         return future
 
@@ -383,15 +387,19 @@ async def unanswered(store: Store, number: int) -> list[Message]:
     """Return the caller's messages since the task last rested."""
     rested = await store.snapshot(number, artifacts=False)
     after, messages = rested.seq if rested is not None else 0, list[Message]()
+    asked = list[Message]()
     while batch := await store.read(number, after=after, limit=_READ_AT_ONCE, artifacts=False):
         for event in (recorded.event for recorded in batch):
             if isinstance(event, Task):
                 messages = list(event.history)
             elif isinstance(event, MessageAdded):
                 messages.append(event.message)
+                asked = []
             elif isinstance(event, StatusUpdate) and event.status.state.is_resting:
-                # A task too large to be kept as a snapshot rested here.
-                messages = []
+                messages, asked = [], messages
+            elif isinstance(event, StatusUpdate) and asked:
+                # It asked, and an answer was waiting already: it never rested.
+                messages, asked = asked, []
         after = batch[-1].seq
     return messages
 
@@ -419,8 +427,10 @@ async def follow(
     after = place.after
     while True:
         ring: asyncio.Future[None] | None = None
-        if log is not None and log.is_retired and after >= log.durable_seq:
+        if log is not None and (log.is_retired or log.failure) and after >= log.durable_seq:
             log = logs.get(place.task_id)
+            if log is not None and log.failure:
+                log = None
         batch = log.recent(after) if log is not None else None
         if batch is None:
             log = log or logs.get(place.task_id)

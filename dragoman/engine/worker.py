@@ -243,6 +243,9 @@ class Worker:
         self.operation, self._plan = self._inbox.popleft()
 
     def _emit(self, event: Event, at: int = 0) -> Recorded:
+        if self._is_dismissed:
+            # The log may have another worker; what this one does on its way out is void.
+            raise Ended
         try:
             return self.log.emit(event, at=at)
         except TaskIsFinished:

@@ -5,7 +5,6 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar, overload
 
 from dragoman.engine.worker import Plan, Worker
@@ -175,19 +174,32 @@ def _check_modes(message: Message, modes: Sequence[str]) -> None:
     if ANYTHING in modes:
         return
     for index, part in enumerate(message.parts):
-        kind = part.type.split(";")[0].strip().lower()
-        if not any(fnmatchcase(kind, mode.lower()) for mode in modes):
+        if not any(_covers(mode, part.type) for mode in modes):
             raise ContentTypeNotSupported(
-                f"message.parts[{index}]: {kind} is not accepted here",
+                f"message.parts[{index}]: this media type is not accepted here",
                 accepted=",".join(modes),
             )
 
 
 def _can_produce(offered: Sequence[str], accepted: Sequence[str]) -> bool:
-    if not accepted:
+    if not accepted or ANYTHING in offered:
         return True
     return any(
-        fnmatchcase(mine.lower(), theirs.lower()) or fnmatchcase(theirs.lower(), mine.lower())
-        for mine in offered
-        for theirs in accepted
+        _covers(mine, theirs) or _covers(theirs, mine) for mine in offered for theirs in accepted
     )
+
+
+def _covers(pattern: str, kind: str) -> bool:
+    """Tell whether a media type is one of those a pattern stands for.
+
+    Compared as text: what a peer sends must never become a pattern of anything stronger."""
+    pattern, kind = _bare(pattern), _bare(kind)
+    if pattern == ANYTHING:
+        return True
+    if pattern.endswith("/*"):
+        return kind.startswith(pattern[:-1])
+    return kind == pattern
+
+
+def _bare(kind: str) -> str:
+    return kind.partition(";")[0].strip().lower()

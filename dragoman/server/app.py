@@ -24,6 +24,7 @@ from dragoman.errors import (
     InternalError,
     MethodNotFound,
     Overloaded,
+    StoreRefused,
     Unauthenticated,
     UnsupportedOperation,
 )
@@ -41,6 +42,7 @@ from dragoman.server.request import (
     Request,
     Scope,
     check_type,
+    is_heavy,
     not_allowed,
     read_body,
     read_value,
@@ -85,6 +87,8 @@ class App:
         self._chores: list[asyncio.Task[None]] = []
         self._starting: asyncio.Lock | None = None
         self.is_running = False
+        # Set when requests are cut off because the server ends, and not by their callers.
+        self.is_stopping = False
 
     # Life
 
@@ -115,7 +119,7 @@ class App:
                 loop.create_task(self._keep_streams_alive()),
                 loop.create_task(self._prune()),
             ]
-            self.is_running = True
+            self.is_running, self.is_stopping = True, False
 
     async def stop(self) -> None:
         """End open streams, let go of running tasks, close the store."""
@@ -138,6 +142,7 @@ class App:
 
     def end_streams(self) -> None:
         """End every open stream; readers come back with the position they have."""
+        self.is_stopping = True
         for stream in list(self._streams):
             stream.stop()
 
@@ -161,11 +166,14 @@ class App:
     async def _prune(self) -> None:
         while True:
             ended_before = int((time.time() - self.settings.retain_seconds) * 1000)
-            count = await self.store.prune(
-                ended_before=ended_before, keep=self.settings.retain_tasks
-            )
-            if count:
-                logger.info("forgot %d finished tasks", count)
+            try:
+                count = await self.store.prune(
+                    ended_before=ended_before, keep=self.settings.retain_tasks
+                )
+                if count:
+                    logger.info("forgot %d finished tasks", count)
+            except StoreRefused as error:
+                logger.warning("finished tasks are not forgotten this time: %s", error)
             await asyncio.sleep(PRUNE_EVERY)
 
     # ASGI
@@ -201,6 +209,9 @@ class App:
             path = path[len(root) :]
         if target_length(scope) > MAX_URL_BYTES:
             await respond(send, 414, [(b"content-length", b"0")], b"")
+            return
+        if is_heavy(scope["headers"]):
+            await respond(send, 431, [(b"content-length", b"0")], b"")
             return
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
@@ -271,7 +282,9 @@ class App:
             await self._unauthenticated(request, error)
             return
         if card is None:
-            await self._rest_error(request, ExtendedCardNotConfigured(), status=404)
+            # The callers of this path speak 0.x, which fixes no shape for it.
+            missing = errors.jsonrpc(ExtendedCardNotConfigured(), "0.3")
+            await self._reply(request, JSON, encode(missing), status=404)
             return
         await self._reply(request, JSON, encode(cards.v0_2(card)), private=True)
 
@@ -309,6 +322,11 @@ class App:
             await self._reply(request, JSON, body, dialect.version, private=_is_card(operation))
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
+        except asyncio.CancelledError:
+            if not self.is_stopping:
+                raise
+            _forgive_cancellation()
+            await self._jsonrpc_error(request, Overloaded(), id, dialect, method)
         except A2AError as error:
             await self._jsonrpc_error(request, error, id, dialect, method)
         except Exception:
@@ -324,15 +342,13 @@ class App:
     ) -> None:
         version = dialect.version if dialect else negotiate.error_version(*request.version, method)
         body = jsonrpc.failure(id, errors.jsonrpc(error, version))
+        kind = JSON
         if request.wants_stream_only:
             # A client that can only read events gets the error as one.
-            frame = sse.frame(body)
-            headers = [*sse.HEADERS, (b"content-length", b"%d" % len(frame))]
-            await respond(request.send, 200, headers, frame)
-            return
+            kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
         # Errors of the protocol are 200 here; that we are busy is a matter of HTTP.
         status = 503 if isinstance(error, Overloaded) else 200
-        await self._reply(request, JSON, body, version, status=status)
+        await self._reply(request, kind, body, version, status=status)
 
     def _call(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Call:
         is_old = dialect.version != "1.0"
@@ -389,21 +405,23 @@ class App:
                 return
             reply = await self._answer(request, call, dialect)
             content = dialect.encode_reply(operation, reply)
-            await self._reply(
-                request, rest_type(request), content, dialect.version, private=_is_card(operation)
-            )
+            await self._reply(request, rest_type(request), content, dialect.version, private=True)
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
+        except asyncio.CancelledError:
+            if not self.is_stopping:
+                raise
+            _forgive_cancellation()
+            await self._rest_error(request, Overloaded())
         except A2AError as error:
             await self._rest_error(request, error)
         except Exception:
             await self._rest_error(request, _incident())
 
-    async def _rest_error(self, request: Request, error: A2AError, status: int = 0) -> None:
-        code, content = errors.rest(error, self.settings.error_table)
-        await self._reply(
-            request, rest_type(request), encode(content), V1_0.version, status=status or code
-        )
+    async def _rest_error(self, request: Request, error: A2AError) -> None:
+        status, content = errors.rest(error, self.settings.error_table)
+        kind = rest_type(request)
+        await self._reply(request, kind, encode(content), V1_0.version, status=status, private=True)
 
     async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
         def failed(error: A2AError) -> bytes:
@@ -424,10 +442,14 @@ class App:
         if len(self._streams) >= self.settings.max_streams:
             raise Overloaded
         batches = request.mount.service.follow(call)
-        # Waits for the first batch, so that a refusal is a plain error and not a broken stream.
-        first = await anext(batches)
         stream = sse.Stream(request.send, request.receive)
         self._streams.add(stream)
+        try:
+            # Waits for the first batch: a refusal is a plain error and not a broken stream.
+            first = await anext(batches)
+        except BaseException:
+            self._streams.discard(stream)
+            raise
         try:
             headers = [*sse.HEADERS, *_common(request, dialect.version)]
             await stream.open(headers)
@@ -479,7 +501,7 @@ def _store(settings: Settings) -> Store:
 def _common(request: Request, version: str) -> Headers:
     headers: Headers = [
         (b"a2a-version", version.encode()),
-        (b"vary", b"A2A-Version"),
+        (b"vary", b"A2A-Version, Accept"),
     ]
     asked = request.extensions
     if asked:

@@ -20,6 +20,8 @@ Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
 MAX_URL_BYTES = 8 * 1024
+MAX_HEADERS = 100
+MAX_HEADER_BYTES = 32 * 1024
 # Larger bodies are read in a thread, so that one of them does not hold up everybody else.
 PARSE_IN_LINE_BYTES = 64 * 1024
 _REFUSED_TYPES = (
@@ -94,6 +96,13 @@ class Request:
         """Whether the caller can read nothing but server-sent events."""
         accept = self.headers.get(b"accept", b"")
         return b"text/event-stream" in accept and b"json" not in accept and b"*/*" not in accept
+
+
+def is_heavy(headers: Headers) -> bool:
+    """Tell whether there is more in a request's head than anyone needs to say."""
+    if len(headers) > MAX_HEADERS:
+        return True
+    return sum([len(name) + len(value) for name, value in headers]) > MAX_HEADER_BYTES
 
 
 def target_length(scope: Scope) -> int:

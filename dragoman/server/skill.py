@@ -166,11 +166,14 @@ class Skill:
 
         async def in_thread(function: Function, *args: Any, **kwargs: Any) -> Any:
             """Run blocking code; when cancelled, wait for it to notice before going on."""
-            call = functools.partial(function, *args, **kwargs)
-            future = asyncio.get_running_loop().run_in_executor(threads, call)
+            queued = threads.submit(functools.partial(function, *args, **kwargs))
+            future = asyncio.wrap_future(queued)
             try:
                 return await asyncio.shield(future)
             except asyncio.CancelledError:
+                if queued.cancel():
+                    # Every thread was busy: it never began, and now it never will.
+                    raise
                 waiting.let_go()
                 await asyncio.wait([future])
                 if not future.cancelled():

@@ -76,6 +76,9 @@ def _match(verb: str, path: str) -> Route | NotAllowed | None:
         if verb in row.verbs:
             return Route(row.v1, _named(found.groupdict(), "/pushNotification" in path))
         allowed.extend(row.verbs)
+        if ":" in row.path:
+            # An action with another verb is not a task whose id ends like one.
+            break
     return NotAllowed(", ".join(dict.fromkeys(allowed))) if allowed else None
 
 

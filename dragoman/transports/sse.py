@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 KEEPALIVE = b": keep-alive\n\n"
+CONTENT_TYPE = b"text/event-stream"
 HEADERS = (
-    (b"content-type", b"text/event-stream"),
+    (b"content-type", CONTENT_TYPE),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
@@ -28,8 +29,10 @@ def error_frame(data: bytes) -> bytes:
     return b"event: error\ndata: %b\n\n" % data
 
 
-def _on_single_lines(data: bytes) -> bytes:
+def on_single_lines(data: bytes) -> bytes:
     """Escape the characters that some readers take for the end of a line; JSON allows either."""
+    if b"\xe2\x80" not in data and b"\xc2\x85" not in data:
+        return data
     data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return data.replace(b"\xc2\x85", b"\\u0085")
 
@@ -55,8 +58,7 @@ class Stream:
     async def write(self, data: bytes) -> None:
         """Write and wait until the reader has taken enough of it."""
         self._is_sending = True
-        if b"\xe2\x80" in data or b"\xc2\x85" in data:
-            data = _on_single_lines(data)
+        data = on_single_lines(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self._is_sending = False
         self.written_at = asyncio.get_running_loop().time()

@@ -134,8 +134,9 @@ def test_an_error_before_any_dialect_is_written_for_whoever_asked(
         (None, "1.0", "1.0"),
         ("0.3", "1.0", "0.3"),
         ("0.2.6", None, "0.3"),
-        ("7.0", None, "hybrid"),
-        ("INVALID", None, "hybrid"),
+        ("7.0", None, "1.0"),
+        ("0.9", None, "0.3"),
+        ("INVALID", None, "1.0"),
     ],
 )
 def test_the_card_has_the_shape_the_caller_can_read(

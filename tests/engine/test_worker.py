@@ -778,3 +778,37 @@ async def test_after_a_crash_every_message_without_an_answer_is_worked_on_in_ord
     assert await house.restart() == 1
     await house.reaches(task.id, S.COMPLETED)
     assert seen == ["one 2", "two 2", "three 2"]
+
+
+async def test_a_task_with_one_huge_artifact_is_listed_as_it_stands(
+    house: House, agent: Agent
+) -> None:
+    @agent.skill
+    async def huge(text: str) -> str:
+        return "x" * 2_000_000
+
+    await house.start(agent)
+    task = await house.send("hi")
+    assert state(task) is S.COMPLETED
+    page = await house.list()
+    assert [reply.reading.task.status.state for reply in page.tasks] == [S.COMPLETED]
+
+
+async def test_after_a_crash_an_answer_that_fits_no_argument_reaches_the_code_that_asks(
+    house: House, agent: Agent
+) -> None:
+    gate = asyncio.Event()
+
+    @agent.skill
+    async def add(number: int, turn: Turn) -> str:
+        answer = await turn.ask("Sure?")
+        await gate.wait()
+        return f"{number} {answer.text} {turn.metadata}"
+
+    await house.start(agent)
+    task = await house.send("7")
+    await house.send("yes", task=task.id, wait=False)
+    assert await house.restart() == 1
+    gate.set()
+    done = await house.reaches(task.id, S.COMPLETED)
+    assert done.artifacts[0].parts[0].text == "7 yes {}"

@@ -69,7 +69,7 @@ async def test_the_answer_names_the_version_it_is_in(
     response = await site.post(rpc(*call()), headers=headers)
     assert "result" in response.json()
     assert response.headers["a2a-version"] == served
-    assert response.headers["vary"] == "A2A-Version"
+    assert response.headers["vary"] == "A2A-Version, Accept"
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ async def test_errors_say_which_version_they_are_written_in() -> None:
         for method, version in (("GetTask", "1.0"), ("tasks/get", "0.3")):
             refused = await site.post(unknown | {"method": method})
             assert refused.headers["a2a-version"] == version
-            assert refused.headers["vary"] == "A2A-Version"
+            assert refused.headers["vary"] == "A2A-Version, Accept"
         rest = await site.http.get("/tasks/no-such-task")
         assert rest.headers["a2a-version"] == "1.0"
 
@@ -365,3 +365,37 @@ async def test_our_own_extensions_are_confirmed_when_asked_for() -> None:
         asked = {"A2A-Extensions": "urn:dragoman:resume:v1, urn:nobody:knows"} | V1
         answer = await site.http.get("/tasks", headers=asked)
         assert answer.headers["a2a-extensions"] == "urn:dragoman:resume:v1"
+
+
+async def test_a_head_larger_than_anyone_needs_is_refused() -> None:
+    async with serving(Agent("Empty", "Has no skills.")) as site:
+        for headers, status in (
+            ({"x-large": "x" * 31_000}, 200),
+            ({"x-large": "x" * 33_000}, 431),
+            ({f"x-{n}": "1" for n in range(120)}, 431),
+        ):
+            answer = await site.http.get("/tasks", headers=headers)
+            assert answer.status_code == status
+
+
+async def test_an_action_with_another_verb_is_not_a_task_of_that_name() -> None:
+    async with serving(Agent("Empty", "Has no skills.")) as site:
+        answer = await site.http.get("/tasks/x:cancel")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("modes", [["[a" * 5000], ["text/plain"] * 101])
+async def test_output_modes_are_bounded_and_never_become_patterns(modes: list[str]) -> None:
+    agent = Agent("Plain", "Is plain.", output_modes=["text/plain"])
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return text
+
+    async with serving(agent) as site:
+        for method, said in (("SendMessage", message("x")), ("message/send", old_message("x"))):
+            params = {"message": said, "configuration": {"acceptedOutputModes": modes}}
+            assert (await site.refusal(method, params))["code"] == -32602
+        odd = {"message": message("x"), "configuration": {"acceptedOutputModes": ["[a" * 100]}}
+        assert (await site.refusal("SendMessage", odd))["code"] == -32005
+        assert await site.total() == 0

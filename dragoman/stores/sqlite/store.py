@@ -109,7 +109,8 @@ class SQLiteStore:
     def _note_keys(self, write: Write) -> None:
         keys = [write.key] if isinstance(write, KeepReply) else write.keys
         if self._filter is None:
-            self._arriving.extend(keys)
+            if self._filling is not None:
+                self._arriving.extend(keys)
         else:
             for key in keys:
                 self._filter.add(key)
@@ -182,7 +183,8 @@ class SQLiteStore:
                     if seq > after and (artifacts or not body.startswith(_CHUNK)):
                         events.append(Recorded(seq, body=body))
                 size += len(bodies)
-                if len(events) >= limit or size >= _READ_BYTES:
+                # Nothing means the end of the log, so a row of which all is passed over is not it.
+                if events and (len(events) >= limit or size >= _READ_BYTES):
                     break
         return events[:limit]
 

@@ -8,6 +8,7 @@ nobody else.
 """
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -123,7 +124,11 @@ class Writer:
         # The next group goes to the disk while this one's callers are told.
         self._write_group()
         for done, error, number in outcomes:
-            done(error, number)
+            try:
+                done(error, number)
+            except Exception:
+                # The others of the group are to be told all the same.
+                logger.exception("a writer could not be told")
         if not self._is_busy and not self._pending:
             self._idle.set()
 
@@ -147,7 +152,8 @@ class Writer:
         try:
             self._connection.set_busy_timeout(_PATIENCE_MS)
             outcomes = self._insert_group(group)
-        except apsw.Error as error:
+        except Exception as error:
+            # Whoever waits is told, whatever it is: a thread that dies would leave them waiting.
             self._roll_back()
             refusal = _refusal(error)
             return [(done, refusal, 0) for _, done in group]
@@ -158,7 +164,7 @@ class Writer:
             self._connection.set_busy_timeout(_PATIENCE_MS)
             run(self._connection, "BEGIN IMMEDIATE")
             chore(self._connection)
-        except apsw.Error as error:
+        except Exception as error:
             self._roll_back()
             return [(done, _refusal(error), 0)]
         return self._commit([(done, None, 0)])
@@ -191,8 +197,9 @@ class Writer:
         return done, None, number
 
     def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            run(self._connection, "ROLLBACK")
+        with contextlib.suppress(apsw.Error):
+            if self._connection.in_transaction:
+                run(self._connection, "ROLLBACK")
 
     def _apply(self, writes: Sequence[Write]) -> list[int]:
         tasks: list[Row] = []
