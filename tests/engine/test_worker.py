@@ -4,11 +4,15 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import apsw
 import pytest
-from house import House, eventually, message, within
+from house import House, eventually, house_over, message, within
 
 from dragoman import Agent, TaskFailed, Turn
+from dragoman.engine import engine as engine_module
 from dragoman.engine.worker import Ended, Plan, Worker
 from dragoman.errors import InvalidParams, Overloaded, TaskNotCancelable, UnsupportedOperation
 from dragoman.model import operations as ops
@@ -812,3 +816,73 @@ async def test_after_a_crash_an_answer_that_fits_no_argument_reaches_the_code_th
     gate.set()
     done = await house.reaches(task.id, S.COMPLETED)
     assert done.artifacts[0].parts[0].text == "7 yes {}"
+
+
+async def test_code_that_made_way_can_record_nothing_more(house: House, agent: Agent) -> None:
+    left = asyncio.Event()
+
+    @agent.skill
+    async def stubborn(text: str, turn: Turn) -> str:
+        try:
+            await turn.ask("And?")
+        finally:
+            try:
+                await turn.say("on my way out")
+            finally:
+                left.set()
+        return "never"
+
+    await house.start(agent, max_live_tasks=1)
+    waiting = await house.send("first")
+    assert state(await house.send("second")) is S.INPUT_REQUIRED
+    await within(left.wait())
+    assert await house.get(waiting.id) == waiting
+
+
+async def test_a_call_that_waits_for_a_thread_never_begins_once_it_is_canceled(
+    house: House, agent: Agent
+) -> None:
+    release, begun = threading.Event(), list[str]()
+
+    @agent.skill
+    def block(text: str) -> str:
+        begun.append(text)
+        release.wait(10)
+        return text
+
+    agent.threads = ThreadPoolExecutor(1)
+    await house.start(agent)
+    busy = await house.send("busy", wait=False)
+    await eventually(lambda: begun == ["busy"])
+    queued = await house.send("queued", wait=False)
+    assert state(await within(house.cancel(queued.id))) is S.CANCELED
+    release.set()
+    await house.reaches(busy.id, S.COMPLETED)
+    agent.threads.shutdown()
+    assert begun == ["busy"]
+
+
+async def test_a_task_whose_disk_failed_for_a_moment_is_taken_up_again(
+    tmp_path: Path, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, go_on = house_over("sqlite", tmp_path), asyncio.Event()
+    monkeypatch.setattr(engine_module, "RETRY_AFTER", 0.0)
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        await go_on.wait()
+        return f"attempt {turn.attempt}"
+
+    await house.start(agent)
+    task = await house.send("hi", wait=False)
+
+    def full(*_: object) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(engine_module, "RETRY_AFTER", 0.0)
+        raise apsw.FullError("no space left")
+
+    monkeypatch.setattr(house.store._writer, "_apply", full)
+    go_on.set()
+    done = await house.reaches(task.id, S.COMPLETED)
+    assert done.artifacts[0].parts[0].text == "attempt 2"
+    await house.stop()
