@@ -21,7 +21,7 @@ from dragoman.dialects import operations as operation_table
 from dragoman.dialects import reading, v1_0
 from dragoman.model import operations as ops
 from dragoman.model.identity import MAX_ID_LENGTH
-from dragoman.server import app
+from dragoman.server import request
 from dragoman.transports import json_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +94,15 @@ def limits() -> str:
             ("nesting of a JSON document", f"{json_text.MAX_DEPTH} levels"),
             ("members of one JSON object", f"{json_text.MAX_MEMBERS:,}"),
             ("length of one JSON number", f"{json_text.MAX_NUMBER_LENGTH} characters"),
-            ("path and query of a URL", f"{app.MAX_URL_BYTES // 1024} KiB"),
+            ("path and query of a URL", f"{request.MAX_URL_BYTES // 1024} KiB"),
+            (
+                "headers of a request",
+                f"{request.MAX_HEADERS}, {request.MAX_HEADER_BYTES // 1024} KiB in all",
+            ),
+            (
+                "`acceptedOutputModes`",
+                f"{reading.MAX_MEDIA_TYPES} of {reading.MAX_MEDIA_TYPE_LENGTH} characters",
+            ),
             (
                 "tasks on one page of a list",
                 f"1 to {v1_0.MAX_PAGE_SIZE}, {v1_0.DEFAULT_PAGE_SIZE} unless told",
