@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -273,5 +274,5 @@ def test_documents_say_nothing_of_the_machine_they_were_written_on() -> None:
     home = os.path.expanduser("~")
     for document in DOCUMENTS:
         text = read(document)
-        assert "/work/" not in text and "/tmp/" not in text
+        assert f"{ROOT}/" not in text and f"{tempfile.gettempdir()}/" not in text
         assert home in ("/", "") or f"{home}/" not in text
