@@ -19,7 +19,6 @@ from dragoman.config import PREFIX, Settings
 from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations as operation_table
 from dragoman.dialects import reading, v1_0
-from dragoman.model import operations as ops
 from dragoman.model.identity import MAX_ID_LENGTH
 from dragoman.server import request
 from dragoman.transports import json_text
@@ -139,13 +138,12 @@ def operations() -> str:
     """Return every operation under its name in each version and binding."""
     rows: list[tuple[str, ...]] = []
     for row in operation_table.ROWS:
-        is_push = row.operation is ops.PushOperation
         rows.append(
             (
                 f"`{row.v1}`",
                 "<br>".join(f"`{verb} {row.path}`" for verb in row.verbs),
                 "<br>".join(f"`{name}`" for name in row.v0) or "not in 0.x",
-                "refused: no push yet" if is_push else "yes",
+                "yes",
             )
         )
     return table(("1.0, JSON-RPC", "1.0, REST", "0.3 and 0.2, JSON-RPC", "offered"), rows)

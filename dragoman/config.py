@@ -82,8 +82,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_streams: Annotated[int, _about("Open streams; further ones are refused.", ge=1)] = 10_000
     threads: Annotated[int, _about("Threads for agents written as plain functions.", ge=1)] = 32
     max_attempts: Annotated[
-        int, _about("How often a task is started before it is given up as failed.", ge=1)
+        int,
+        _about(
+            "How often the code may die on a task without getting anywhere before the task is "
+            "given up as failed.",
+            ge=1,
+        ),
     ] = 3
+    lease: Annotated[
+        float,
+        _about(
+            "Seconds after which a process that gives no sign of life loses its tasks to another "
+            "one on the same store. One that ended loses them at once.",
+            ge=1,
+        ),
+    ] = 30.0
     max_block_seconds: Annotated[
         float,
         _about(

@@ -9,6 +9,7 @@ from dragoman.model.card import AgentCard
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message
 from dragoman.model.operations import Operation
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 
 
@@ -46,7 +47,18 @@ class TaskPage(msgspec.Struct, frozen=True):
     include_artifacts: bool
 
 
-Reply = TaskReply | Message | TaskPage | AgentCard
+class PushPage(msgspec.Struct, frozen=True):
+    """One page of a task's push configurations."""
+
+    configs: list[PushConfig]
+    next_page_token: str = ""
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """It is done, and there is nothing to say about it."""
+
+
+Reply = TaskReply | Message | TaskPage | AgentCard | PushConfig | PushPage | Nothing
 
 
 class Opening(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from dragoman.dialects.reading import Object, Value
 from dragoman.model.events import Event
 from dragoman.model.operations import Operation
 from dragoman.model.record import Recorded, TaskReading
+from dragoman.model.task import Task
 from dragoman.service import Reply, TaskReply
 
 
@@ -15,6 +16,9 @@ class Dialect(Protocol):
     """One version of the protocol as JSON."""
 
     version: str
+    push_content_type: str
+    # Whether `encode_push` wants the task as of the event, which costs its caller a read.
+    push_needs_task: bool
 
     def decode_request(self, method: str, params: Object) -> Operation:
         """Return the operation; raises `MethodNotFound` or `InvalidParams`."""
@@ -38,6 +42,14 @@ class Dialect(Protocol):
 
     def encode_event(self, recorded: Recorded) -> bytes:
         """Return the JSON of one event of a stream."""
+        ...
+
+    def posts(self, recorded: Recorded) -> bool:
+        """Tell whether receivers of pushes get a post of an event."""
+        ...
+
+    def encode_push(self, recorded: Recorded, task: Task | None) -> bytes:
+        """Return the body of the post of an event."""
         ...
 
     def decode_event(self, value: Value) -> Event:

@@ -1,7 +1,5 @@
 """The table of operations: what each is called in each version; absent means not offered."""
 
-from typing import Any
-
 import msgspec
 
 from dragoman.model import operations as ops
@@ -42,28 +40,28 @@ ROWS = (
         "/tasks/{id}:subscribe",
     ),
     Row(
-        ops.PushOperation,
+        ops.CreatePush,
         "CreateTaskPushNotificationConfig",
         ("tasks/pushNotificationConfig/set",),
         ("POST",),
         "/tasks/{id}/pushNotificationConfigs",
     ),
     Row(
-        ops.PushOperation,
+        ops.GetPush,
         "GetTaskPushNotificationConfig",
         ("tasks/pushNotificationConfig/get",),
         ("GET",),
         "/tasks/{id}/pushNotificationConfigs/{config}",
     ),
     Row(
-        ops.PushOperation,
+        ops.ListPush,
         "ListTaskPushNotificationConfigs",
         ("tasks/pushNotificationConfig/list",),
         ("GET",),
         "/tasks/{id}/pushNotificationConfigs",
     ),
     Row(
-        ops.PushOperation,
+        ops.DeletePush,
         "DeleteTaskPushNotificationConfig",
         ("tasks/pushNotificationConfig/delete",),
         ("DELETE",),
@@ -80,9 +78,7 @@ ROWS = (
 
 BY_V1_METHOD = {row.v1: row for row in ROWS}
 BY_V0_METHOD = {name: row for row in ROWS for name in row.v0}
-_BY_OPERATION: dict[Any, Row] = {}
-for _row in ROWS:
-    _BY_OPERATION.setdefault(_row.operation, _row)
+_BY_OPERATION = {row.operation: row for row in ROWS}
 
 
 def row_of(operation: ops.Operation) -> Row:

@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 from msgspec import UNSET
 
-from dragoman.dialects import cards, reading
+from dragoman.dialects import cards, push, reading
 from dragoman.dialects.dialect import trimmed
 from dragoman.dialects.operations import BY_V0_METHOD, row_of
 from dragoman.dialects.reading import Object, Value, one_spelling
@@ -21,9 +21,10 @@ from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, Role
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.service import Reply, TaskPage, TaskReply
+from dragoman.service import Nothing, PushPage, Reply, TaskPage, TaskReply
 
 _STATE_NAMES = {
     TaskState.SUBMITTED: "submitted",
@@ -78,7 +79,7 @@ _SEND = one_spelling("message", "configuration", "metadata", "messageId")
 _CONFIGURATION = one_spelling(
     "acceptedOutputModes", "pushNotificationConfig", "historyLength", "blocking"
 )
-_GET = one_spelling("id", "taskId", "historyLength", "metadata")
+_GET = one_spelling("id", "historyLength", "metadata")
 
 # Part metadata that carries what 1.0 has and 0.x has no place for.
 MEDIA_TYPE, FILENAME, WRAPPED = "a2a:mediaType", "a2a:filename", "data_part_compat"
@@ -327,6 +328,8 @@ class V0:
     """The 0.3 dialect, and what 0.2 shares with it."""
 
     version: str = "0.3"
+    push_content_type = "application/json"
+    push_needs_task = True
     # Events of 0.2 and 0.3 have one shape, so readers of both share its bytes.
     shape: ClassVar[str] = "0.3"
 
@@ -336,15 +339,14 @@ class V0:
         if row is None:
             raise MethodNotFound(method=method)
         if row.operation is ops.SendMessage:
-            return _decode_send(params, ops.SendMessage)
+            return _decode_send(params, ops.SendMessage, self.version)
         if row.operation is ops.StreamMessage:
-            return _decode_send(params, ops.StreamMessage)
+            return _decode_send(params, ops.StreamMessage, self.version)
         if row.operation is ops.GetExtendedCard:
             return ops.GetExtendedCard()
+        if row.operation in push.OPERATIONS:
+            return push.decode_v0(row.operation, params, self.version)
         fields, _ = reading.split(params, _GET, "")
-        if row.operation is ops.PushOperation:
-            name = "task_id" if method.endswith("/set") else "id"
-            return ops.PushOperation(task_id=_task_id(fields, name))
         task_id, metadata = _task_id(fields, "id"), _metadata(fields, "")
         if row.operation is ops.GetTask:
             return ops.GetTask(task_id=task_id, history=_history(fields))
@@ -370,8 +372,8 @@ class V0:
                     params["historyLength"] = operation.history
                 if isinstance(operation, ops.CancelTask) and operation.metadata:
                     params["metadata"] = operation.metadata
-            case ops.PushOperation():
-                params["taskId"] = operation.task_id
+            case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush():
+                params |= push.encode_v0(operation)
             case _:
                 pass
         return names[0], params
@@ -385,6 +387,8 @@ class V0:
                 return encode(encode_message(reply))
             case AgentCard():
                 return encode(self.encode_card(reply))
+            case PushConfig() | PushPage() | Nothing():
+                return encode(push.encode_reply_v0(reply))
             case TaskPage():
                 raise UnsupportedOperation("Tasks cannot be listed in this protocol version")
 
@@ -403,6 +407,8 @@ class V0:
             raise InvalidParams("must be a task or a message", field="result")
         if isinstance(operation, ops.GetExtendedCard):
             return cards.decode(value)
+        if isinstance(operation, push.PushOperation):
+            return push.decode_reply_v0(operation, value, self.version)
         return TaskReply(TaskReading(0, decode_task(value, "result")))
 
     def encode_opening(self, reply: TaskReply) -> bytes:
@@ -415,6 +421,18 @@ class V0:
         if shape is None:
             shape = recorded.shapes[self.shape] = encode(_encode_event(recorded.event))
         return shape
+
+    def posts(self, recorded: Recorded) -> bool:
+        """Tell whether receivers get a post of an event: of the creation and of each status."""
+        return recorded.is_status or isinstance(recorded.event, Task)
+
+    def encode_push(self, recorded: Recorded, task: Task | None) -> bytes:
+        """Return the body of a post: the whole task as it stood with the event."""
+        if isinstance(recorded.event, Task):
+            return self.encode_event(recorded)
+        if task is None:
+            raise ValueError("a post of this version needs the task as of the event")
+        return encode(encode_task(task))
 
     def decode_event(self, value: Value) -> Event:
         """Return the event a peer's stream showed; without `kind`, by the members it has."""
@@ -549,7 +567,7 @@ def _history(fields: Object, path: str = "") -> int | None:
     return reading.history_length(fields["history_length"], reading.at(path, "historyLength"))
 
 
-def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMessage:
+def _decode_send(params: Object, operation: type[ops.SendMessage], version: str) -> ops.SendMessage:
     fields, _ = reading.split(params, _SEND, "")
     path = "configuration"
     configuration, _ = reading.split(fields.get(path, {}), _CONFIGURATION, path)
@@ -557,7 +575,7 @@ def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMe
     # An example of the specification puts the message's id beside it.
     if message.get("messageId") is None and "message_id" in fields:
         message = {**message, "messageId": fields["message_id"]}
-    push = configuration.get("push_notification_config")
+    receiver = configuration.get("push_notification_config")
     return operation(
         message=decode_message(message, "message", Role.USER),
         accepted_output_modes=reading.media_types(
@@ -565,7 +583,9 @@ def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMe
         ),
         history=_history(configuration, path),
         wait=reading.boolean(configuration.get("blocking", True), f"{path}.blocking"),
-        push=None if push is None else _decode_push(push, f"{path}.pushNotificationConfig"),
+        push=None
+        if receiver is None
+        else push.decode_inner(receiver, f"{path}.pushNotificationConfig", version),
         metadata=_metadata(fields, ""),
     )
 
@@ -579,27 +599,5 @@ def _configuration(operation: ops.SendMessage) -> Object:
     if operation.history is not None:
         configuration["historyLength"] = operation.history
     if operation.push is not None:
-        configuration["pushNotificationConfig"] = _encode_push(operation.push)
+        configuration["pushNotificationConfig"] = push.encode_inner(operation.push)
     return configuration
-
-
-def _decode_push(value: Value, path: str) -> Object:
-    """Return a push configuration in the shape of 1.0, which has one scheme where 0.x has many."""
-    push = _object(value, path)
-    if push.get("authentication") is None:
-        return push
-    path = f"{path}.authentication"
-    authentication = dict(_object(push["authentication"], path))
-    schemes = reading.array(authentication.pop("schemes", []), f"{path}.schemes", reading.text)
-    return {**push, "authentication": {"scheme": schemes[0] if schemes else "", **authentication}}
-
-
-def _encode_push(push: Object) -> Object:
-    if push.get("authentication") is None:
-        return push
-    authentication: Object = dict(push["authentication"])
-    scheme = authentication.pop("scheme", "")
-    return {
-        **push,
-        "authentication": {"schemes": [scheme] if scheme else [], **authentication},
-    }

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from dragoman.dialects import cards, reading
+from dragoman.dialects import cards, push, reading
 from dragoman.dialects.dialect import trimmed
 from dragoman.dialects.operations import BY_V1_METHOD, row_of
 from dragoman.dialects.reading import Object, Value, both_spellings
@@ -19,9 +19,10 @@ from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.push import PushConfig
 from dragoman.model.record import EXTRA_MEMBER, Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.service import Reply, TaskPage, TaskReply
+from dragoman.service import Nothing, PushPage, Reply, TaskPage, TaskReply
 
 STATES: dict[Value, TaskState] = {state.value: state for state in TaskState} | {
     1: TaskState.SUBMITTED,
@@ -81,7 +82,6 @@ _LIST = both_spellings(
     "statusTimestampAfter",
     "includeArtifacts",
 )
-_PUSH = both_spellings("tenant", "taskId", "id", "url", "token", "authentication")
 _TENANT = both_spellings("tenant")
 # The change notes of 1.0 misspell two wrappers; peers that believed them are understood.
 _WRAPPER = both_spellings("task", "message", "statusUpdate", "artifactUpdate") | {
@@ -257,6 +257,8 @@ class V1:
     """The 1.0 dialect."""
 
     version = "1.0"
+    push_content_type = "application/a2a+json"
+    push_needs_task = False
 
     def decode_request(self, method: str, params: Object) -> ops.Operation:
         """Return the operation that a request asks for."""
@@ -269,13 +271,13 @@ class V1:
             return _decode_send(params, ops.StreamMessage)
         if row.operation is ops.ListTasks:
             return _decode_list(params)
-        if row.operation is ops.PushOperation:
-            fields, _ = reading.split(params, _PUSH, "")
-            return ops.PushOperation(task_id=_task_id(fields, "task_id"), tenant=_tenant(fields))
+        if row.operation in push.OPERATIONS:
+            return push.decode_v1(row.operation, params)
         if row.operation is ops.GetExtendedCard:
             return ops.GetExtendedCard(tenant=_tenant(reading.split(params, _TENANT, "")[0]))
         fields, _ = reading.split(params, _GET, "")
-        task_id, tenant = _task_id(fields, "id"), _tenant(fields)
+        task_id = TaskId(reading.identifier(reading.required(fields, "id", ""), "id"))
+        tenant = _tenant(fields)
         if row.operation is ops.GetTask:
             return ops.GetTask(task_id=task_id, history=_history(fields), tenant=tenant)
         if row.operation is ops.SubscribeToTask:
@@ -300,8 +302,8 @@ class V1:
                     params["metadata"] = operation.metadata
             case ops.ListTasks():
                 params |= _list_params(operation)
-            case ops.PushOperation():
-                params["taskId"] = operation.task_id
+            case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush():
+                params |= push.encode_v1(operation)
             case _:
                 pass
         return row_of(operation).v1, params
@@ -320,6 +322,8 @@ class V1:
                 return _encode_page(reply)
             case AgentCard():
                 return encode(cards.v1_0(reply))
+            case PushConfig() | PushPage() | Nothing():
+                return encode(push.encode_reply_v1(reply, operation.tenant))
 
     def decode_reply(self, operation: ops.Operation, value: Value) -> Reply:
         """Return the reply a peer gave to an operation."""
@@ -334,6 +338,8 @@ class V1:
             return _decode_page(value, operation)
         if isinstance(operation, ops.GetExtendedCard):
             return cards.decode(value)
+        if isinstance(operation, push.PushOperation):
+            return push.decode_reply_v1(operation, value)
         return TaskReply(TaskReading(0, decode_task(value, "result")))
 
     def encode_opening(self, reply: TaskReply) -> bytes:
@@ -349,6 +355,14 @@ class V1:
         if shape is None:
             shape = recorded.shapes[self.version] = encode_event(without_extra(recorded.event))
         return shape
+
+    def posts(self, recorded: Recorded) -> bool:
+        """Tell whether receivers get a post of an event: of each that streams show."""
+        return recorded.is_public
+
+    def encode_push(self, recorded: Recorded, task: Task | None) -> bytes:
+        """Return the body of a post: the event as streams show it."""
+        return self.encode_event(recorded)
 
     def decode_event(self, value: Value) -> Event:
         """Return the event a peer's stream showed."""
@@ -376,11 +390,6 @@ def _tenant(fields: Object) -> str:
     return reading.optional_identifier(fields.get("tenant", ""), "tenant")
 
 
-def _task_id(fields: Object, name: str) -> TaskId:
-    path = "id" if name == "id" else "taskId"
-    return TaskId(reading.identifier(reading.required(fields, name, ""), path))
-
-
 def _history(fields: Object, path: str = "") -> int | None:
     if "history_length" not in fields:
         return None
@@ -391,9 +400,6 @@ def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMe
     fields, _ = reading.split(params, _SEND, "")
     path = "configuration"
     configuration, _ = reading.split(fields.get(path, {}), _CONFIGURATION, path)
-    push = configuration.get("task_push_notification_config")
-    if push is not None and type(push) is not dict:
-        raise InvalidParams("must be an object", field=f"{path}.taskPushNotificationConfig")
     return operation(
         message=decode_message(reading.required(fields, "message", ""), "message"),
         accepted_output_modes=reading.media_types(
@@ -403,10 +409,19 @@ def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMe
         wait=not reading.boolean(
             configuration.get("return_immediately", False), f"{path}.returnImmediately"
         ),
-        push=push,
+        push=_decode_push(configuration, path),
         metadata=reading.metadata(fields.get("metadata", {}), "metadata"),
         tenant=_tenant(fields),
     )
+
+
+def _decode_push(configuration: Object, path: str) -> PushConfig | None:
+    value = configuration.get("task_push_notification_config")
+    if value is None:
+        return None
+    config = push.decode_flat(value, f"{path}.taskPushNotificationConfig")
+    # Whose it is, the message decides.
+    return msgspec.structs.replace(config, task_id=TaskId(""))
 
 
 def _decode_list(params: Object) -> ops.ListTasks:
@@ -478,7 +493,7 @@ def _configuration(operation: ops.SendMessage) -> Object:
     if not operation.wait:
         configuration["returnImmediately"] = True
     if operation.push is not None:
-        configuration["taskPushNotificationConfig"] = operation.push
+        configuration["taskPushNotificationConfig"] = push.encode_flat(operation.push)
     return configuration
 
 

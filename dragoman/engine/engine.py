@@ -3,57 +3,74 @@
 import asyncio
 import contextlib
 import hashlib
-import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
 
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.holdings import Holdings, NoteBody
 from dragoman.engine.lifecycle import TaskIsFinished
-from dragoman.engine.log import (
-    Bell,
-    Limits,
-    LogIsFull,
-    Place,
-    TaskLog,
-    follow,
-    read_task,
-    unanswered,
-)
+from dragoman.engine.log import LogIsFull, Place, TaskLog, follow, read_task, tail
+from dragoman.engine.replay import Replay
 from dragoman.engine.seal import seal, unseal
-from dragoman.engine.worker import TOO_LARGE, AgentCode, Plan, Worker, status_update
+from dragoman.engine.worker import AgentCode, Worker
 from dragoman.errors import (
-    A2AError,
     ExtensionRequired,
     InternalError,
     InvalidParams,
     Overloaded,
     PushNotSupported,
+    StoreConflict,
     StoreRefused,
-    StoreUnavailable,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
 )
 from dragoman.model import operations as ops
-from dragoman.model.events import AttemptStarted, MessageAdded
-from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
+from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.events import DeadlineSet, MessageAdded, StatusUpdate
+from dragoman.model.identity import ContextId, Scope, TaskId, new_id
 from dragoman.model.instant import stamp
-from dragoman.model.message import Message, Part
+from dragoman.model.message import Message
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, decode_message, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.service import Batch, Call, Opening, Reply, TaskPage, TaskReply
-from dragoman.stores.interface import Head, KeepReply, Query, Store
-
-logger = logging.getLogger("dragoman")
+from dragoman.service import (
+    Batch,
+    Call,
+    Nothing,
+    Opening,
+    PushPage,
+    Reply,
+    TaskPage,
+    TaskReply,
+)
+from dragoman.stores.interface import Head, KeepReply, LeaveNote, Push, Query, Store, Write
 
 # A page of a list holds not much more than this.
 _PAGE_BYTES = 16 * 1024 * 1024
-# Seconds until a task whose disk failed is tried again.
-RETRY_AFTER = 5.0
-_CANCELED = "The task was canceled."
+MAX_PUSHES = 10
+# Seconds beyond its grace that a cancel in another process may take.
+_ELSEWHERE = 5.0
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Postings(Protocol):
+    """Who delivers a task's events to the receivers its caller named."""
+
+    def check(self, config: PushConfig) -> None:
+        """Raise `InvalidParams` if nothing would ever be posted there."""
+        ...
+
+    def add(self, push: Push) -> None:
+        """Begin to deliver."""
+        ...
+
+    def drop(self, push: Push) -> None:
+        """Deliver no more."""
+        ...
 
 
 class _Accepted(msgspec.Struct):
@@ -66,46 +83,38 @@ class _Accepted(msgspec.Struct):
     opening: Task | None = None
     seq: int = 0
     reply: Message | None = None
+    # The message that another process is yet to take in; empty: none.
+    awaits: str = ""
 
 
 class Engine:
     """Answers calls for one agent."""
 
-    def __init__(self, code: AgentCode, store: Store, settings: Settings) -> None:
+    def __init__(
+        self,
+        code: AgentCode,
+        store: Store,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        postings: Postings | None = None,
+    ) -> None:
         self._code = code
         self._store = store
         self._settings = settings
-        self._bell = Bell()
-        self._limits = Limits(settings.max_events, settings.max_task_bytes)
-        self._logs: dict[TaskId, TaskLog] = {}
-        self._workers: dict[TaskId, Worker] = {}
-        # Messages whose keys may not be in the store yet.
-        self._arriving: dict[tuple[Scope, bytes], Worker] = {}
-        self._later: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        self._clock = clock or SystemClock()
+        self._postings = postings
+        self._holdings = Holdings(code, store, settings, self._clock)
 
     # Life
 
-    async def recover(self) -> int:
-        """Take over every task that a worker left unfinished; return how many."""
-        heads = await self._store.unfinished(self._code.name)
-        for head in heads:
-            try:
-                await self._take_over(head)
-            except Exception:
-                # One task that cannot be taken over must not keep all others from going on.
-                logger.exception("task %s cannot be taken over", head.task_id)
-            # Thousands of them must not keep the first callers waiting.
-            await asyncio.sleep(0)
-        return len(heads)
+    async def sweep(self) -> int:
+        """Take over what dead workers left, end what is overdue; return how many were taken."""
+        return await self._holdings.sweep()
 
     async def stop(self) -> None:
-        """Let go of running tasks; the next process takes them over."""
-        self._is_stopped = True
-        for worker in list(self._workers.values()):
-            worker.abandon()
-        self._workers.clear()
-        self._logs.clear()
+        """Let go of running tasks; another process takes them over."""
+        self._holdings.stop()
 
     # Service
 
@@ -121,8 +130,14 @@ class Engine:
                 return await self._list(self._scope(call), operation)
             case ops.CancelTask() as operation:
                 return await self._cancel(self._scope(call), operation)
-            case ops.PushOperation():
-                raise PushNotSupported
+            case ops.CreatePush() as operation:
+                return await self._create_push(self._scope(call), operation)
+            case ops.GetPush() as operation:
+                return await self._get_push(self._scope(call), operation)
+            case ops.ListPush() as operation:
+                return await self._list_push(self._scope(call), operation)
+            case ops.DeletePush() as operation:
+                return await self._delete_push(self._scope(call), operation)
             case _:
                 raise UnsupportedOperation
 
@@ -160,7 +175,7 @@ class Engine:
         found = await read_task(self._store, number, upto=upto)
         if found is None:
             raise TaskNotFound
-        return found[0]
+        return found
 
     async def _get(self, scope: Scope, operation: ops.GetTask) -> TaskReply:
         found = await self._store.at_rest(scope, operation.task_id)
@@ -194,8 +209,8 @@ class Engine:
                 break
             read = await read_task(self._store, head.number, artifacts=operation.include_artifacts)
             if read is not None:
-                size += len(read[0].body)
-                tasks.append(TaskReply(read[0], operation.history))
+                size += len(read.body)
+                tasks.append(TaskReply(read, operation.history))
         next_token = ""
         if len(found.heads) > len(heads):
             last = heads[-1]
@@ -215,7 +230,11 @@ class Engine:
         reading = None
         log = accepted.log
         try:
-            if log is not None and operation.wait:
+            if log is None and operation.wait:
+                await asyncio.wait_for(
+                    self._rest_elsewhere(self._scope(call), accepted), call.patience or None
+                )
+            elif log is not None and operation.wait:
                 reading = await asyncio.wait_for(log.rest(accepted.seq), call.patience or None)
             elif log is not None:
                 await log.durable(max(accepted.seq, 1))
@@ -227,6 +246,26 @@ class Engine:
             head = await self._find(self._scope(call), accepted.task_id)
             reading = await self._reading(head.number)
         return TaskReply(reading, operation.history)
+
+    async def _rest_elsewhere(self, scope: Scope, accepted: _Accepted) -> None:
+        """Wait until a task that is not written here rests, having taken in what it was told."""
+        head = await self._find(scope, accepted.task_id)
+        awaits = accepted.awaits
+        state = head.standing.state
+        if state.is_terminal or (state.is_interrupted and not awaits):
+            return
+        after = accepted.seq or head.standing.last_seq
+        batches = self._batches(head.task_id, head.number, after, None)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                for event in (recorded.event for recorded in batch):
+                    if isinstance(event, MessageAdded) and event.message.message_id == awaits:
+                        awaits = ""
+                    if isinstance(event, StatusUpdate) and (
+                        event.status.state.is_terminal
+                        or (event.status.state.is_resting and not awaits)
+                    ):
+                        return
 
     async def _reply(self, accepted: _Accepted) -> Message | None:
         """Wait until it is decided whether there is a task; return the reply if there is none."""
@@ -267,32 +306,58 @@ class Engine:
         state = reading.task.status.state
         if state.is_terminal or (state.is_interrupted and not accepted.seq and call.after is None):
             return
-        tail = self._tail(accepted.task_id, number, reading.seq, call, log)
-        async with contextlib.aclosing(tail):
-            async for batch in tail:
+        shown = self._shown(accepted.task_id, number, reading.seq, call, log)
+        async with contextlib.aclosing(shown):
+            async for batch in shown:
                 yield batch
 
     async def _accept(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Take a message in, once: the same one again leads to the same task."""
         if operation.push is not None:
-            raise PushNotSupported
+            self._check_push(operation.push)
         scope = self._scope(call)
         key = self._key(operation) if self._settings.idempotency else None
         if key is not None and (earlier := await self._earlier(scope, key)) is not None:
             return earlier
-        if operation.message.task_id:
-            head = await self._store.head(scope, operation.message.task_id)
-            if head is not None:
-                return await self._continue(call, operation, head, key)
-            if not call.client_task_id:
-                raise TaskNotFound(taskId=operation.message.task_id)
-        return self._begin(call, operation, scope, key)
+        try:
+            if operation.message.task_id:
+                head = await self._store.head(scope, operation.message.task_id)
+                if head is not None:
+                    return await self._continue(operation, head, key)
+                if not call.client_task_id:
+                    raise TaskNotFound(taskId=operation.message.task_id)
+            accepted = self._begin(call, operation, scope, key)
+            if accepted.worker is not None and not accepted.worker.is_started:
+                await self._start_recorded(accepted)
+        except StoreConflict:
+            # Another process was given the same message at the same moment, and was first.
+            earlier = None if key is None else await self._earlier(scope, key)
+            if earlier is None:
+                raise Overloaded from None
+            return earlier
+        return accepted
+
+    async def _start_recorded(self, accepted: _Accepted) -> None:
+        """Start a task's code once the task is ours for certain: others share the store."""
+        log, worker = accepted.log, accepted.worker
+        assert log is not None and worker is not None, "a task that begins has both"
+
+        async def start() -> None:
+            try:
+                await log.durable(1)
+            except StoreRefused:
+                self._holdings.forget(worker)
+                raise
+            self._holdings.start(worker)
+
+        # The caller may leave; the task is begun all the same.
+        await asyncio.shield(asyncio.ensure_future(start()))
 
     async def _earlier(self, scope: Scope, key: bytes) -> _Accepted | None:
-        worker = self._arriving.get((scope, key))
+        worker = self._holdings.arriving((scope, key))
         if worker is not None:
             log = None if worker.log.is_retired else worker.log
-            resting = log is not None and log.is_idle and not _is_active(log)
+            resting = log is not None and log.is_idle and not log.is_active
             return _Accepted(worker.log.task_id, worker, None if resting else log, seq=0)
         known = await self._store.known(scope, key)
         if known is None:
@@ -302,8 +367,8 @@ class Engine:
         if not known.task_id:
             # The task was forgotten; its message is not a new one for that.
             raise TaskNotFound
-        log = self._logs.get(known.task_id)
-        is_moving = log is not None and (_is_active(log) or not log.is_idle)
+        log = self._holdings.get(known.task_id)
+        is_moving = log is not None and (log.is_active or not log.is_idle)
         return _Accepted(known.task_id, None, log if is_moving else None)
 
     @staticmethod
@@ -315,26 +380,23 @@ class Engine:
     def _begin(
         self, call: Call, operation: ops.SendMessage, scope: Scope, key: bytes | None
     ) -> _Accepted:
-        """Start a task, or at least the code that decides whether there will be one."""
-        self._make_room()
+        """Start a task, or at least the code that decides whether there will be one.
+
+        Where others share the store the code of a task waits: see `_start_recorded`."""
+        self._holdings.make_room()
         plan = self._code.plan(operation)
         message = operation.message
-        if message.task_id in self._logs:
+        if message.task_id and self._holdings.get(message.task_id) is not None:
             # Someone is making a task of this very id; once it is there, this is a message to it.
             raise Overloaded
-        log = TaskLog(
-            self._store,
-            self._bell,
-            self._limits,
-            scope=scope,
-            task_id=message.task_id or TaskId(new_id()),
-            context_id=message.context_id or ContextId(new_id()),
-        )
-        operation = _stamped(operation, log)
+        task_id = message.task_id or TaskId(new_id())
+        context_id = message.context_id or ContextId(new_id())
+        operation = _stamped(operation, task_id, context_id)
+        log = self._holdings.fresh_log(scope, operation.message, task_id)
         now = time.time_ns() // 1000
         task = Task(
-            id=log.task_id,
-            context_id=log.context_id,
+            id=task_id,
+            context_id=context_id,
             status=TaskStatus(TaskState.SUBMITTED, None, stamp(now)),
             history=[operation.message],
             metadata=operation.metadata,
@@ -346,20 +408,30 @@ class Engine:
 
         async def keep(reply: Message) -> None:
             if key is not None:
-                await self._keep(scope, key, reply)
+                await self._write(KeepReply(scope, key, encode(reply)))
 
-        worker = Worker(log, operation, plan, call.caller, keep)
+        replay = Replay(operation)
+        worker = Worker(log, replay, plan, call.caller, self._clock, keep)
         try:
             log.emit(task, at=now // 1000)
+            if plan.deadline is not None:
+                log.deadline = replay.deadline = now // 1000 + int(plan.deadline * 1000)
+                log.emit(DeadlineSet(log.deadline))
         except LogIsFull:
             raise InvalidParams("is larger than a task may be", field="message") from None
-        self._adopt(worker, (scope, key) if key is not None else None)
+        if operation.push is not None:
+            log.pushes = [_named_push(operation.push, log)]
+            self._holdings.soon(self._deliver(log))
+        self._holdings.add(worker, (scope, key) if key is not None else None)
+        if self._store.is_alone or plan.may_reply:
+            self._holdings.start(worker)
         if not plan.may_reply:
+            # After the start, so that the first slice comes before the write.
             log.release()
         return _Accepted(log.task_id, worker, log, task, 1)
 
     async def _continue(
-        self, call: Call, operation: ops.SendMessage, head: Head, key: bytes | None
+        self, operation: ops.SendMessage, head: Head, key: bytes | None
     ) -> _Accepted:
         """Give a further message to a task."""
         message = operation.message
@@ -367,119 +439,44 @@ class Engine:
             raise InvalidParams("is not the context of this task", field="message.contextId")
         if head.standing.state.is_terminal:
             raise _finished(head.standing.state)
-        reading = None
-        worker = self._workers.get(head.task_id)
+        operation = _stamped(operation, head.task_id, head.context_id)
+        if operation.push is not None:
+            await self._put_push(head, operation.push)
+        if self._holdings.is_elsewhere(head):
+            return await self._leave_note(operation, head, key)
+        worker = await self._holdings.worker_of(head)
         if worker is None:
-            reading = await self._reading(head.number)
-            # Another message may have started a worker while the task was read.
-            worker = self._workers.get(head.task_id)
-        if worker is None and reading is not None:
-            began = _began(reading.task)
-            plan = self._code.plan(operation, began)
-            log = self._resume(head, reading)
-        else:
-            assert worker is not None, "either there is a worker or the task was read"
-            if worker.queued >= self._settings.max_queued_messages:
-                raise Overloaded
-            log, began = worker.log, worker.began
-            plan = self._code.plan(operation, began, is_answer=worker.is_waiting)
-        operation = _stamped(operation, log)
+            raise _finished(None)
+        if worker.queued >= self._settings.max_queued_messages:
+            raise Overloaded
+        plan = self._holdings.plan_for(operation, worker.replay, worker.log)
         try:
-            recorded = log.emit(MessageAdded(operation.message))
-            if not _is_active(log):
-                # In the same write: whoever waits for the task waits for what comes of this.
-                working, at = status_update(log, TaskState.WORKING)
-                log.emit(working, at=at)
+            seq = self._holdings.hand_over(worker, operation, plan)
         except TaskIsFinished:
             raise _finished(None) from None
         except LogIsFull:
-            if worker is None:
-                self._logs.pop(head.task_id, None)
             raise UnsupportedOperation("The task reached its limit") from None
         except StoreRefused:
             raise Overloaded from None
         if key is not None:
-            log.use_key(key)
-        if worker is not None and worker.is_running:
-            worker.give(operation, plan)
-            if key is not None:
-                worker.keys.append((head.scope, key))
-                self._arriving[head.scope, key] = worker
-        else:
-            worker = Worker(log, operation, plan, call.caller, _no_reply)
-            worker.began = began
-            worker.decide()
-            self._adopt(worker, (head.scope, key) if key is not None else None)
-        return _Accepted(head.task_id, worker, log, None, recorded.seq)
+            worker.log.use_key(key)
+            self._holdings.add(worker, (head.scope, key))
+        return _Accepted(head.task_id, worker, worker.log, None, seq)
 
-    def _resume(self, head: Head, reading: TaskReading) -> TaskLog:
-        """Return the log of a resting task, ready to be written."""
-        log = self._logs.get(head.task_id)
-        if log is None:
-            log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
-            # Registered at once: a second message finds this log and not the store's state.
-            self._logs[head.task_id] = log
-        return log
+    async def _leave_note(
+        self, operation: ops.SendMessage, head: Head, key: bytes | None
+    ) -> _Accepted:
+        """Leave a message to a task for the process that holds it."""
+        self._code.plan(operation, None, is_answer=True)
+        keys = [] if key is None else [key]
+        body = NoteBody(operation).encoded()
+        await self._write(LeaveNote(head.scope, head.number, keys, body))
+        return _Accepted(
+            head.task_id, seq=head.standing.last_seq, awaits=operation.message.message_id
+        )
 
-    def _adopt(self, worker: Worker, arriving: tuple[Scope, bytes] | None) -> None:
-        """Start a worker and let go of it when its task rests and nothing is left to write."""
-        log = worker.log
-        self._logs[log.task_id] = log
-        self._workers[log.task_id] = worker
-        if arriving is not None:
-            self._arriving[arriving] = worker
-
-        def retire() -> None:
-            if worker.is_running and log.failure is not None:
-                # Nothing it does can be recorded; its end comes back here.
-                worker.dismiss()
-                return
-            if worker.is_running or not (log.is_idle or log.failure or log.is_held):
-                return
-            if isinstance(log.failure, StoreUnavailable):
-                self._try_again_later(log)
-            # A worker that was let go may have a successor, which has the log now.
-            if self._workers.get(log.task_id, worker) is worker:
-                self._workers.pop(log.task_id, None)
-                if self._logs.get(log.task_id) is log:
-                    del self._logs[log.task_id]
-                log.is_retired = True
-            for entry in worker.keys:
-                self._arriving.pop(entry, None)
-
-        if arriving is not None:
-            worker.keys.append(arriving)
-        log.on_idle = worker.on_end = retire
-        worker.start()
-
-    def _try_again_later(self, log: TaskLog) -> None:
-        """Take a task over ourselves once the disk takes writes again."""
-
-        async def take_over() -> None:
-            head = await self._store.head(log.scope, log.task_id)
-            if head is None or head.standing.state.is_resting or log.task_id in self._workers:
-                return
-            await self._take_over(head)
-
-        def begin() -> None:
-            if not self._is_stopped:
-                self._later.add(task := asyncio.get_running_loop().create_task(take_over()))
-                task.add_done_callback(self._later.discard)
-
-        asyncio.get_running_loop().call_later(RETRY_AFTER, begin)
-
-    def _make_room(self) -> None:
-        """Refuse what is too much; code that only waits for its caller makes way."""
-        if len(self._workers) < self._settings.max_live_tasks:
-            return
-        for worker in self._workers.values():
-            if worker.is_running and worker.log.is_idle and not _is_active(worker.log):
-                worker.dismiss()
-                return
-        raise Overloaded
-
-    async def _keep(self, scope: Scope, key: bytes, reply: Message) -> None:
-        """Record a reply under its message's key."""
+    async def _write(self, write: Write) -> None:
+        """Make a write durable that belongs to no log."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def told(error: Exception | None, _: int) -> None:
@@ -490,61 +487,8 @@ class Engine:
             else:
                 done.set_exception(error)
 
-        self._store.submit(KeepReply(scope, key, encode(reply)), told)
+        self._store.submit(write, told)
         await done
-
-    # Taking over
-
-    async def _take_over(self, head: Head) -> None:
-        found = await read_task(self._store, head.number)
-        if found is None:
-            return
-        reading, attempt = found
-        log = TaskLog.resumed(self._store, self._bell, self._limits, head, reading)
-        log.take_over()
-        began = _began(reading.task)
-        messages = await unanswered(self._store, head.number)
-        try:
-            if attempt >= self._settings.max_attempts:
-                raise UnsupportedOperation(f"The agent did not finish in {attempt} attempts.")
-            work = self._plans(messages, began)
-            log.emit(AttemptStarted(attempt + 1))
-        except (A2AError, LogIsFull) as error:
-            sentence = error.public if isinstance(error, A2AError) else TOO_LARGE
-            failed, at = status_update(log, TaskState.FAILED, [Part(text=sentence)])
-            log.emit(failed, at=at)
-            return
-        (operation, plan), *waiting = work
-        worker = Worker(log, operation, plan, Caller(head.scope.owner), _no_reply)
-        worker.began = began
-        worker.attempt = attempt + 1
-        for operation, plan in waiting:
-            worker.give(operation, plan)
-        worker.decide()
-        self._adopt(worker, None)
-
-    def _plans(
-        self, messages: Sequence[Message], began: ops.SendMessage
-    ) -> list[tuple[ops.SendMessage, Plan]]:
-        """Return what to do again. If the first message only makes sense as an answer, the task
-        begins from its beginning and the code that asks gets the answers it had."""
-        said = [ops.SendMessage(message=message) for message in messages]
-        if not said or said[0].message == began.message:
-            said[:1] = [began]
-        try:
-            first = self._code.plan(said[0], began)
-        except InvalidParams:
-            if said[0] is began:
-                raise
-            said.insert(0, began)
-            first = self._code.plan(began, began)
-        plans = [first]
-        for operation in said[1:]:
-            try:
-                plans.append(self._code.plan(operation, began))
-            except InvalidParams:
-                plans.append(self._code.plan(operation, began, is_answer=True))
-        return list(zip(said, plans, strict=True))
 
     # Following
 
@@ -557,23 +501,24 @@ class Engine:
         yield Opening(TaskReply(reading))
         if reading.task.status.state.is_terminal:
             return
-        log = self._logs.get(head.task_id)
-        tail = self._tail(head.task_id, head.number, reading.seq, call, log)
-        async with contextlib.aclosing(tail):
-            async for batch in tail:
+        log = self._holdings.get(head.task_id)
+        shown = self._shown(head.task_id, head.number, reading.seq, call, log)
+        async with contextlib.aclosing(shown):
+            async for batch in shown:
                 yield batch
 
-    def _tail(
+    def _shown(
         self, task_id: TaskId, number: int, after: int, call: Call, log: TaskLog | None
     ) -> AsyncGenerator[Sequence[Recorded]]:
         return follow(
-            self._store,
-            self._bell,
-            self._logs,
-            log,
-            Place(task_id, number, after),
-            closes_on_input=call.closes_on_input,
+            self._batches(task_id, number, after, log), closes_on_input=call.closes_on_input
         )
+
+    def _batches(
+        self, task_id: TaskId, number: int, after: int, log: TaskLog | None
+    ) -> AsyncGenerator[Sequence[Recorded]]:
+        place = Place(task_id, number, after)
+        return tail(self._store, self._holdings.bell, self._holdings, log, place)
 
     # Cancelling
 
@@ -581,67 +526,109 @@ class Engine:
         head = await self._find(scope, operation.task_id)
         if head.standing.state.is_terminal:
             raise TaskNotCancelable(taskId=head.task_id)
-        worker = self._workers.get(head.task_id)
-        if worker is not None and worker.is_running:
-            await self._stop_worker(worker)
-        else:
-            await self._end(self._resume(head, await self._reading(head.number)))
+        try:
+            if self._holdings.is_elsewhere(head):
+                await self._cancel_elsewhere(head)
+            else:
+                await self._holdings.cancel(head)
+        except (StoreRefused, TimeoutError):
+            raise Overloaded from None
         reading = await self._reading(head.number)
         if reading.task.status.state is not TaskState.CANCELED:
             raise TaskNotCancelable(taskId=head.task_id)
         return TaskReply(reading)
 
-    async def _stop_worker(self, worker: Worker) -> None:
-        """Ask the code to stop, wait as long as it has, then end the task without it."""
-        log = worker.log
-        if not worker.is_cancelled:
-            worker.cancel()
+    async def _cancel_elsewhere(self, head: Head) -> None:
+        """Have the process that holds a task end it, and wait for that."""
+        await self._write(LeaveNote(head.scope, head.number, [], NoteBody().encoded()))
+        # Nothing is awaited that could come before the end.
+        ending = _Accepted(head.task_id, seq=head.standing.last_seq, awaits=new_id())
+        within = self._settings.cancel_grace + _ELSEWHERE
+        await asyncio.wait_for(self._rest_elsewhere(head.scope, ending), within)
+
+    # Push
+
+    def _check_push(self, config: PushConfig) -> Postings:
+        if self._postings is None:
+            raise PushNotSupported
+        self._postings.check(config)
+        return self._postings
+
+    async def _create_push(self, scope: Scope, operation: ops.CreatePush) -> PushConfig:
+        self._check_push(operation.config)
+        head = await self._find(scope, operation.task_id)
+        return await self._put_push(head, operation.config)
+
+    async def _put_push(self, head: Head, config: PushConfig) -> PushConfig:
+        """Keep a receiver for what happens to a task from here on, and begin to deliver."""
+        postings = self._check_push(config)
+        config = _named_push(config, head)
+        kept = await self._store.pushes(head.number)
+        if len(kept) >= MAX_PUSHES and all(push.config.id != config.id for push in kept):
+            raise InvalidParams(f"a task has at most {MAX_PUSHES} of these", field="id")
+        for push in kept:
+            if push.config.id == config.id:
+                postings.drop(push)
         try:
-            async with asyncio.timeout(self._settings.cancel_grace):
-                while not (_is_over(log) and log.is_idle):
-                    await log.rest()
-        except TimeoutError:
-            worker.end(TaskState.CANCELED, _CANCELED)
-            await self._written(log)
+            postings.add(await self._store.put_push(head.number, config, head.standing.last_seq))
         except StoreRefused:
             raise Overloaded from None
+        return config
 
-    async def _end(self, log: TaskLog) -> None:
-        """Cancel a task that nobody works on."""
-        canceled, at = status_update(log, TaskState.CANCELED, [Part(text=_CANCELED)])
+    async def _deliver(self, log: TaskLog) -> None:
+        """Begin to deliver a task whose first write carries its receivers."""
+        await log.durable(1)
+        if self._postings is not None:
+            for push in await self._store.pushes(log.number):
+                self._postings.add(push)
+
+    async def _get_push(self, scope: Scope, operation: ops.GetPush) -> PushConfig:
+        for config in await self._configs(scope, operation.task_id):
+            if operation.config_id in ("", config.id):
+                return config
+        raise TaskNotFound(taskId=operation.task_id)
+
+    async def _list_push(self, scope: Scope, operation: ops.ListPush) -> PushPage:
+        configs = await self._configs(scope, operation.task_id)
+        rest = [config for config in configs if config.id > operation.page_token]
+        page = rest[: operation.page_size]
+        return PushPage(page, page[-1].id if len(rest) > len(page) else "")
+
+    async def _delete_push(self, scope: Scope, operation: ops.DeletePush) -> Nothing:
+        if self._postings is None:
+            raise PushNotSupported
+        head = await self._find(scope, operation.task_id)
+        for push in await self._store.pushes(head.number):
+            if push.config.id == operation.config_id:
+                self._postings.drop(push)
         try:
-            # Whoever ended it a moment ago decides the answer.
-            with contextlib.suppress(TaskIsFinished):
-                log.emit(canceled, at=at)
-            await self._written(log)
+            await self._store.drop_push(head.number, operation.config_id)
         except StoreRefused:
             raise Overloaded from None
-        finally:
-            self._logs.pop(log.task_id, None)
-            log.is_retired = True
+        return Nothing()
 
-    async def _written(self, log: TaskLog) -> None:
-        try:
-            await log.durable(log.seq)
-        except StoreRefused:
-            raise Overloaded from None
+    async def _configs(self, scope: Scope, task_id: TaskId) -> list[PushConfig]:
+        if self._postings is None:
+            raise PushNotSupported
+        head = await self._find(scope, task_id)
+        return [push.config.masked() for push in await self._store.pushes(head.number)]
 
+    async def follow_push(self, push: Push) -> AsyncGenerator[Sequence[Recorded]]:
+        """Yield a task's events after a receiver's cursor, until there will be no more."""
+        head = await self._store.head(push.scope, push.config.task_id)
+        if head is None or (
+            head.standing.state.is_terminal and push.cursor >= head.standing.last_seq
+        ):
+            return
+        log = self._holdings.get(head.task_id)
+        batches = self._batches(head.task_id, head.number, push.cursor, log)
+        async with contextlib.aclosing(shown := follow(batches, closes_on_input=False)):
+            async for batch in shown:
+                yield batch
 
-async def _no_reply(reply: Message) -> None:
-    """A task that exists does not end in a bare message."""
-
-
-def _began(task: Task) -> ops.SendMessage:
-    """Return what a task began with."""
-    return ops.SendMessage(message=task.history[0], metadata=task.metadata)
-
-
-def _is_over(log: TaskLog) -> bool:
-    return log.draft is not None and log.draft.state.is_terminal
-
-
-def _is_active(log: TaskLog) -> bool:
-    return log.draft is None or not log.draft.state.is_resting
+    async def task_as_of(self, push: Push, seq: int) -> Task:
+        """Return a receiver's task as it was after an event."""
+        return (await self._reading(push.task, seq)).task
 
 
 def _position(after: int | None, head: Head) -> int | None:
@@ -660,9 +647,14 @@ def _finished(state: TaskState | None) -> UnsupportedOperation:
     )
 
 
-def _stamped(operation: ops.SendMessage, log: TaskLog) -> ops.SendMessage:
+def _stamped(operation: ops.SendMessage, task_id: TaskId, context_id: ContextId) -> ops.SendMessage:
     """Return the operation with its message bearing the ids of its task and context."""
-    message = msgspec.structs.replace(
-        operation.message, task_id=log.task_id, context_id=log.context_id
-    )
+    message = msgspec.structs.replace(operation.message, task_id=task_id, context_id=context_id)
     return msgspec.structs.replace(operation, message=message)
+
+
+def _named_push(config: PushConfig, task: Head | TaskLog) -> PushConfig:
+    """Return a configuration with its ids. A second one without an id replaces the first in 0.x,
+    whose callers know only one."""
+    chosen = config.id or (new_id() if config.version == "1.0" else task.task_id)
+    return msgspec.structs.replace(config, id=chosen, task_id=task.task_id)

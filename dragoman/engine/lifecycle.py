@@ -10,9 +10,13 @@ from dragoman.model.artifact import Artifact
 from dragoman.model.events import (
     ArtifactUpdate,
     AttemptStarted,
+    CancelRequested,
+    DeadlineSet,
     Event,
     MessageAdded,
     StatusUpdate,
+    StepRecorded,
+    TurnBegan,
 )
 from dragoman.model.message import Message, Part
 from dragoman.model.task import Task, TaskState
@@ -40,7 +44,15 @@ MOVES: dict[TaskState | None, frozenset[TaskState]] = {
 
 
 # Events that leave the state as it is.
-_UNCHANGING = (ArtifactUpdate, MessageAdded, AttemptStarted)
+_UNCHANGING = (
+    ArtifactUpdate,
+    MessageAdded,
+    AttemptStarted,
+    TurnBegan,
+    StepRecorded,
+    CancelRequested,
+    DeadlineSet,
+)
 _EMPTY = Artifact(artifact_id="", parts=[])
 
 
@@ -84,7 +96,6 @@ class Draft:
             artifact.artifact_id: (artifact, list(artifact.parts)) for artifact in task.artifacts
         }
         self._is_light = False
-        self.attempt = 1
 
     @property
     def is_light(self) -> bool:
@@ -117,8 +128,6 @@ class Draft:
                     self._status = msgspec.structs.replace(self._status, message=None)
                 if not self._is_light:
                     self._history.append(event.message)
-            case AttemptStarted():
-                self.attempt = event.attempt
             case _:
                 pass
 

@@ -5,17 +5,19 @@ a position and nothing else: what it has not read waits in the store, however sl
 """
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
+from typing import Protocol
 
 import msgspec
 
 from dragoman.engine.lifecycle import Draft
 from dragoman.errors import InvalidAgentResponse
-from dragoman.model.events import Event, MessageAdded, StatusUpdate
+from dragoman.model.events import Event, StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
-from dragoman.model.message import Message
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task, TaskState
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
@@ -57,6 +59,11 @@ class Bell:
         for future in self._waiting.pop(task_id, ()):
             if not future.done():
                 future.set_result(None)
+
+    def ring_all(self) -> None:
+        """Wake everyone: someone else wrote, and nobody said what."""
+        for task_id in list(self._waiting):
+            self.ring(task_id)
 
 
 class Limits:
@@ -101,6 +108,10 @@ class TaskLog:
         self._unwritten_bytes = 0
         self._size = 0
         self._keys: list[bytes] = []
+        self._notes: list[int] = []
+        # What the first write carries besides its events.
+        self.pushes: Sequence[PushConfig] = ()
+        self.deadline = 0
         self._next_fence = 0
         self._is_writing = False
         self._is_scheduled = False
@@ -150,6 +161,16 @@ class TaskLog:
         """Whether everything that happened is durable."""
         return not self._unwritten and not self._is_writing
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the task has ended."""
+        return self.draft is not None and self.draft.state.is_terminal
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the task neither has ended nor waits for its caller."""
+        return self.draft is None or not self.draft.state.is_resting
+
     def emit(self, event: Event, *, at: int = 0) -> Recorded:
         """Let an event happen. It is numbered now, written soon, and shown once it is durable.
 
@@ -193,6 +214,10 @@ class TaskLog:
     def use_key(self, key: bytes) -> None:
         """Let the next write carry an idempotency key; call it before the event it goes with."""
         self._keys.append(key)
+
+    def use_note(self, number: int) -> None:
+        """Let the next write deal with a note; call it before the event it became."""
+        self._notes.append(number)
 
     def take_over(self) -> None:
         """Raise the fence with the next write, so that an earlier worker's writes are refused."""
@@ -254,6 +279,7 @@ class TaskLog:
             return
         events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
         keys, self._keys = self._keys, []
+        notes, self._notes = self._notes, []
         draft = self.draft
         standing = Standing(draft.state, self._status_at, self.seq)
         reading = snapshot = None
@@ -262,7 +288,15 @@ class TaskLog:
             reading = TaskReading(self.seq, body=snapshot.whole())
         if self._standing is None:
             write = Create(
-                self.scope, self.task_id, self.context_id, keys, events, standing, snapshot
+                self.scope,
+                self.task_id,
+                self.context_id,
+                keys,
+                events,
+                standing,
+                snapshot,
+                self.pushes,
+                self.deadline,
             )
         else:
             write = Append(
@@ -275,6 +309,7 @@ class TaskLog:
                 events,
                 standing,
                 snapshot,
+                notes,
             )
         self._is_writing = True
         self._store.submit(
@@ -350,8 +385,8 @@ def _snapshot(task: Task, seq: int) -> Snapshot:
 
 async def read_task(
     store: Store, number: int, *, upto: int | None = None, artifacts: bool = True
-) -> tuple[TaskReading, int] | None:
-    """Return the task as of a position (the end of its log, unless told) and its attempt.
+) -> TaskReading | None:
+    """Return the task as of a position: the end of its log, unless told.
 
     Starts at the kept snapshot unless the position lies before it.
     """
@@ -379,29 +414,8 @@ async def read_task(
                 draft.apply(event)
         seq = batch[-1].seq
     if draft is not None:
-        return TaskReading(seq, draft.task()), draft.attempt
-    return None if reading is None else (reading, 1)
-
-
-async def unanswered(store: Store, number: int) -> list[Message]:
-    """Return the caller's messages since the task last rested."""
-    rested = await store.snapshot(number, artifacts=False)
-    after, messages = rested.seq if rested is not None else 0, list[Message]()
-    asked = list[Message]()
-    while batch := await store.read(number, after=after, limit=_READ_AT_ONCE, artifacts=False):
-        for event in (recorded.event for recorded in batch):
-            if isinstance(event, Task):
-                messages = list(event.history)
-            elif isinstance(event, MessageAdded):
-                messages.append(event.message)
-                asked = []
-            elif isinstance(event, StatusUpdate) and event.status.state.is_resting:
-                messages, asked = [], messages
-            elif isinstance(event, StatusUpdate) and asked:
-                # It asked, and an answer was waiting already: it never rested.
-                messages, asked = asked, []
-        after = batch[-1].seq
-    return messages
+        return TaskReading(seq, draft.task())
+    return reading
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -412,16 +426,18 @@ class Place(msgspec.Struct, frozen=True):
     after: int
 
 
-async def follow(
-    store: Store,
-    bell: Bell,
-    logs: Mapping[TaskId, TaskLog],
-    log: TaskLog | None,
-    place: Place,
-    *,
-    closes_on_input: bool,
+class Logs(Protocol):
+    """The logs this process writes at present."""
+
+    def get(self, task_id: TaskId, /) -> TaskLog | None:
+        """Return a task's log, if it is among them."""
+        ...
+
+
+async def tail(
+    store: Store, bell: Bell, logs: Logs, log: TaskLog | None, place: Place
 ) -> AsyncGenerator[Sequence[Recorded]]:
-    """Yield what follows a place, until the task ends or the reader's dialect stops.
+    """Yield all that follows a place, for ever.
 
     Events at hand come from the log that is being written, all others from the store."""
     after = place.after
@@ -441,13 +457,22 @@ async def follow(
             if ring is not None:
                 ring.cancel()
             after = batch[-1].seq
+            yield batch
+            continue
+        await (ring or bell.listen(place.task_id))
+
+
+async def follow(
+    batches: AsyncGenerator[Sequence[Recorded]], *, closes_on_input: bool
+) -> AsyncGenerator[Sequence[Recorded]]:
+    """Yield what a stream shows of a log, until the task ends or the reader's dialect stops."""
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
             shown, is_over = _shown(batch, closes_on_input=closes_on_input)
             if shown:
                 yield shown
             if is_over:
                 return
-            continue
-        await (ring or bell.listen(place.task_id))
 
 
 def _shown(batch: Sequence[Recorded], *, closes_on_input: bool) -> tuple[list[Recorded], bool]:

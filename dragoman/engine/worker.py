@@ -6,6 +6,7 @@ operator an incident with the cause.
 """
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections import deque
@@ -16,6 +17,7 @@ import msgspec
 
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
+from dragoman.engine.replay import CodeChanged, Replay
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
@@ -24,7 +26,15 @@ from dragoman.errors import (
     TaskRejected,
 )
 from dragoman.model.artifact import Artifact
-from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
+from dragoman.model.clock import Clock
+from dragoman.model.events import (
+    ArtifactUpdate,
+    Event,
+    StatusUpdate,
+    StepKind,
+    StepRecorded,
+    TurnBegan,
+)
 from dragoman.model.identity import Caller, Scope, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, agent_message
@@ -43,6 +53,8 @@ class Plan(msgspec.Struct, frozen=True):
     run: "Callable[[Worker], Awaitable[Message | None]]"
     # Whether the code may answer with a message instead of a task.
     may_reply: bool = False
+    # Seconds a task that begins with it has; None: as many as it needs.
+    deadline: float | None = None
 
 
 class AgentCode(Protocol):
@@ -97,22 +109,26 @@ class Worker:
     def __init__(
         self,
         log: TaskLog,
-        operation: SendMessage,
+        replay: Replay,
         plan: Plan,
         caller: Caller,
+        clock: Clock,
         keep: Callable[[Message], Awaitable[None]],
     ) -> None:
         self.log = log
+        self.replay = replay
         self._keep = keep
-        self.operation = operation
-        # What the task began with, for choosing what its further messages are for.
-        self.began = operation
+        self.operation = replay.messages[replay.turn]
         self.caller = caller
-        self.attempt = 1
+        self.clock = clock
         self.is_cancelled = False
         self._is_dismissed = False
         self._plan = plan
-        self._inbox: deque[tuple[SendMessage, Plan]] = deque()
+        # Messages the code was not given yet, each with its place among the task's.
+        self._inbox: deque[tuple[int, Plan]] = deque()
+        self._artifacts = 0
+        # Why the code cannot go on, whatever it makes of the exception.
+        self._changed = ""
         self._arrival: asyncio.Future[None] | None = None
         self._run: asyncio.Task[None] | None = None
         # Done when it is decided whether there is a task (None) or only a reply.
@@ -134,6 +150,16 @@ class Worker:
         return self.operation.metadata
 
     @property
+    def attempt(self) -> int:
+        """How often the task was begun."""
+        return self.replay.attempt
+
+    @property
+    def deadline(self) -> int:
+        """When the task has to have ended, in milliseconds; 0: whenever."""
+        return self.replay.deadline
+
+    @property
     def queued(self) -> int:
         """How many messages wait."""
         return len(self._inbox)
@@ -142,6 +168,11 @@ class Worker:
     def is_waiting(self) -> bool:
         """Whether the code asked its caller something and has no answer yet."""
         return self._arrival is not None and not self._arrival.done()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was told to begin."""
+        return self._run is not None
 
     @property
     def is_running(self) -> bool:
@@ -153,9 +184,9 @@ class Worker:
         self._run = asyncio.get_running_loop().create_task(self._work())
         self._run.add_done_callback(self._ended)
 
-    def give(self, operation: SendMessage, plan: Plan) -> None:
-        """Queue one more message of the caller's."""
-        self._inbox.append((operation, plan))
+    def give(self, place: int, plan: Plan) -> None:
+        """Queue one more of the task's messages."""
+        self._inbox.append((place, plan))
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
@@ -228,19 +259,54 @@ class Worker:
         if self.log.is_full:
             await self.log.durable(self.log.seq)
 
-    async def next_message(self) -> Message:
-        """Wait for the caller's next message and make it the one being worked on."""
+    def artifact_id(self) -> str:
+        """Return an id for the turn's next artifact: the same one if the turn runs again, so that
+        what a dead attempt left is replaced and not doubled."""
+        self._artifacts += 1
+        place = f"{self.log.task_id}\n{self.replay.turn}\n{self._artifacts}"
+        return hashlib.blake2b(place.encode(), digest_size=16).hexdigest()
+
+    # Durable steps
+
+    def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
+        """Return the place of the code's next step, and the step if it was done already."""
+        try:
+            return self.replay.recall(kind, name)
+        except CodeChanged as change:
+            self._changed = str(change)
+            raise TaskFailed(self._changed) from None
+
+    async def remember(self, kind: StepKind, index: int, name: str, value: msgspec.Raw) -> None:
+        """Record a step; once this returns it will not be done again."""
+        self._note(StepRecorded(kind, index, name, value))
+        await self.log.durable(self.log.seq)
+
+    async def ask(self, state: TaskState, parts: list[Part], metadata: Metadata | None) -> Message:
+        """Put a question, unless it was put before, and return its answer."""
+        index, done = self.recall(StepKind.ANSWER, state.value)
+        if done is not None:
+            self.operation = self.replay.messages[msgspec.json.decode(done.value, type=int)]
+            return self.message
+        if not self.replay.is_asked(index):
+            self.decide()
+            self._note(StepRecorded(StepKind.ASK, index, state.value))
+            self.status(state, parts, metadata)
         while not self._inbox:
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
-        self._take_next()
+        place, self._plan = self._inbox.popleft()
+        self.operation = self.replay.messages[place]
+        answer = msgspec.Raw(msgspec.json.encode(place))
+        self._note(StepRecorded(StepKind.ANSWER, index, state.value, answer))
         if self.log.draft is not None and self.log.draft.state.is_interrupted:
             # The answer was there before the question.
             self.status(TaskState.WORKING)
         return self.message
 
-    def _take_next(self) -> None:
-        self.operation, self._plan = self._inbox.popleft()
+    def _note(self, event: TurnBegan | StepRecorded) -> None:
+        self.decide()
+        self._emit(event)
+        self.replay.apply(event)
 
     def _emit(self, event: Event, at: int = 0) -> Recorded:
         if self._is_dismissed:
@@ -286,10 +352,12 @@ class Worker:
                 self._begin()
             last_word: list[Part] = []
             reply = None
+            self._artifacts = 0
             try:
                 reply = await self._plan.run(self)
             except TaskCompleted as completed:
                 last_word = completed.parts
+            self._check_end()
             if reply is not None:
                 if not self.decision.done():
                     return reply
@@ -300,7 +368,18 @@ class Worker:
                 return None
             if last_word:
                 self.status(TaskState.WORKING, last_word)
-            self._take_next()
+            place, self._plan = self._inbox.popleft()
+            self.operation = self.replay.messages[place]
+            self._note(TurnBegan(place))
+
+    def _check_end(self) -> None:
+        """Refuse to complete what is not what was begun."""
+        try:
+            self.replay.check_end()
+        except CodeChanged as change:
+            self._changed = self._changed or str(change)
+        if self._changed:
+            raise TaskFailed(self._changed)
 
     def _incident(self, sentence: str) -> None:
         incident = new_id()

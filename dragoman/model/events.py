@@ -1,5 +1,7 @@
 """What can happen to a task. An event is never changed once it is recorded."""
 
+import enum
+
 import msgspec
 
 from dragoman.model.artifact import Artifact
@@ -35,13 +37,59 @@ class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     the protocol has no event for it."""
 
     message: Message
+    # What its request said besides.
+    metadata: Metadata = {}
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """A worker took the task over from one that died. Not part of any stream."""
 
     attempt: int
+    # Whether the code was under way when it died, and so may be to blame.
+    counts: bool = True
 
 
+class TurnBegan(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The code was given a further message to begin with. Not part of any stream."""
+
+    # Which of the task's messages: 0 is the first.
+    message: int
+
+
+class StepKind(enum.Enum):
+    """What a durable step of an agent's code was."""
+
+    STEP = "step"
+    SLEEP = "sleep"
+    # The question, and the message that answered it.
+    ASK = "ask"
+    ANSWER = "answer"
+
+
+class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The code did something it need not do again. Not part of any stream."""
+
+    kind: StepKind
+    # Its place among the steps of its turn.
+    index: int
+    name: str
+    # What came of it: a result, when a sleep ends (milliseconds), which message answered.
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class CancelRequested(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The caller wants the task to end, and whoever works on it is to see to it. Not part of any
+    stream."""
+
+
+class DeadlineSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The task has to end by then. Not part of any stream."""
+
+    # Milliseconds since the epoch.
+    at: int
+
+
+# What only we read.
+Private = MessageAdded | AttemptStarted | TurnBegan | StepRecorded | CancelRequested | DeadlineSet
 # A Task opens every log and every stream; a Message is the whole of a stream without a task.
-Event = Task | StatusUpdate | ArtifactUpdate | MessageAdded | AttemptStarted | Message
+Event = Task | StatusUpdate | ArtifactUpdate | Message | Private

@@ -5,7 +5,8 @@ from typing import ClassVar
 import msgspec
 
 from dragoman.model.identity import ContextId, TaskId
-from dragoman.model.message import Json, Message, Metadata
+from dragoman.model.message import Message, Metadata
+from dragoman.model.push import PushConfig
 from dragoman.model.task import TaskState
 
 
@@ -24,8 +25,8 @@ class SendMessage(Operation, frozen=True, kw_only=True):
     # None: everything; otherwise at most that many of the latest messages.
     history: int | None = None
     wait: bool = True
-    # The peer's push configuration as it came; refused while push is not offered.
-    push: Json = None
+    # Where to post the events, stored before the first of them.
+    push: PushConfig | None = None
     metadata: Metadata = {}
 
 
@@ -73,7 +74,31 @@ class GetExtendedCard(Operation, frozen=True, kw_only=True):
     """Read the card that only known callers see."""
 
 
-class PushOperation(Operation, frozen=True, kw_only=True):
-    """Create, read, list or delete a push configuration."""
+class CreatePush(Operation, frozen=True, kw_only=True):
+    """Have a task's events posted somewhere; the same id again replaces."""
 
     task_id: TaskId
+    config: PushConfig
+
+
+class GetPush(Operation, frozen=True, kw_only=True):
+    """Read one push configuration."""
+
+    task_id: TaskId
+    # Empty: any one of the task's, as 0.x allows.
+    config_id: str = ""
+
+
+class ListPush(Operation, frozen=True, kw_only=True):
+    """Read one page of a task's push configurations."""
+
+    task_id: TaskId
+    page_size: int = 50
+    page_token: str = ""
+
+
+class DeletePush(Operation, frozen=True, kw_only=True):
+    """Stop posting to a receiver; deleting what is not there is fine."""
+
+    task_id: TaskId
+    config_id: str

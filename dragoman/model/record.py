@@ -13,9 +13,13 @@ from msgspec import UNSET, UnsetType
 from dragoman.model.events import (
     ArtifactUpdate,
     AttemptStarted,
+    CancelRequested,
+    DeadlineSet,
     Event,
     MessageAdded,
     StatusUpdate,
+    StepRecorded,
+    TurnBegan,
 )
 from dragoman.model.message import Message
 from dragoman.model.task import Task
@@ -33,6 +37,10 @@ class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     artifact_update: ArtifactUpdate | UnsetType = UNSET
     message_added: MessageAdded | UnsetType = UNSET
     attempt_started: AttemptStarted | UnsetType = UNSET
+    turn_began: TurnBegan | UnsetType = UNSET
+    step_recorded: StepRecorded | UnsetType = UNSET
+    cancel_requested: CancelRequested | UnsetType = UNSET
+    deadline_set: DeadlineSet | UnsetType = UNSET
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
@@ -55,6 +63,14 @@ def encode_event(event: Event) -> bytes:
             return encode(_Entry(message_added=event))
         case AttemptStarted():
             return encode(_Entry(attempt_started=event))
+        case TurnBegan():
+            return encode(_Entry(turn_began=event))
+        case StepRecorded():
+            return encode(_Entry(step_recorded=event))
+        case CancelRequested():
+            return encode(_Entry(cancel_requested=event))
+        case DeadlineSet():
+            return encode(_Entry(deadline_set=event))
 
 
 def decode_event(body: bytes) -> Event:
@@ -67,13 +83,18 @@ def decode_event(body: bytes) -> Event:
         entry.message,
         entry.message_added,
         entry.attempt_started,
+        entry.turn_began,
+        entry.step_recorded,
+        entry.cancel_requested,
+        entry.deadline_set,
     ):
         if not isinstance(value, UnsetType):
             return value
     raise ValueError("a recorded event holds nothing this release knows")
 
 
-_PRIVATE = (MessageAdded, AttemptStarted)
+_PUBLIC = (StatusUpdate, ArtifactUpdate, Task, Message)
+_PUBLIC_BEGINNINGS = (b'{"statusUpdate"', b'{"artifactUpdate"', b'{"task"', b'{"message":')
 
 
 class Recorded:
@@ -110,8 +131,8 @@ class Recorded:
     def is_public(self) -> bool:
         """Whether streams show it."""
         if self._event is not None:
-            return not isinstance(self._event, _PRIVATE)
-        return not self.body.startswith((b'{"messageAdded"', b'{"attemptStarted"'))
+            return isinstance(self._event, _PUBLIC)
+        return self.body.startswith(_PUBLIC_BEGINNINGS)
 
     @property
     def is_status(self) -> bool:

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from dragoman.engine.worker import Plan, Worker
@@ -79,6 +80,7 @@ class Agent:
         input_modes: Sequence[str] = (),
         output_modes: Sequence[str] = (),
         default: bool = False,
+        deadline: float | timedelta | None = None,
     ) -> Callable[[F], F]: ...
 
     def skill(
@@ -94,8 +96,15 @@ class Agent:
         input_modes: Sequence[str] = (),
         output_modes: Sequence[str] = (),
         default: bool = False,
+        deadline: float | timedelta | None = None,
     ) -> Any:
-        """Make a function a skill. What is not given is taken from the function itself."""
+        """Make a function a skill. What is not given is taken from the function itself.
+
+        A task that begins with a skill with a deadline fails unless it ends within so many seconds,
+        whatever it waits for."""
+        seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
+        if seconds is not None and seconds <= 0:
+            raise ConfigError("a deadline lies in the future")
 
         def register(function: Function) -> Function:
             skill_id = id or function.__name__
@@ -111,7 +120,7 @@ class Agent:
                 input_modes=list(input_modes),
                 output_modes=list(output_modes),
             )
-            self.skills[skill_id] = Skill(function, card, is_default=default)
+            self.skills[skill_id] = Skill(function, card, is_default=default, deadline=seconds)
             return function
 
         return register if function is None else register(function)
@@ -134,7 +143,7 @@ class Agent:
                 self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
             return await skill.run(arguments, worker, self.threads)
 
-        return Plan(run, skill.may_reply)
+        return Plan(run, skill.may_reply, skill.deadline)
 
     def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
         """Return the skill a message names, else the one its task began with, else the default."""

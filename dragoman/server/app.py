@@ -58,6 +58,7 @@ from dragoman.transports import jsonrpc, rest, sse
 logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
+SWEEP_EVERY = 1.0
 _RPC_PATHS = frozenset({"", "/", "/rpc", "/rpc/", "/a2a", "/a2a/"})
 _CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
@@ -113,10 +114,12 @@ class App:
                     frozenset(extension.uri for extension in offered_extensions(agent)),
                 )
             for engine in self._engines:
-                await engine.recover()
+                await engine.sweep()
             loop = asyncio.get_running_loop()
             self._chores = [
                 loop.create_task(self._keep_streams_alive()),
+                loop.create_task(self._keep_lease()),
+                loop.create_task(self._sweep()),
                 loop.create_task(self._prune()),
             ]
             self.is_running, self.is_stopping = True, False
@@ -162,6 +165,26 @@ class App:
             quiet_since = loop.time() - self.settings.keepalive
             for stream in list(self._streams):
                 stream.keep_alive(quiet_since)
+
+    async def _keep_lease(self) -> None:
+        """Renew our lease. Two renewals may be lost before another process takes our tasks over; if
+        we were only frozen, the fence stops us."""
+        while True:
+            await asyncio.sleep(self.settings.lease / 3)
+            try:
+                await self.store.renew()
+            except StoreRefused as error:
+                logger.warning("the lease could not be renewed: %s", error)
+
+    async def _sweep(self) -> None:
+        """Look after tasks that others left, and those that are overdue."""
+        while True:
+            await asyncio.sleep(min(SWEEP_EVERY, self.settings.lease / 4))
+            for engine in self._engines:
+                try:
+                    await engine.sweep()
+                except StoreRefused as error:
+                    logger.warning("nothing is taken over this time: %s", error)
 
     async def _prune(self) -> None:
         while True:
@@ -404,7 +427,7 @@ class App:
                 await self._stream_rest(request, call, dialect)
                 return
             reply = await self._answer(request, call, dialect)
-            content = dialect.encode_reply(operation, reply)
+            content = rest.content(dialect.encode_reply(operation, reply))
             await self._reply(request, rest_type(request), content, dialect.version, private=True)
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
@@ -495,7 +518,7 @@ def _store(settings: Settings) -> Store:
         return MemoryStore()
     from dragoman.stores.sqlite import SQLiteStore
 
-    return SQLiteStore(settings.store_path())
+    return SQLiteStore(settings.store_path(), lease=settings.lease)
 
 
 def _common(request: Request, version: str) -> Headers:

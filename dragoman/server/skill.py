@@ -41,10 +41,19 @@ class Parameter(msgspec.Struct, frozen=True):
 class Skill:
     """One thing an agent can do."""
 
-    def __init__(self, function: Function, card: AgentSkill, *, is_default: bool) -> None:
+    def __init__(
+        self,
+        function: Function,
+        card: AgentSkill,
+        *,
+        is_default: bool,
+        deadline: float | None = None,
+    ) -> None:
         self.function = function
         self.card = card
         self.is_default = is_default
+        # Seconds a task that begins with it has.
+        self.deadline = deadline
         hints = _hints(function)
         self._turn_name = ""
         self.parameters: list[Parameter] = []

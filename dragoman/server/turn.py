@@ -7,18 +7,23 @@ except that its methods wait instead of being awaited.
 import asyncio
 import concurrent.futures
 import inspect
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, NoReturn
+
+import msgspec
 
 from dragoman.engine.worker import TaskCompleted, Worker
 from dragoman.errors import TaskRejected
 from dragoman.model.artifact import Artifact
-from dragoman.model.identity import Caller, ContextId, TaskId, new_id
+from dragoman.model.events import StepKind, StepRecorded
+from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState
 from dragoman.server.content import Content, parts_of
+from dragoman.server.results import decode_result, encode_result
 
 
 class Turn:
@@ -58,6 +63,12 @@ class Turn:
         return self._worker.attempt
 
     @property
+    def deadline(self) -> datetime | None:
+        """When the task has to have ended, if it has a deadline."""
+        at = self._worker.deadline
+        return datetime.fromtimestamp(at / 1000, UTC) if at else None
+
+    @property
     def history(self) -> list[Message]:
         """What was said in this task so far, oldest first, this message included."""
         draft = self._worker.log.draft
@@ -88,7 +99,7 @@ class Turn:
     ) -> "ArtifactWriter":
         """Produce an artifact: await it with its content, or write chunks in `async with`."""
         chunk = Artifact(
-            artifact_id=id or new_id(),
+            artifact_id=id or self._worker.artifact_id(),
             parts=[] if content is None else parts_of(content),
             name=name,
             description=description,
@@ -97,16 +108,51 @@ class Turn:
         return ArtifactWriter(self._worker, chunk, append=append, last=last)
 
     async def ask(self, content: Content, *, metadata: Metadata | None = None) -> Message:
-        """Ask the caller and wait for the answer (`input-required`)."""
-        return await self._wait(TaskState.INPUT_REQUIRED, content, metadata)
+        """Ask the caller and wait for the answer (`input-required`), for days if need be.
+
+        Should the process end meanwhile, the answer starts the code again: steps that are done give
+        their results, questions that were answered their answers."""
+        return await self._worker.ask(TaskState.INPUT_REQUIRED, parts_of(content), metadata)
 
     async def authorize(self, content: Content, *, metadata: Metadata | None = None) -> Message:
         """Say what credentials are needed and wait for word of them (`auth-required`)."""
-        return await self._wait(TaskState.AUTH_REQUIRED, content, metadata)
+        return await self._worker.ask(TaskState.AUTH_REQUIRED, parts_of(content), metadata)
 
-    async def _wait(self, state: TaskState, content: Content, metadata: Metadata | None) -> Message:
-        self._worker.status(state, parts_of(content), metadata)
-        return await self._worker.next_message()
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a function once: code that runs again after a crash gets the recorded result.
+
+        The result is what JSON makes of it, in the type the function is annotated with. A function
+        that was under way when the process died is called again, so it should bear that."""
+        index, done = await self.recall_step(name)
+        if done is None:
+            value = encode_result(name, await _call(function, args, kwargs))
+            await self.record_step(index, name, value)
+        else:
+            value = done.value
+        return decode_result(value, function)
+
+    async def recall_step(self, name: str) -> tuple[int, StepRecorded | None]:
+        """Return the place of the next step, and the step if it was done already."""
+        return self._worker.recall(StepKind.STEP, name)
+
+    async def record_step(self, index: int, name: str, value: msgspec.Raw) -> None:
+        """Record a step's result; once this returns it will not be done again."""
+        await self._worker.remember(StepKind.STEP, index, name, value)
+
+    async def sleep(self, duration: float | timedelta, *, name: str = "sleep") -> None:
+        """Wait until a time that stays the same if the process ends meanwhile."""
+        clock = self._worker.clock
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+        index, done = self._worker.recall(StepKind.SLEEP, name)
+        if done is None:
+            until = clock.now() + round(seconds * 1000)
+            value = msgspec.Raw(msgspec.json.encode(until))
+            await self._worker.remember(StepKind.SLEEP, index, name, value)
+        else:
+            until = msgspec.json.decode(done.value, type=int)
+        await clock.wait_until(until)
 
     def complete(self, content: Content = None) -> NoReturn:
         """End the task as completed here, with a last word if there is one."""
@@ -213,24 +259,53 @@ class WaitingTurn:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._turn, name)
+        if name == "step":
+            return self._step
         if name == "artifact" or inspect.iscoroutinefunction(value):
 
             def wait(*args: Any, **kwargs: Any) -> Any:
-                deed = self._on_loop(value, *args, **kwargs)
-                try:
-                    return asyncio.run_coroutine_threadsafe(deed, self._loop).result()
-                except concurrent.futures.CancelledError:
-                    # As async code sees it: not an Exception, so it is not caught by accident.
-                    raise asyncio.CancelledError from None
+                return self._wait(value, *args, **kwargs)
 
             return wait
         return value
 
+    def _step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """The function runs in the thread that asks for it: no other need be free."""
+        index, done = self._wait(self._turn.recall_step, name)
+        if done is not None:
+            return decode_result(done.value, function)
+        result = function(*args, **kwargs)
+        if inspect.isawaitable(result):
+            result = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
+        value = encode_result(name, result)
+        self._wait(self._turn.record_step, index, name, value)
+        return decode_result(value, function)
+
+    def _wait(self, make: Any, *args: Any, **kwargs: Any) -> Any:
+        deed = self._on_loop(make, *args, **kwargs)
+        try:
+            return asyncio.run_coroutine_threadsafe(deed, self._loop).result()
+        except concurrent.futures.CancelledError:
+            # As async code sees it: not an Exception, so it is not caught by accident.
+            raise asyncio.CancelledError from None
+
     async def _on_loop(self, make: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_let_go and make in (self._turn.ask, self._turn.authorize):
+        if self._is_let_go and make in (self._turn.ask, self._turn.authorize, self._turn.sleep):
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
         try:
             return await make(*args, **kwargs)
         finally:
             self._task = None
+
+
+async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function, in a thread if it is a plain one."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*args, **kwargs)
+    result = await asyncio.to_thread(function, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _awaited(deed: Awaitable[Any]) -> Any:
+    return await deed

@@ -1,8 +1,12 @@
 """What a store promises. Every promise is a test in `dragoman.testing.stores`.
 
-A write is one of three values handed to `submit`; writes that wait at the same moment may share
+A write is one of four values handed to `submit`; writes that wait at the same moment may share
 one transaction. A write happens whole or not at all, and `done` is called on the event loop once
 it is durable or refused. Reads see every write whose `done` was called.
+
+An open store is a worker: it has a number of its own and holds the tasks it writes. Its lease on
+them is valid while it keeps renewing; then any other worker of the same store may claim them, which
+raises their fence, and from then on every write under the old fence is refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
 
@@ -48,6 +53,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     scope: Scope
     standing: Standing
     fence: int
+    # The worker that writes it; 0: nobody.
+    holder: int
 
 
 class Create(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +67,9 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     events: Sequence[Recorded]
     standing: Standing
     snapshot: Snapshot | None
+    pushes: Sequence[PushConfig] = ()
+    # When it has to have ended, in milliseconds; 0: whenever.
+    deadline: int = 0
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +85,17 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     events: Sequence[Recorded]
     standing: Standing
     snapshot: Snapshot | None
+    # Notes that this write deals with.
+    notes: Sequence[int] = ()
+
+
+class LeaveNote(msgspec.Struct, frozen=True, gc=False):
+    """Something for the holder of a task, who alone writes its log."""
+
+    scope: Scope
+    number: int
+    keys: Sequence[bytes]
+    body: bytes
 
 
 class KeepReply(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +106,7 @@ class KeepReply(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-Write = Create | Append | KeepReply
+Write = Create | Append | LeaveNote | KeepReply
 # None: durable. For `Create` the number of the task is passed as the second argument.
 Done = Callable[[Exception | None, int], None]
 
@@ -116,11 +137,54 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     total: int
 
 
+class Push(msgspec.Struct, frozen=True, gc=False):
+    """A receiver of a task's events, and how far it is."""
+
+    number: int
+    # The task's number and scope; the public id is in the configuration.
+    task: int
+    scope: Scope
+    config: PushConfig
+    # The last event that is dealt with; how often the next one was tried.
+    cursor: int
+    tries: int = 0
+    # Milliseconds since the epoch: the next try, and since when every try failed (0: it did not).
+    due_at: int = 0
+    failing_since: int = 0
+    # Whether there may be anything more to deliver.
+    is_open: bool = True
+    problem: str = ""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
+    """An event that a receiver never took."""
+
+    push: int
+    task_id: TaskId
+    config_id: str
+    url: str
+    seq: int
+    tries: int
+    at: int
+    problem: str
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What was left for a task's holder."""
+
+    number: int
+    body: bytes
+
+
 class Store(Protocol):
     """Tasks and their logs."""
 
     # Seals what we hand out for callers to bring back; made once, lives with the data.
     secret: bytes
+    # Our number among the workers of this store, while it is open.
+    worker: int
+    # Whether no other worker can write at present, so that what we know of it is all there is.
+    is_alone: bool
 
     async def open(self) -> None:
         """Make ready; raises `ConfigError` if the data cannot be used."""
@@ -165,8 +229,63 @@ class Store(Protocol):
         """Return one page of tasks."""
         ...
 
-    async def unfinished(self, agent: str) -> list[Head]:
-        """Return the tasks of an agent that are neither terminal nor interrupted."""
+    # Leases
+
+    async def renew(self) -> None:
+        """Prolong the lease on everything this worker holds, and find out who else lives."""
+        ...
+
+    def is_live(self, worker: int) -> bool:
+        """Tell whether a worker's lease is valid."""
+        ...
+
+    async def claim(self, agent: str, limit: int) -> list[tuple[Head, int]]:
+        """Take over tasks of an agent whose holder's lease has ended: those that do not rest, and
+        those with a note. Return each as it is from here on, its fence raised, and who held it."""
+        ...
+
+    async def notes(self, number: int) -> list[Note]:
+        """Return what was left for the holder of a task, oldest first."""
+        ...
+
+    async def noted(self, agent: str) -> list[Head]:
+        """Return the tasks of an agent that this worker holds and that have notes."""
+        ...
+
+    async def overdue(self, agent: str, now: int) -> list[Head]:
+        """Return the tasks of an agent that should have ended by now and did not."""
+        ...
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have a function called whenever another worker may have written. Rings carry no content
+        and may be late by a fraction of a second."""
+        ...
+
+    # Pushes
+
+    async def put_push(self, number: int, config: PushConfig, after: int) -> Push:
+        """Keep a receiver for the events of a task after a position; one of the same id goes."""
+        ...
+
+    async def drop_push(self, number: int, config_id: str) -> None:
+        """Forget a receiver, if there is one."""
+        ...
+
+    async def pushes(self, number: int) -> list[Push]:
+        """Return a task's receivers in the order of their ids."""
+        ...
+
+    async def claim_pushes(self, limit: int) -> list[Push]:
+        """Take over open receivers whose holder's lease has ended."""
+        ...
+
+    async def settle(self, push: Push, letter: DeadLetter | None = None) -> None:
+        """Record how far a receiver is, and what it never took. `StoreConflict`: it was dropped, or
+        another worker has it."""
+        ...
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """Return what receivers never took, latest first."""
         ...
 
     async def prune(self, *, ended_before: int, keep: int) -> int:

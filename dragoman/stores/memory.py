@@ -4,22 +4,27 @@ import asyncio
 import bisect
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from dragoman.errors import StoreConflict
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope, TaskId
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.interface import (
     Append,
     Create,
+    DeadLetter,
     Done,
     Found,
     Head,
     KeepReply,
     Known,
+    LeaveNote,
+    Note,
+    Push,
     Query,
     Snapshot,
     Write,
@@ -27,12 +32,26 @@ from dragoman.stores.interface import (
 
 
 class _Stored:
-    __slots__ = ("events", "head", "snapshot")
+    __slots__ = ("deadline", "events", "head", "notes", "snapshot")
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: Head, deadline: int) -> None:
         self.head = head
+        self.deadline = deadline
         self.events: list[Recorded] = []
+        self.notes: list[Note] = []
         self.snapshot: Snapshot | None = None
+
+    def hold(self, worker: int) -> None:
+        self.head = msgspec.structs.replace(self.head, holder=worker)
+
+
+class _Receiver:
+    __slots__ = ("holder", "letters", "push")
+
+    def __init__(self, push: Push, holder: int) -> None:
+        self.push = push
+        self.holder = holder
+        self.letters: dict[int, DeadLetter] = {}
 
 
 class MemoryStore:
@@ -47,12 +66,26 @@ class MemoryStore:
         # (status time, number) of every task of a scope, ascending.
         self._order: dict[Scope, list[tuple[int, int]]] = {}
         self._next_number = 1
+        # Receivers by their own number, which counts on.
+        self._receivers: dict[int, _Receiver] = {}
+        self._next_receiver = 1
+        self._next_note = 1
+        self.worker = 1
+        # Memory is nobody else's.
+        self.is_alone = True
 
     async def open(self) -> None:
-        """Nothing to make ready."""
+        """Begin as another worker: what the one before held and did not let go is abandoned."""
+        self.worker += 1
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Let go of everything in good order."""
+        for stored in self._tasks.values():
+            if stored.head.holder == self.worker:
+                stored.hold(0)
+        for receiver in self._receivers.values():
+            if receiver.holder == self.worker:
+                receiver.holder = 0
 
     def submit(self, write: Write, done: Done) -> None:
         """Apply the write at once; tell on the next turn of the loop, as durable stores do."""
@@ -74,21 +107,35 @@ class MemoryStore:
             case Append():
                 self._append(write)
                 return write.number
+            case LeaveNote():
+                self._leave_note(write)
+                return write.number
 
     def _create(self, write: Create) -> int:
         if (write.scope, write.task_id) in self._numbers:
             raise StoreConflict("the task exists")
         self._use_keys(write.scope, write.keys, Known(task_id=write.task_id))
         number, self._next_number = self._next_number, self._next_number + 1
-        stored = _Stored(
-            Head(number, write.task_id, write.context_id, write.scope, write.standing, 1)
+        head = Head(
+            number, write.task_id, write.context_id, write.scope, write.standing, 1, self.worker
         )
+        stored = _Stored(head, write.deadline)
         stored.events.extend(write.events)
         stored.snapshot = write.snapshot
         self._tasks[number] = stored
         self._numbers[write.scope, write.task_id] = number
         bisect.insort(self._order.setdefault(write.scope, []), (write.standing.status_at, number))
+        for config in write.pushes:
+            self._receive(stored.head, config, 0)
         return number
+
+    def _leave_note(self, write: LeaveNote) -> None:
+        stored = self._tasks.get(write.number)
+        if stored is None:
+            raise StoreConflict("the task is gone")
+        self._use_keys(write.scope, write.keys, Known(task_id=stored.head.task_id))
+        stored.notes.append(Note(self._next_note, write.body))
+        self._next_note += 1
 
     def _append(self, write: Append) -> None:
         stored = self._tasks.get(write.number)
@@ -100,7 +147,10 @@ class MemoryStore:
         self._use_keys(write.scope, write.keys, Known(task_id=head.task_id))
         stored.events.extend(write.events)
         stored.snapshot = write.snapshot or stored.snapshot
-        stored.head = msgspec.structs.replace(head, standing=write.standing, fence=write.next_fence)
+        stored.notes = [note for note in stored.notes if note.number not in write.notes]
+        stored.head = msgspec.structs.replace(
+            head, standing=write.standing, fence=write.next_fence, holder=self.worker
+        )
         if head.standing.status_at != write.standing.status_at:
             order = self._order[head.scope]
             del order[bisect.bisect_left(order, (head.standing.status_at, head.number))]
@@ -179,13 +229,109 @@ class MemoryStore:
                 continue
             yield head
 
-    async def unfinished(self, agent: str) -> list[Head]:
-        """Return tasks that no worker may have."""
+    # Leases
+
+    async def renew(self) -> None:
+        """There is no one to renew it against."""
+
+    def is_live(self, worker: int) -> bool:
+        """Tell whether a worker is the present one."""
+        return worker == self.worker
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Nobody else writes, so there is nothing to hear."""
+
+    async def claim(self, agent: str, limit: int) -> list[tuple[Head, int]]:
+        """Take over what earlier workers left."""
+        claimed: list[tuple[Head, int]] = []
+        for stored in self._of(agent):
+            head = stored.head
+            is_open = not head.standing.state.is_resting or (
+                head.standing.state.is_interrupted and stored.notes
+            )
+            if is_open and head.holder != self.worker and len(claimed) < limit:
+                stored.head = msgspec.structs.replace(
+                    head, fence=head.fence + 1, holder=self.worker
+                )
+                claimed.append((stored.head, head.holder))
+        return claimed
+
+    async def notes(self, number: int) -> list[Note]:
+        """Return what was left for the holder of a task."""
+        stored = self._tasks.get(number)
+        return [] if stored is None else list(stored.notes)
+
+    async def noted(self, agent: str) -> list[Head]:
+        """Return the tasks we hold that have notes."""
         return [
             stored.head
-            for stored in self._tasks.values()
-            if stored.head.scope.agent == agent and not stored.head.standing.state.is_resting
+            for stored in self._of(agent)
+            if stored.notes
+            and stored.head.holder == self.worker
+            and not stored.head.standing.state.is_terminal
         ]
+
+    async def overdue(self, agent: str, now: int) -> list[Head]:
+        """Return the tasks that should have ended."""
+        return [
+            stored.head
+            for stored in self._of(agent)
+            if 0 < stored.deadline <= now and not stored.head.standing.state.is_terminal
+        ]
+
+    def _of(self, agent: str) -> list[_Stored]:
+        return [stored for stored in self._tasks.values() if stored.head.scope.agent == agent]
+
+    # Pushes
+
+    async def put_push(self, number: int, config: PushConfig, after: int) -> Push:
+        """Keep a receiver in place of one with the same id."""
+        await self.drop_push(number, config.id)
+        return self._receive(self._tasks[number].head, config, after)
+
+    def _receive(self, head: Head, config: PushConfig, after: int) -> Push:
+        push = Push(self._next_receiver, head.number, head.scope, config, after)
+        self._receivers[push.number] = _Receiver(push, self.worker)
+        self._next_receiver += 1
+        return push
+
+    async def drop_push(self, number: int, config_id: str) -> None:
+        """Forget a receiver and what it never took."""
+        for push in await self.pushes(number):
+            if push.config.id == config_id:
+                del self._receivers[push.number]
+
+    async def pushes(self, number: int) -> list[Push]:
+        """Return a task's receivers."""
+        found = [r.push for r in self._receivers.values() if r.push.task == number]
+        return sorted(found, key=lambda push: push.config.id)
+
+    async def claim_pushes(self, limit: int) -> list[Push]:
+        """Take over what nobody delivers."""
+        found = [
+            receiver
+            for receiver in self._receivers.values()
+            if receiver.push.is_open and receiver.holder != self.worker
+        ][:limit]
+        for receiver in found:
+            receiver.holder = self.worker
+        return [receiver.push for receiver in found]
+
+    async def settle(self, push: Push, letter: DeadLetter | None = None) -> None:
+        """Record how far a receiver is, if it is still ours."""
+        receiver = self._receivers.get(push.number)
+        if receiver is None or receiver.holder != self.worker:
+            raise StoreConflict("another worker delivers, or the receiver was dropped")
+        receiver.push = push
+        if letter is not None:
+            receiver.letters[letter.seq] = letter
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """Return what was never taken, latest first."""
+        letters = [letter for r in self._receivers.values() for letter in r.letters.values()]
+        return sorted(letters, key=lambda letter: letter.at, reverse=True)[:limit]
+
+    # Forgetting
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
         """Forget terminal tasks by age and number."""
@@ -202,6 +348,8 @@ class MemoryStore:
         ]
         for status_at, number in doomed:
             head = self._tasks.pop(number).head
+            for push in await self.pushes(number):
+                del self._receivers[push.number]
             del self._numbers[head.scope, head.task_id]
             order = self._order[head.scope]
             del order[bisect.bisect_left(order, (status_at, number))]

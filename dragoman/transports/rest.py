@@ -74,7 +74,7 @@ def _match(verb: str, path: str) -> Route | NotAllowed | None:
         if found is None:
             continue
         if verb in row.verbs:
-            return Route(row.v1, _named(found.groupdict(), "/pushNotification" in path))
+            return Route(row.v1, _named(found.groupdict(), "/pushNotification" in row.path))
         allowed.extend(row.verbs)
         if ":" in row.path:
             # An action with another verb is not a task whose id ends like one.
@@ -103,6 +103,11 @@ def params(route: Route, query: bytes, body: Any) -> dict[str, Any]:
         # The other spelling of a name the path gives must not contradict it as a duplicate.
         values.pop("task_id" if name == "taskId" else name, None)
     return values | route.params
+
+
+def content(result: bytes) -> bytes:
+    """Return the body of an answer: what says nothing is an empty object here, and not null."""
+    return b"{}" if result == b"null" else result
 
 
 def _query(query: bytes) -> dict[str, Any]:

@@ -17,11 +17,13 @@ from dragoman.dialects.v1_0 import V1_0, without_extra
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.identity import TaskId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.model.record import Recorded, TaskReading, decode_event, encode_event
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.service import TaskPage, TaskReply
+from dragoman.service import Nothing, PushPage, Reply, TaskPage, TaskReply
 
 DIALECTS = pytest.mark.parametrize("dialect", [V1_0, V0_3, V0_2], ids=["1.0", "0.3", "0.2"])
 # How long an example takes says more about the machine's load than about us.
@@ -121,15 +123,24 @@ event = (
     )
 )
 history = st.none() | st.integers(0, 100)
-push = st.none() | st.fixed_dictionaries(
-    {"url": text, "authentication": st.fixed_dictionaries({"scheme": text})}
+printable = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+some_text = printable.filter(bool)
+authentication = st.builds(PushAuthentication, scheme=printable) | st.builds(
+    PushAuthentication, scheme=some_text, credentials=printable
 )
+receiver = {
+    "url": some_text,
+    "id": st.just("") | identifier,
+    "token": printable,
+    "authentication": st.none() | authentication,
+}
+config = st.builds(PushConfig, task_id=identifier, **receiver)
 send = {
     "message": message,
     "accepted_output_modes": texts,
     "history": history,
     "wait": st.booleans(),
-    "push": push,
+    "push": st.none() | st.builds(PushConfig, **receiver),
     "metadata": metadata,
 }
 operation = st.one_of(
@@ -138,8 +149,18 @@ operation = st.one_of(
     st.builds(ops.GetTask, task_id=identifier, history=history),
     st.builds(ops.CancelTask, task_id=identifier, metadata=metadata),
     st.builds(ops.SubscribeToTask, task_id=identifier),
-    st.builds(ops.PushOperation, task_id=identifier),
+    config.map(lambda config: ops.CreatePush(task_id=config.task_id, config=config)),
+    st.builds(ops.GetPush, task_id=identifier, config_id=identifier),
+    st.builds(ops.ListPush, task_id=identifier),
+    st.builds(ops.DeletePush, task_id=identifier, config_id=identifier),
     st.builds(ops.GetExtendedCard),
+)
+push_listing = st.builds(
+    ops.ListPush,
+    task_id=identifier,
+    page_size=st.integers(1, 100),
+    page_token=text,
+    tenant=st.just("") | identifier,
 )
 listing = st.builds(
     ops.ListTasks,
@@ -164,6 +185,19 @@ def kept(dialect: Dialect, model: Any) -> Any:
     return without_extra(model) if dialect is V1_0 else model
 
 
+def posted_in(version: str, model: Any) -> Any:
+    """Return a model whose push configurations were registered in a version."""
+    match model:
+        case PushConfig():
+            return msgspec.structs.replace(model, version=version)
+        case ops.CreatePush():
+            return msgspec.structs.replace(model, config=posted_in(version, model.config))
+        case ops.SendMessage():
+            return msgspec.structs.replace(model, push=posted_in(version, model.push))
+        case _:
+            return model
+
+
 @DIALECTS
 @PATIENT
 @given(happened=event)
@@ -176,13 +210,14 @@ def test_events_come_back_as_they_were(dialect: Dialect, happened: Any) -> None:
 @PATIENT
 @given(asked=operation)
 def test_operations_come_back_as_they_were(dialect: Dialect, asked: ops.Operation) -> None:
+    asked = posted_in(dialect.version, asked)
     method, params = dialect.encode_request(asked)
     assert dialect.decode_request(method, plain(params)) == kept(dialect, asked)
 
 
 @PATIENT
-@given(asked=listing)
-def test_a_listing_comes_back_as_it_was(asked: ops.ListTasks) -> None:
+@given(asked=listing | push_listing)
+def test_a_listing_comes_back_as_it_was(asked: ops.ListTasks | ops.ListPush) -> None:
     method, params = V1_0.encode_request(asked)
     assert V1_0.decode_request(method, plain(params)) == asked
 
@@ -213,6 +248,25 @@ def test_pages_come_back_as_they_were(tasks: list[Task], token: str, include: bo
     assert isinstance(page, TaskPage)
     assert [reply.reading.task for reply in page.tasks] == [without_extra(t) for t in tasks]
     assert (page.next_page_token, page.page_size, page.total_size) == (token, 50, 7)
+
+
+@DIALECTS
+@PATIENT
+@given(configs=st.lists(config, min_size=1, max_size=3))
+def test_push_configurations_come_back_as_they_were(
+    dialect: Dialect, configs: list[PushConfig]
+) -> None:
+    configs = [posted_in(dialect.version, config) for config in configs]
+    task_id = TaskId("asked")
+    replies: list[tuple[ops.Operation, Reply]] = [
+        (ops.CreatePush(task_id=task_id, config=configs[0]), configs[0]),
+        (ops.GetPush(task_id=task_id), configs[0]),
+        (ops.ListPush(task_id=task_id), PushPage(configs)),
+        (ops.DeletePush(task_id=task_id, config_id="c"), Nothing()),
+    ]
+    for asked, reply in replies:
+        value = msgspec.json.decode(dialect.encode_reply(asked, reply))
+        assert dialect.decode_reply(asked, value) == reply
 
 
 @PATIENT

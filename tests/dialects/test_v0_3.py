@@ -60,7 +60,13 @@ def encoded_part(dialect: Dialect, value: Part) -> Any:
 
 @pytest.mark.parametrize("method", BY_V0_METHOD)
 def test_every_method_is_understood(dialect: Dialect, method: str) -> None:
-    params = {"id": "t", "taskId": "t", "message": {"messageId": "m", "parts": [HELLO]}}
+    params = {
+        "id": "t",
+        "taskId": "t",
+        "message": {"messageId": "m", "parts": [HELLO]},
+        "pushNotificationConfig": {"url": "https://a.example/"},
+        "pushNotificationConfigId": "c",
+    }
     operation = dialect.decode_request(method, params)
     assert type(operation) is BY_V0_METHOD[method].operation
     assert getattr(operation, "task_id", "t") == "t"
@@ -248,37 +254,6 @@ def test_a_wrong_history_length_is_refused(dialect: Dialect, length: Any) -> Non
 )
 def test_a_missing_id_is_named(dialect: Dialect, method: str, params: Any, field: str) -> None:
     assert refused_field(dialect, method, params) == field
-
-
-@pytest.mark.parametrize(
-    ("given", "kept", "emitted"),
-    [
-        ({"schemes": ["Bearer", "Basic"]}, {"scheme": "Bearer"}, {"schemes": ["Bearer"]}),
-        ({"schemes": []}, {"scheme": ""}, {"schemes": []}),
-    ],
-)
-def test_of_several_push_schemes_the_first_is_kept(
-    dialect: Dialect, given: Any, kept: Any, emitted: Any
-) -> None:
-    push = {"url": "https://a.example/", "authentication": given}
-    operation = send(dialect, configuration={"pushNotificationConfig": push})
-    assert operation.push["authentication"] == kept
-    _, params = dialect.encode_request(operation)
-    assert params["configuration"]["pushNotificationConfig"]["authentication"] == emitted
-
-
-def test_a_push_configuration_may_do_without_authentication(dialect: Dialect) -> None:
-    push = {"url": "https://a.example/", "token": "t"}
-    operation = send(dialect, configuration={"pushNotificationConfig": push})
-    assert operation.push == push
-    _, params = dialect.encode_request(operation)
-    assert params["configuration"]["pushNotificationConfig"] == push
-
-
-def test_a_push_configuration_must_be_an_object(dialect: Dialect) -> None:
-    params = {"message": {"parts": [HELLO]}, "configuration": {"pushNotificationConfig": "x"}}
-    field = refused_field(dialect, "message/send", params)
-    assert field == "configuration.pushNotificationConfig"
 
 
 @pytest.mark.parametrize(

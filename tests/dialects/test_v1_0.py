@@ -36,7 +36,8 @@ def refused_field(method: str, params: Any) -> str:
 @pytest.mark.requirement("V-5")
 @pytest.mark.parametrize("method", BY_V1_METHOD)
 def test_every_method_is_understood(method: str) -> None:
-    operation = V1_0.decode_request(method, {"id": "t", "taskId": "t", "message": MESSAGE})
+    params = {"id": "t", "taskId": "t", "message": MESSAGE, "url": "https://a.example/"}
+    operation = V1_0.decode_request(method, params)
     assert type(operation) is BY_V1_METHOD[method].operation
     assert getattr(operation, "task_id", "t") == "t"
 

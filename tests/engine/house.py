@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
 from dragoman.model import operations as ops
+from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.events import Event
 from dragoman.model.identity import Caller, ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Part, Role
@@ -19,6 +20,7 @@ from dragoman.service import Batch, Call, Opening, TaskPage, TaskReply
 from dragoman.stores.interface import Done, Store, Write
 from dragoman.stores.memory import MemoryStore
 from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.workers import machine_time
 
 WITHIN = 10.0
 T = TypeVar("T")
@@ -146,6 +148,8 @@ class House:
         self._engine: Engine | None = None
         self._agent: Any = None
         self._settings: dict[str, Any] = {}
+        self._former: list[Store] = []
+        self.clock: Clock = SystemClock()
 
     @property
     def engine(self) -> Engine:
@@ -163,25 +167,45 @@ class House:
         if self._store is None or not self._keeps_object:
             self._store = self._make()
         await self.store.open()
-        self._engine = Engine(agent, self.store, Settings(**settings))
-        return await self.engine.recover()
+        self._engine = Engine(agent, self.store, Settings(**settings), clock=self.clock)
+        return await self.engine.sweep()
 
     async def stop(self) -> None:
-        """End as a process does: what runs is left where it is."""
+        """End in good order: what runs is let go."""
         if self._engine is not None:
             await self._engine.stop()
             await within(self.store.close())
             self._engine = None
+            for store in self._former:
+                await within(store.close())
+            self._former.clear()
+
+    async def die(self) -> None:
+        """End as a killed process does: what runs is left where it is."""
+        if isinstance(self._store, SQLiteStore):
+            self._store._workers.leave = lambda connection: None  # type: ignore[method-assign]
+            await self.stop()
+        elif self._engine is not None:
+            await self._engine.stop()
+            self._engine = None
 
     async def restart(self, agent: Any = None, **settings: Any) -> int:
-        await self.stop()
+        """Die and come back."""
+        await self.die()
         return await self.start(agent or self._agent, **(settings or self._settings))
 
     async def succeed(self) -> Engine:
-        """Let another engine take everything over while the first lives on; return the first."""
+        """Let another engine take everything over while the first, thought dead, lives on; return
+        the first."""
         before = self.engine
+        if isinstance(self._store, SQLiteStore):
+            # Half a minute later by its clock, the first one's lease has ended.
+            self._former.append(self._store)
+            path = self._store.path
+            self._store = SQLiteStore(path, clock=lambda: machine_time() + 3_600_000, lease=0.2)
+        await self.store.open()
         self._engine = Engine(self._agent, self.store, Settings(**self._settings))
-        await self.engine.recover()
+        await self.engine.sweep()
         return before
 
     # Calls

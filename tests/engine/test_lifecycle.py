@@ -104,7 +104,6 @@ def test_nothing_happens_to_a_task_that_ended(state: TaskState, event: Event) ->
     with pytest.raises(TaskIsFinished):
         draft.apply(event)
     assert draft.task() == before
-    assert draft.attempt == 1
 
 
 @pytest.mark.requirement("T-8")
@@ -291,5 +290,4 @@ def test_a_light_draft_has_the_same_states_and_refusals(events: list[Event], cut
     whole, allowed = folded(events)
     light, allowed_light = folded(events, light_after=cut)
     assert light.state is whole.state
-    assert light.attempt == whole.attempt
     assert allowed_light == allowed

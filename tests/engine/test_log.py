@@ -24,6 +24,7 @@ from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, AttemptStarted, Event, MessageAdded, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, Scope, TaskId
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.record import TaskReading
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.stores.memory import MemoryStore
 
@@ -192,7 +193,7 @@ async def test_a_log_that_lost_its_race_says_so_to_everyone(store: GatedStore) -
     await written(log)
     head = await store.head(HERE, ID)
     assert head is not None
-    winner = TaskLog.resumed(store, Bell(), Limits(100, 10**6), head, (await read(store))[0])
+    winner = TaskLog.resumed(store, Bell(), Limits(100, 10**6), head, await read(store))
     winner.take_over()
     winner.emit(AttemptStarted(2))
     await written(winner)
@@ -213,7 +214,7 @@ async def test_a_log_that_lost_its_race_says_so_to_everyone(store: GatedStore) -
     await written(winner)
 
 
-async def read(store: MemoryStore, upto: int | None = None) -> tuple[object, int]:
+async def read(store: MemoryStore, upto: int | None = None) -> TaskReading:
     head = await store.head(HERE, ID)
     assert head is not None
     found = await read_task(store, head.number, upto=upto)
@@ -278,7 +279,7 @@ async def test_a_large_task_is_only_in_the_store(store: GatedStore) -> None:
     log.emit(status(S.COMPLETED), at=2)
     assert await within(resting) is None
     assert await store.snapshot(log.number) is None
-    reading, _ = await read(store)
+    reading = await read(store)
     assert len(reading.task.artifacts[0].parts) == log.seq - 2  # type: ignore[attr-defined]
 
 
@@ -343,10 +344,10 @@ def test_a_task_read_at_any_position_is_the_fold_up_to_there(
         for position, event in enumerate(happened, 1):
             if position > 1:
                 folded.apply(event)
-            reading, _ = await read(store, position)
+            reading = await read(store, position)
             assert reading.task == folded.task()  # type: ignore[attr-defined]
             assert reading.seq == position  # type: ignore[attr-defined]
-        reading, _ = await read(store)
+        reading = await read(store)
         assert reading.task == folded.task()  # type: ignore[attr-defined]
 
     asyncio.run(scenario())

@@ -64,6 +64,7 @@ async def test_push_is_not_offered(plain: Site, new: str, old: str, verb: str, p
     params = {"taskId": task["id"], **config}
     assert (await plain.refusal(new, params))["code"] == -32003
     older = {"id": task["id"], "taskId": task["id"], "pushNotificationConfig": config}
+    older["pushNotificationConfigId"] = "c"
     refused = await plain.refusal(f"tasks/pushNotificationConfig/{old}", older)
     assert refused["code"] == -32003
     address = f"/tasks/{task['id']}/pushNotificationConfigs{path}"

@@ -7,7 +7,12 @@ import pytest
 from serving import V1, Site, frames, message, serving
 
 from dragoman import Agent, Turn
+from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import InvalidParams
+from dragoman.model import operations as ops
+from dragoman.model.identity import TaskId
+from dragoman.model.push import PushConfig
+from dragoman.service import Nothing
 from dragoman.transports import rest
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -92,6 +97,57 @@ def test_an_id_with_colons_is_told_from_an_action() -> None:
     assert found("POST", "/tasks/a:b:cancel") == ("CancelTask", {"id": "a:b"})
     assert found("GET", "/tasks/a:cancel:subscribe") == ("SubscribeToTask", {"id": "a:cancel"})
     assert found("GET", "/tasks/a:nosuch") == ("GetTask", {"id": "a:nosuch"})
+
+
+@pytest.mark.requirement("1.1-names")
+@pytest.mark.parametrize(
+    ("verb", "path", "method", "named"),
+    [
+        ("POST", "", "CreateTaskPushNotificationConfig", {"taskId": "a:b"}),
+        ("GET", "", "ListTaskPushNotificationConfigs", {"taskId": "a:b"}),
+        ("GET", "/c:d", "GetTaskPushNotificationConfig", {"taskId": "a:b", "id": "c:d"}),
+        ("DELETE", "/c", "DeleteTaskPushNotificationConfig", {"taskId": "a:b", "id": "c"}),
+    ],
+)
+def test_push_configurations_are_found_below_their_task(
+    verb: str, path: str, method: str, named: dict[str, str]
+) -> None:
+    path = f"/tasks/a:b/pushNotificationConfigs{path}"
+    assert rest.find(verb, path) == rest.Route(method, named)
+    assert rest.find(verb, f"/acme{path}") == rest.Route(method, named | {"tenant": "acme"})
+    assert rest.find("PUT", path) == rest.NotAllowed(
+        "GET, DELETE" if "id" in named else "POST, GET"
+    )
+    assert rest.find(verb, f"/a/b{path}") is None
+
+
+def test_the_path_of_a_push_configuration_wins_over_its_body() -> None:
+    def asked(verb: str, path: str, query: bytes, body: Any) -> Any:
+        route = rest.find(verb, path)
+        assert isinstance(route, rest.Route)
+        return V1_0.decode_request(route.method, rest.params(route, query, body))
+
+    path, url = "/acme/tasks/t/pushNotificationConfigs", "https://a.example/"
+    config = PushConfig(url, id="c", task_id=TaskId("t"))
+    created = ops.CreatePush(task_id=TaskId("t"), config=config, tenant="acme")
+    body = {"id": "c", "url": url, "tenant": "acme"}
+    for ids in ({}, {"taskId": "other"}, {"task_id": "other"}):
+        assert asked("POST", path, b"", body | ids) == created
+    nested = {"config": {"taskId": "other", "pushNotificationConfig": {"id": "c", "url": url}}}
+    assert asked("POST", path, b"", nested) == created
+    listed = ops.ListPush(task_id=TaskId("t"), page_size=7, page_token="p", tenant="acme")
+    assert asked("GET", path, b"pageSize=7&pageToken=p&taskId=other", None) == listed
+    read = ops.GetPush(task_id=TaskId("t"), config_id="c", tenant="acme")
+    assert asked("GET", f"{path}/c", b"id=other&task_id=other", None) == read
+    deleted = ops.DeletePush(task_id=TaskId("t"), config_id="c", tenant="acme")
+    assert asked("DELETE", f"{path}/c", b"", {}) == deleted
+
+
+@pytest.mark.requirement("V-13")
+def test_an_answer_that_says_nothing_is_an_empty_object() -> None:
+    deletion = ops.DeletePush(task_id=TaskId("t"), config_id="c")
+    assert rest.content(V1_0.encode_reply(deletion, Nothing())) == b"{}"
+    assert rest.content(b'{"id":"t"}') == b'{"id":"t"}'
 
 
 @pytest.mark.requirement("V-3")

@@ -103,8 +103,10 @@ async def test_push_that_is_off_is_refused_in_every_operation_and_in_sends(site:
     total = await site.total()
     for row in ROWS:
         if "Push" in row.v1:
-            assert await code_of(site, row.v1, {"taskId": UNKNOWN, "id": "c"}) == -32003
+            receiver = {"url": "https://a.example/"}
+            assert await code_of(site, row.v1, {"taskId": UNKNOWN, "id": "c"} | receiver) == -32003
             older = {"id": UNKNOWN, "taskId": UNKNOWN, "pushNotificationConfigId": "c"}
+            older["pushNotificationConfig"] = receiver
             assert await code_of(site, row.v0[0], older) == -32003
     wanting = {"configuration": {"taskPushNotificationConfig": {"url": "https://a.example/"}}}
     assert await code_of(site, "SendMessage", new() | wanting) == -32003

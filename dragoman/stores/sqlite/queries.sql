@@ -23,7 +23,7 @@ INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT DO UPDATE SET value = 
 -- One statement for every append of a group: a row that lost the race matches nothing.
 UPDATE tasks SET
     state = j.value ->> 4, status_at = j.value ->> 5, last_seq = j.value ->> 6,
-    fence = j.value ->> 3
+    fence = j.value ->> 3, holder = ?
 FROM json_each(?) AS j
 WHERE tasks.number = j.value ->> 0 AND tasks.last_seq = j.value ->> 1
     AND tasks.fence = j.value ->> 2;
@@ -33,11 +33,11 @@ SELECT tasks.id, keys.reply FROM keys LEFT JOIN tasks ON tasks.number = keys.tas
 WHERE keys.scope = ? AND keys.key = ?;
 
 -- name: head
-SELECT number, id, context, scope, state, status_at, last_seq, fence FROM tasks
+SELECT number, id, context, scope, state, status_at, last_seq, fence, holder FROM tasks
 WHERE id = ? AND scope = ?;
 
 -- name: at_rest
-SELECT number, id, context, scope, state, status_at, last_seq, fence, seq, head, artifacts
+SELECT number, id, context, scope, state, status_at, last_seq, fence, holder, seq, head, artifacts
 FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.number AND seq = last_seq
 WHERE id = ? AND scope = ?;
 
@@ -59,20 +59,20 @@ SELECT seq, head, artifacts FROM snapshots WHERE task = ?;
 SELECT seq, head, NULL FROM snapshots WHERE task = ?;
 
 -- name: page
-SELECT number, id, context, scope, state, status_at, last_seq, fence
+SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks INDEXED BY tasks_by_time
 WHERE scope = :scope AND status_at >= :since AND (status_at, number) < (:status_at, :number)
 ORDER BY status_at DESC, number DESC LIMIT :limit;
 
 -- name: page_of_state
-SELECT number, id, context, scope, state, status_at, last_seq, fence
+SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks INDEXED BY tasks_by_state
 WHERE scope = :scope AND state = :state AND status_at >= :since
     AND (status_at, number) < (:status_at, :number)
 ORDER BY status_at DESC, number DESC LIMIT :limit;
 
 -- name: page_of_context
-SELECT number, id, context, scope, state, status_at, last_seq, fence
+SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND status_at >= :since
     AND (status_at, number) < (:status_at, :number) AND (:state IS NULL OR state = :state)
@@ -91,10 +91,72 @@ SELECT count(*) FROM tasks
 WHERE scope = :scope AND context = :context AND status_at >= :since
     AND (:state IS NULL OR state = :state);
 
--- name: unfinished
-SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence
-FROM scopes JOIN tasks INDEXED BY tasks_by_state ON tasks.scope = scopes.number
-WHERE agent = ? AND state IN (1, 2) ORDER BY tasks.number;
+-- name: abandoned
+SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM tasks INDEXED BY tasks_unfinished JOIN scopes ON scopes.number = tasks.scope
+WHERE state IN (1, 2) AND holder NOT IN (SELECT number FROM workers) AND agent = :agent
+UNION ALL
+SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM tasks JOIN scopes ON scopes.number = tasks.scope
+WHERE state IN (6, 8) AND tasks.number IN (SELECT task FROM notes)
+    AND holder NOT IN (SELECT number FROM workers) AND agent = :agent
+LIMIT :limit;
+
+-- name: claim
+UPDATE tasks SET holder = ?, fence = fence + 1
+WHERE number IN (SELECT value FROM json_each(?));
+
+-- name: notes
+SELECT number, body FROM notes WHERE task = ? ORDER BY number;
+
+-- name: noted
+SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM (SELECT DISTINCT task FROM notes) AS noted JOIN tasks ON tasks.number = noted.task
+JOIN scopes ON scopes.number = tasks.scope
+WHERE holder = ? AND state NOT IN (3, 4, 5, 7) AND agent = ?;
+
+-- name: drop_notes
+DELETE FROM notes WHERE number IN (SELECT value FROM json_each(?));
+
+-- name: overdue
+SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM deadlines JOIN tasks ON tasks.number = deadlines.task
+JOIN scopes ON scopes.number = tasks.scope
+WHERE at <= ? AND agent = ? ORDER BY at LIMIT 100;
+
+-- name: put_push
+INSERT INTO pushes (task, id, config, holder, is_open, cursor, tries, due_at, failing_since, problem)
+VALUES (?, ?, ?, ?, 1, ?, 0, 0, 0, '');
+
+-- name: drop_push
+DELETE FROM pushes WHERE task = ? AND id = ?;
+
+-- name: drop_letters
+DELETE FROM dead_letters WHERE push IN (SELECT number FROM pushes WHERE task = ? AND id = ?);
+
+-- name: pushes
+SELECT pushes.number, task, scope, config, cursor, tries, due_at, failing_since, is_open, problem
+FROM pushes JOIN tasks ON tasks.number = pushes.task WHERE task = ? ORDER BY pushes.id;
+
+-- name: abandoned_pushes
+SELECT pushes.number, task, scope, config, cursor, tries, due_at, failing_since, is_open, problem
+FROM pushes INDEXED BY pushes_open JOIN tasks ON tasks.number = pushes.task
+WHERE is_open = 1 AND pushes.holder NOT IN (SELECT number FROM workers) LIMIT ?;
+
+-- name: claim_pushes
+UPDATE pushes SET holder = ? WHERE number IN (SELECT value FROM json_each(?));
+
+-- name: settle
+UPDATE pushes SET cursor = ?, tries = ?, due_at = ?, failing_since = ?, is_open = ?, problem = ?
+WHERE number = ? AND holder = ?;
+
+-- name: add_letter
+INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?);
+
+-- name: dead_letters
+SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
+FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
+ORDER BY at DESC, push, seq DESC LIMIT ?;
 
 -- name: doomed_by_age
 SELECT tasks.number, tasks.scope, state FROM scopes
@@ -116,6 +178,18 @@ DELETE FROM events WHERE position > ? AND position <= ?;
 
 -- name: forget_snapshot
 DELETE FROM snapshots WHERE task = ?;
+
+-- name: forget_notes
+DELETE FROM notes WHERE task = ?;
+
+-- name: forget_deadline
+DELETE FROM deadlines WHERE task = ?;
+
+-- name: forget_letters
+DELETE FROM dead_letters WHERE push IN (SELECT number FROM pushes WHERE task = ?);
+
+-- name: forget_pushes
+DELETE FROM pushes WHERE task = ?;
 
 -- name: forget_keys
 DELETE FROM keys WHERE made_at < ?

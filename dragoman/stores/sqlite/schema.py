@@ -102,17 +102,29 @@ def _readable(path: str) -> Generator[None]:
 
 def migrate(connection: apsw.Connection) -> None:
     """Bring the file to the present schema, one transaction per step."""
-    ((done,),) = run(connection, "PRAGMA user_version")
     for number, script in migrations():
-        if number <= done:
-            continue
-        with connection:
-            run(connection, script)
-            run(connection, f"PRAGMA application_id = {APPLICATION_ID}")
-            run(connection, f"PRAGMA user_version = {number}")
-    with connection:
+        with transaction(connection):
+            # Looked up within: another process may be at the same step.
+            ((done,),) = run(connection, "PRAGMA user_version")
+            if number > done:
+                run(connection, script)
+                run(connection, f"PRAGMA application_id = {APPLICATION_ID}")
+                run(connection, f"PRAGMA user_version = {number}")
+    with transaction(connection):
         run(
             connection,
             "INSERT OR IGNORE INTO facts VALUES ('secret', ?)",
             (secrets.token_bytes(32),),
         )
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Generator[None]:
+    """Do what follows whole or not at all, and nobody else in between."""
+    run(connection, "BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        run(connection, "ROLLBACK")
+        raise
+    run(connection, "COMMIT")

@@ -6,29 +6,39 @@ thread would.
 
 import asyncio
 import contextlib
+import functools
 import os
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
-from dragoman.errors import ConfigError
+from dragoman.errors import StoreRefused
 from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.interface import (
+    DeadLetter,
     Done,
     Found,
     Head,
     KeepReply,
     Known,
+    Note,
+    Push,
     Query,
     Snapshot,
     Standing,
     Write,
 )
 from dragoman.stores.sqlite.filter import KeyFilter
+from dragoman.stores.sqlite.pushes import Pushes
 from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, rows_of, run
+from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
     SEQ_BITS,
@@ -44,85 +54,180 @@ _EVERYTHING = 1 << 62
 # A read ends after about so much, however many events were asked for.
 _READ_BYTES = 1024 * 1024
 _CHUNK = b'{"artifactUpdate"'
+# Seconds between two looks: for others who want in, and for what others wrote.
+_LOOK_ALONE = 0.1
+_LOOK_SHARED = 0.02
 
 
 class SQLiteStore:
-    """Tasks and their logs in one file."""
+    """Tasks and their logs in one file, which several processes of one machine may share.
 
-    def __init__(self, path: str | Path) -> None:
+    A process that is alone knows all keys there are; one that shares the file asks the file.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        lease: float = 30.0,
+        clock: Callable[[], int] = machine_time,
+    ) -> None:
         self.path = Path(path)
         self.secret = b""
+        self.worker = 0
+        self.is_alone = False
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
-        self._lock: int | None = None
-        # Which keys there may be. Exact in saying no, because no other process writes the file.
+        self._workers = Workers(self.path, lease, clock)
+        self._patience = lease + 5.0
+        # Which keys there may be. Exact in saying no, while no other process writes the file.
         self._filter: KeyFilter | None = None
         self._arriving: list[bytes] = []
-        self._filling: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
+        self._listeners: list[Callable[[], None]] = []
 
     async def open(self) -> None:
-        """Create or migrate the file; one process at a time may have it."""
+        """Create or migrate the file and join those who work on it."""
         # What callers said is nobody else's on this machine.
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._lock = _lock(self.path)
+        check(str(self.path))
+        connection = connect(str(self.path))
         try:
-            check(str(self.path))
-            connection = connect(str(self.path))
             migrate(connection)
+            self._workers.join(connection)
+            self.worker = self._workers.number
+            await self._find_company(connection)
         except BaseException:
-            self._let_go()
+            self._workers.close()
+            connection.close()
             raise
-        self._writer = Writer(connection)
+        self._writer = Writer(connection, self.worker)
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
         run(self._reader, "PRAGMA query_only = on")
         self._scans = connect(str(self.path))
         run(self._scans, "PRAGMA query_only = on")
+        self._pushes = Pushes(self._reader, self._sql, self._part, self._do, self.worker)
         self.secret = bytes(self._rows("fact", ("secret",))[0][0])
-        self._filter = None
-        if self._lock is not None:
-            self._filling = asyncio.get_running_loop().create_task(self._fill_filter())
+        loop = asyncio.get_running_loop()
+        if self.is_alone:
+            self._chores.append(loop.create_task(self._learn_keys()))
+        self._chores.append(loop.create_task(self._keep_company()))
+
+    async def _find_company(self, connection: apsw.Connection) -> None:
+        """Find out whether anyone else lives here; if so, wait until they know of us."""
+        until = asyncio.get_running_loop().time() + self._patience
+        while True:
+            living = [n for n in self._workers.others(connection) if not self._bury(connection, n)]
+            if not living and self._workers.try_alone():
+                self.is_alone = True
+                return
+            # Someone who has not noticed us for a whole lease is frozen, and its lease has ended.
+            if self._workers.try_shared() or asyncio.get_running_loop().time() > until:
+                return
+            await asyncio.sleep(_LOOK_ALONE / 2)
+
+    def _bury(self, connection: apsw.Connection, number: int) -> bool:
+        self._workers.bury(connection, number)
+        return number not in self._workers.others(connection)
 
     async def close(self) -> None:
-        """Finish pending writes and let go of the file."""
-        if self._filling is not None:
-            await self._filling
+        """Finish pending writes, give back what we hold and let go of the file."""
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
+        self._chores.clear()
+        # If the disk does not take it, others find out by our locks.
+        with contextlib.suppress(StoreRefused):
+            await self._do(self._workers.leave)
         await self._writer.close()
         await asyncio.to_thread(self._scanner.shutdown)
         self._reader.close()
         self._scans.close()
-        self._let_go()
+        self._workers.close()
+        self.is_alone, self._filter = False, None
 
-    def _let_go(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    # Company
+
+    async def _keep_company(self) -> None:
+        """Notice others who come and go, and what they write."""
+        seen = None
+        while True:
+            if self.is_alone:
+                await asyncio.sleep(_LOOK_ALONE)
+                if self._workers.others(self._reader):
+                    await self._share()
+                continue
+            began = time.monotonic()
+            version = run(self._reader, "PRAGMA data_version")[0][0]
+            if version != seen:
+                seen = version
+                for changed in self._listeners:
+                    changed()
+                # Whoever is woken reads: give them their time before the next look.
+                await asyncio.sleep(0)
+            await asyncio.sleep(max(_LOOK_SHARED, 4 * (time.monotonic() - began)))
+
+    async def _share(self) -> None:
+        """Stop relying on being alone, then let the newcomer in."""
+        self.is_alone = False
+        self._filter = None
+        await self._writer.flush()
+        self._workers.try_shared()
+
+    async def renew(self) -> None:
+        """Prolong our lease, bury the dead, and notice when nobody else is left."""
+        await self._do(self._workers.renew)
+        if self.is_alone:
+            return
+        for number in self._workers.others(self._reader):
+            if not self._workers.is_live(self._reader, number):
+                await self._do(functools.partial(self._workers.bury, number=number))
+        if not self._workers.others(self._reader) and self._workers.try_alone():
+            # Nobody can have begun to write since: a newcomer waits for us to notice it.
+            self.is_alone = True
+            self._chores = [chore for chore in self._chores if not chore.done()]
+            self._chores.append(asyncio.get_running_loop().create_task(self._learn_keys()))
+
+    def is_live(self, worker: int) -> bool:
+        """Tell whether a worker's lease is valid."""
+        return self._workers.is_live(self._reader, worker)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Have a function called when another process may have written."""
+        self._listeners.append(changed)
+
+    # Writing
 
     def submit(self, write: Write, done: Done) -> None:
         """Queue the write for the next commit."""
-        self._note_keys(write)
+        if self.is_alone:
+            self._note_keys(write)
         self._writer.submit(write, done)
 
     def _note_keys(self, write: Write) -> None:
         keys = [write.key] if isinstance(write, KeepReply) else write.keys
         if self._filter is None:
-            if self._filling is not None:
-                self._arriving.extend(keys)
+            self._arriving.extend(keys)
         else:
             for key in keys:
                 self._filter.add(key)
 
-    async def _fill_filter(self) -> None:
+    async def _learn_keys(self) -> None:
         """Learn all keys in the background; until then every look-up asks the file."""
+        self._arriving.clear()
         loop = asyncio.get_running_loop()
+        # What is on its way may be missed by the scan.
+        await self._writer.flush()
         known = await loop.run_in_executor(self._scanner, self._scan_keys)
         for key in self._arriving:
             known.add(key)
         self._arriving.clear()
-        self._filter = known
+        if self.is_alone:
+            self._filter = known
 
     def _scan_keys(self) -> KeyFilter:
         known = KeyFilter()
@@ -231,9 +336,76 @@ class SQLiteStore:
             run(self._scans, "COMMIT")
         return rows, count
 
-    async def unfinished(self, agent: str) -> list[Head]:
-        """Return tasks that no worker may have."""
-        return [self._head(row) for row in self._rows("unfinished", (agent,))]
+    # Leases
+
+    async def claim(self, agent: str, limit: int) -> list[tuple[Head, int]]:
+        """Take over what the dead left; most often nothing, which one look tells."""
+        if not self._rows("abandoned", {"agent": agent, "limit": 1}):
+            return []
+        claimed: list[Row] = []
+
+        def claim(connection: apsw.Connection) -> None:
+            claimed.extend(
+                run(connection, self._sql["abandoned"], {"agent": agent, "limit": limit})
+            )
+            run(
+                connection,
+                self._sql["claim"],
+                (self.worker, msgspec.json.encode([row[0] for row in claimed]).decode()),
+            )
+
+        await self._do(claim)
+        return [
+            (
+                msgspec.structs.replace(head, fence=head.fence + 1, holder=self.worker),
+                head.holder,
+            )
+            for head in (self._head(row) for row in claimed)
+        ]
+
+    async def notes(self, number: int) -> list[Note]:
+        """Return what was left for the holder of a task."""
+        return [Note(*row) for row in self._rows("notes", (number,))]
+
+    async def noted(self, agent: str) -> list[Head]:
+        """Return the tasks we hold that have notes."""
+        return [self._head(row) for row in self._rows("noted", (self.worker, agent))]
+
+    async def overdue(self, agent: str, now: int) -> list[Head]:
+        """Return the tasks that should have ended; forget the deadlines of those that did."""
+        heads = [self._head(row) for row in self._rows("overdue", (now, agent))]
+        ended = [head.number for head in heads if head.standing.state.is_terminal]
+        for number in ended:
+            await self._do(lambda c, n=number: run(c, self._sql["forget_deadline"], (n,)))
+        return [head for head in heads if head.number not in ended]
+
+    # Pushes
+
+    async def put_push(self, number: int, config: PushConfig, after: int) -> Push:
+        """Keep a receiver."""
+        return await self._pushes.put(number, config, after)
+
+    async def drop_push(self, number: int, config_id: str) -> None:
+        """Forget a receiver."""
+        await self._pushes.drop(number, config_id)
+
+    async def pushes(self, number: int) -> list[Push]:
+        """Return a task's receivers."""
+        return self._pushes.of(number)
+
+    async def claim_pushes(self, limit: int) -> list[Push]:
+        """Take over receivers nobody delivers to."""
+        return await self._pushes.claim(limit)
+
+    async def settle(self, push: Push, letter: DeadLetter | None = None) -> None:
+        """Record how far a receiver is."""
+        await self._pushes.settle(push, letter)
+
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """Return what was never taken."""
+        return self._pushes.dead_letters(limit)
+
+    # Forgetting
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
         """Forget in small transactions, so that writers wait for none of them long."""
@@ -263,6 +435,10 @@ class SQLiteStore:
                 first = number << SEQ_BITS
                 run(connection, sql["forget_events"], (first, first | MAX_SEQ))
                 run(connection, sql["forget_snapshot"], (number,))
+                run(connection, sql["forget_notes"], (number,))
+                run(connection, sql["forget_deadline"], (number,))
+                run(connection, sql["forget_letters"], (number,))
+                run(connection, sql["forget_pushes"], (number,))
                 run(connection, sql["forget_task"], (number,))
                 run(
                     connection,
@@ -288,7 +464,7 @@ class SQLiteStore:
         self._writer.submit(chore, done)
         await finished
 
-    def _rows(self, name: str, values: tuple[Any, ...]) -> list[Row]:
+    def _rows(self, name: str, values: tuple[Any, ...] | dict[str, Any]) -> list[Row]:
         return run(self._reader, self._sql[name], values)
 
     def _scope(self, scope: Scope) -> int | None:
@@ -299,35 +475,19 @@ class SQLiteStore:
                 self._scopes[scope] = number
         return number
 
-    def _head(self, row: Row) -> Head:
-        number, task_id, context, scope, state, status_at, last_seq, fence = row
+    def _part(self, scope: int) -> Scope:
         if scope not in self._parts:
             self._parts[scope] = Scope(*self._rows("scope_parts", (scope,))[0])
+        return self._parts[scope]
+
+    def _head(self, row: Row) -> Head:
+        number, task_id, context, scope, state, status_at, last_seq, fence, holder = row
         return Head(
             number,
             TaskId(task_id),
             ContextId(context),
-            self._parts[scope],
+            self._part(scope),
             Standing(_STATES[state], status_at, last_seq),
             fence,
+            holder,
         )
-
-
-def _lock(path: Path) -> int | None:
-    """Take the file for this process; whoever holds the lock knows that no other worker lives."""
-    try:
-        import fcntl
-    except ImportError:
-        return None
-    try:
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be opened ({error.strerror})") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise ConfigError(
-            f"{path}: another dragoman process is using it; give --store another file"
-        ) from None
-    return lock

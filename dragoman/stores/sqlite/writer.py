@@ -22,8 +22,9 @@ import msgspec
 from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
+from dragoman.model.record import encode
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import Create, Done, KeepReply, Snapshot, Write
+from dragoman.stores.interface import Create, Done, KeepReply, LeaveNote, Snapshot, Write
 from dragoman.stores.sqlite.schema import queries, run
 
 logger = logging.getLogger("dragoman")
@@ -60,8 +61,10 @@ _PATIENCE_MS = 10_000
 class Writer:
     """Owns the writing connection and the thread that commits."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, worker: int) -> None:
         self._connection = connection
+        # Who holds what is written.
+        self._worker = worker
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
         # Scopes met in the present transaction, which may yet be rolled back.
@@ -84,6 +87,10 @@ class Writer:
             # At the end of this turn of the loop, so that its other writes come along.
             self._is_scheduled = True
             self._loop.call_soon(self._write_group)
+
+    async def flush(self) -> None:
+        """Wait for what is queued."""
+        await self._idle.wait()
 
     async def close(self) -> None:
         """Wait for what is queued, then end the thread."""
@@ -206,6 +213,10 @@ class Writer:
         events: list[Row] = []
         keys: list[Row] = []
         snapshots: list[Row] = []
+        notes: list[Row] = []
+        dealt_with: list[int] = []
+        pushes: list[Row] = []
+        deadlines: list[Row] = []
         appends: list[tuple[int, ...]] = []
         counts: Counter[tuple[int, int]] = Counter()
         numbers: list[int] = []
@@ -216,6 +227,11 @@ class Writer:
             if isinstance(write, KeepReply):
                 keys.append((scope, write.key, None, write.body, made_at))
                 numbers.append(0)
+                continue
+            if isinstance(write, LeaveNote):
+                keys.extend((scope, key, write.number, None, made_at) for key in write.keys)
+                notes.append((write.number, write.body))
+                numbers.append(write.number)
                 continue
             standing = write.standing
             state = STATE_NUMBERS[standing.state]
@@ -231,11 +247,16 @@ class Writer:
                         standing.status_at,
                         standing.last_seq,
                         1,
+                        self._worker,
                     )
                 )
+                pushes.extend((number, p.id, encode(p), self._worker, 0) for p in write.pushes)
+                if write.deadline and not standing.state.is_terminal:
+                    deadlines.append((number, write.deadline))
             else:
                 number = write.number
                 before = write.before
+                dealt_with.extend(write.notes)
                 counts[scope, STATE_NUMBERS[before.state]] -= 1
                 appends.append(
                     (
@@ -260,10 +281,20 @@ class Writer:
             if write.snapshot is not None:
                 snapshots.append(_snapshot_row(number, write.snapshot))
         self._append(appends)
-        self._insert("INSERT INTO tasks", 8, tasks)
+        self._insert("INSERT INTO tasks", 9, tasks)
         self._insert("INSERT INTO events", 4, events)
         self._insert("INSERT INTO keys", 5, keys)
         self._insert("INSERT OR REPLACE INTO snapshots", 4, snapshots)
+        self._insert("INSERT INTO notes (task, body)", 2, notes)
+        self._insert("INSERT INTO deadlines", 2, deadlines)
+        for task, id, config, holder, after in pushes:
+            run(self._connection, self._sql["put_push"], (task, id, config, holder, after))
+        if dealt_with:
+            run(
+                self._connection,
+                self._sql["drop_notes"],
+                (msgspec.json.encode(dealt_with).decode(),),
+            )
         self._count(counts)
         return numbers
 
@@ -271,7 +302,7 @@ class Writer:
         if not appends:
             return
         encoded = msgspec.json.encode(appends).decode()
-        run(self._connection, self._sql["append"], (encoded,))
+        run(self._connection, self._sql["append"], (self._worker, encoded))
         if self._connection.changes() != len(appends):
             raise StoreConflict("the log moved on")
 

@@ -1,0 +1,414 @@
+"""The tasks this process holds: their logs, the workers on them, and how tasks come and go.
+
+A task is started here by a message, or taken over from a worker whose lease ended. Either way its
+code begins with what the log says is done. Only the holder of a task writes its log; what another
+process has to say to it comes as a note.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+import msgspec
+
+from dragoman.config import Settings
+from dragoman.engine.lifecycle import TaskIsFinished
+from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
+from dragoman.engine.replay import Replay, read_replay
+from dragoman.engine.worker import TOO_LARGE, AgentCode, Plan, Worker, status_update
+from dragoman.errors import (
+    A2AError,
+    InvalidParams,
+    Overloaded,
+    StoreRefused,
+    StoreUnavailable,
+    TaskFailed,
+)
+from dragoman.model.clock import Clock
+from dragoman.model.events import AttemptStarted, CancelRequested, MessageAdded
+from dragoman.model.identity import Caller, Scope, TaskId
+from dragoman.model.message import Message, Part
+from dragoman.model.operations import SendMessage
+from dragoman.model.record import encode
+from dragoman.model.task import TaskState
+from dragoman.stores.interface import Head, Note, Store
+
+logger = logging.getLogger("dragoman")
+
+# Seconds until a task whose disk failed is tried again.
+RETRY_AFTER = 5.0
+CANCELED = "The task was canceled."
+_OVERDUE = "The task did not end in time."
+_CLAIM_AT_ONCE = 256
+Key = tuple[Scope, bytes]
+
+
+class NoteBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one process says to another about a task: a message, or that it is to end."""
+
+    operation: SendMessage | None = None
+
+    def encoded(self) -> bytes:
+        """Return it as it is stored."""
+        return encode(self)
+
+
+_decode_note = msgspec.json.Decoder(NoteBody).decode
+
+
+class Holdings:
+    """Logs and workers by task."""
+
+    def __init__(self, code: AgentCode, store: Store, settings: Settings, clock: Clock) -> None:
+        self._code = code
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self.bell = Bell()
+        self._limits = Limits(settings.max_events, settings.max_task_bytes)
+        self._logs: dict[TaskId, TaskLog] = {}
+        self._workers: dict[TaskId, Worker] = {}
+        # Messages whose keys may not be in the store yet.
+        self._arriving: dict[Key, Worker] = {}
+        self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
+        self._later: set[asyncio.Task[None]] = set()
+        self._noted: set[int] = set()
+        self._reading_notes = asyncio.Lock()
+        self._is_stopped = False
+        store.listen(self._others_wrote)
+
+    # What there is
+
+    def get(self, task_id: TaskId) -> TaskLog | None:
+        """Return the log of a task that is being written here."""
+        return self._logs.get(task_id)
+
+    def running(self, task_id: TaskId) -> Worker | None:
+        """Return the worker of a task, if its code is under way."""
+        worker = self._workers.get(task_id)
+        return worker if worker is not None and worker.is_running else None
+
+    def arriving(self, key: Key) -> Worker | None:
+        """Return the worker that a message was given to a moment ago."""
+        return self._arriving.get(key)
+
+    def is_elsewhere(self, head: Head) -> bool:
+        """Tell whether another process holds a task and lives."""
+        return (
+            head.holder not in (0, self._store.worker)
+            and head.task_id not in self._workers
+            and self._store.is_live(head.holder)
+        )
+
+    def fresh_log(self, scope: Scope, message: Message, task_id: TaskId) -> TaskLog:
+        """Return the log of a task that is about to begin."""
+        return TaskLog(
+            self._store,
+            self.bell,
+            self._limits,
+            scope=scope,
+            task_id=task_id,
+            context_id=message.context_id,
+        )
+
+    # Coming and going
+
+    def add(self, worker: Worker, key: Key | None) -> None:
+        """Have a worker found from here on, by its task and its message."""
+        log = worker.log
+        self._logs[log.task_id] = log
+        self._workers[log.task_id] = worker
+        if key is not None:
+            self._arriving[key] = worker
+            worker.keys.append(key)
+
+    def start(self, worker: Worker) -> None:
+        """Start a worker and let go of it when its task rests and nothing is left to write."""
+        log = worker.log
+
+        def retire() -> None:
+            if worker.is_running and log.failure is not None:
+                # Nothing it does can be recorded; its end comes back here.
+                worker.dismiss()
+                return
+            if worker.is_running or not (log.is_idle or log.failure or log.is_held):
+                return
+            if isinstance(log.failure, StoreUnavailable):
+                self._try_again_later(log.scope, log.task_id)
+            self.forget(worker)
+
+        log.on_idle = worker.on_end = retire
+        worker.start()
+
+    def forget(self, worker: Worker) -> None:
+        """Let go of a worker and, unless a successor has it, of its log."""
+        log = worker.log
+        if self._workers.get(log.task_id, worker) is worker:
+            self._workers.pop(log.task_id, None)
+            if self._logs.get(log.task_id) is log:
+                del self._logs[log.task_id]
+            log.is_retired = True
+        for key in worker.keys:
+            self._arriving.pop(key, None)
+
+    def make_room(self) -> None:
+        """Refuse what is too much; code that only waits for its caller makes way."""
+        if len(self._workers) < self._settings.max_live_tasks:
+            return
+        for worker in self._workers.values():
+            if worker.is_running and worker.log.is_idle and not worker.log.is_active:
+                worker.dismiss()
+                return
+        raise Overloaded
+
+    def stop(self) -> None:
+        """Let go of running tasks; another process takes them over."""
+        self._is_stopped = True
+        for worker in list(self._workers.values()):
+            worker.abandon()
+        for task in (*self._later, *self._reviving.values()):
+            task.cancel()
+        self._workers.clear()
+        self._logs.clear()
+
+    def soon(self, deed: Awaitable[None]) -> None:
+        """Do something beside what the caller waits for; it ends with the process at the latest."""
+
+        async def run() -> None:
+            try:
+                await deed
+            except StoreRefused as error:
+                logger.warning("put off: %s", error)
+            except Exception:
+                # Nobody waits for it, so nobody else would say so.
+                logger.exception("what was to be done beside a request failed")
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    # Reviving
+
+    async def worker_of(self, head: Head) -> Worker | None:
+        """Return the worker of a task, started if there is none; None if the task ended."""
+        worker = self._workers.get(head.task_id)
+        if worker is not None and not worker.is_running:
+            if worker.log.is_over:
+                return None
+            self.forget(worker)
+            worker = None
+        if worker is not None:
+            return worker
+        reviving = self._reviving.get(head.task_id)
+        if reviving is None:
+            reviving = asyncio.get_running_loop().create_task(self._revive(head, head.holder))
+            self._reviving[head.task_id] = reviving
+            reviving.add_done_callback(lambda _: self._reviving.pop(head.task_id, None))
+        # Others may wait for the same one.
+        return await asyncio.shield(reviving)
+
+    async def resumed(self, head: Head) -> TaskLog | None:
+        """Return the log of a stored task, ready to be written; None if there is no such task."""
+        found: Head | None = head
+        while found is not None:
+            reading = await read_task(self._store, found.number)
+            log = self._logs.get(found.task_id)
+            if log is not None:
+                return log
+            if reading is not None and reading.seq == found.standing.last_seq:
+                log = TaskLog.resumed(self._store, self.bell, self._limits, found, reading)
+                if found.holder != self._store.worker:
+                    log.take_over()
+                # Registered at once: whoever else wants it finds this log, not the store's state.
+                self._logs[found.task_id] = log
+                return log
+            # It moved on between the two reads.
+            found = await self._store.head(head.scope, head.task_id)
+        return None
+
+    async def _revive(self, head: Head, held_by: int) -> Worker | None:
+        """Start the code of a stored task: its turn from the beginning, with what is done of it."""
+        replay = await read_replay(self._store, head.number)
+        log = await self.resumed(head)
+        if log is None or replay is None or log.is_over:
+            return None
+        if replay.is_cancelled:
+            self._end(log, TaskState.CANCELED, CANCELED)
+            return None
+        try:
+            if log.is_active:
+                self._count_attempt(log, replay, held_by)
+            plan = self._code.plan(replay.messages[replay.turn], replay.began)
+            waiting = [(place, self.plan_for(o, replay, None)) for place, o in replay.waiting]
+        except (A2AError, TaskFailed, LogIsFull) as error:
+            sentence = TOO_LARGE if isinstance(error, LogIsFull) else error.public
+            self._end(log, TaskState.FAILED, sentence)
+            return None
+        worker = Worker(log, replay, plan, Caller(head.scope.owner), self._clock, _no_reply)
+        for place, further in waiting:
+            worker.give(place, further)
+        worker.decide()
+        self.add(worker, None)
+        self.start(worker)
+        return worker
+
+    def _count_attempt(self, log: TaskLog, replay: Replay, held_by: int) -> None:
+        """Note that a worker died on the task; give it up if that happened too often."""
+        if held_by in (0, self._store.worker):
+            # It was let go in good order, or the disk failed: nothing speaks against the code.
+            return
+        is_asleep = replay.is_asleep(self._clock.now())
+        if replay.tries >= self._settings.max_attempts and not is_asleep:
+            raise TaskFailed(f"The agent did not finish in {replay.attempt} attempts.")
+        started = AttemptStarted(replay.attempt + 1, counts=not is_asleep)
+        log.emit(started)
+        replay.apply(started)
+
+    def plan_for(self, operation: SendMessage, replay: Replay, log: TaskLog | None) -> Plan:
+        """Return what a further message is for. Code that asked gets whatever comes."""
+        if log is not None:
+            return self._code.plan(operation, replay.began, is_answer=not log.is_active)
+        try:
+            return self._code.plan(operation, replay.began)
+        except InvalidParams:
+            return self._code.plan(operation, replay.began, is_answer=True)
+
+    def hand_over(self, worker: Worker, operation: SendMessage, plan: Plan) -> int:
+        """Record a further message and give it to the code; return its place in the log."""
+        log = worker.log
+        recorded = log.emit(MessageAdded(operation.message, operation.metadata))
+        if not log.is_active:
+            # In the same write: whoever waits for the task waits for what comes of this.
+            working, at = status_update(log, TaskState.WORKING)
+            log.emit(working, at=at)
+        worker.give(worker.replay.add(operation), plan)
+        return recorded.seq
+
+    def _try_again_later(self, scope: Scope, task_id: TaskId) -> None:
+        """Go on with a task of ours once the disk takes writes again."""
+
+        async def go_on() -> None:
+            head = await self._store.head(scope, task_id)
+            if head is None or head.standing.state.is_resting or self.is_elsewhere(head):
+                return
+            await self.worker_of(head)
+
+        def begin() -> None:
+            if not self._is_stopped:
+                self.soon(go_on())
+
+        asyncio.get_running_loop().call_later(RETRY_AFTER, begin)
+
+    # Ending
+
+    def _end(self, log: TaskLog, state: TaskState, sentence: str) -> None:
+        """End a task that no code works on."""
+        update, at = status_update(log, state, [Part(text=sentence)])
+
+        def let_go() -> None:
+            if self._logs.get(log.task_id) is log:
+                del self._logs[log.task_id]
+            log.is_retired = True
+            if isinstance(log.failure, StoreUnavailable):
+                self._try_again_later(log.scope, log.task_id)
+
+        log.on_idle = let_go
+        try:
+            log.emit(update, at=at)
+        except TaskIsFinished:
+            # Whoever ended it a moment ago decides.
+            let_go()
+
+    async def cancel(self, head: Head, note: int = 0) -> None:
+        """End a task as canceled: its code is asked to stop, and stopped if it does not."""
+        worker = self.running(head.task_id)
+        if worker is None:
+            log = await self.resumed(head)
+            if log is None:
+                return
+            if note:
+                log.use_note(note)
+            self._end(log, TaskState.CANCELED, CANCELED)
+            await log.durable(log.seq)
+            return
+        log = worker.log
+        if not worker.is_cancelled:
+            if note:
+                log.use_note(note)
+            # Whoever takes the task over, should we die here, is to end it.
+            log.emit(CancelRequested())
+            worker.cancel()
+        try:
+            async with asyncio.timeout(self._settings.cancel_grace):
+                while not (log.is_over and log.is_idle):
+                    await log.rest()
+        except TimeoutError:
+            worker.end(TaskState.CANCELED, CANCELED)
+            await log.durable(log.seq)
+
+    # Looking after things
+
+    async def sweep(self) -> int:
+        """Take over what the dead left, end what is overdue, read notes; return how many tasks were
+        taken over."""
+        count = 0
+        while claimed := await self._store.claim(self._code.name, _CLAIM_AT_ONCE):
+            for head, held_by in claimed:
+                try:
+                    await self._revive(head, held_by)
+                except Exception:
+                    # One task that cannot be taken over must not keep all others from going on.
+                    logger.exception("task %s cannot be taken over", head.task_id)
+                    self._try_again_later(head.scope, head.task_id)
+                # Thousands of them must not keep the first callers waiting.
+                await asyncio.sleep(0)
+            count += len(claimed)
+        for head in await self._store.overdue(self._code.name, self._clock.now()):
+            await self._end_overdue(head)
+        await self.take_notes()
+        return count
+
+    async def _end_overdue(self, head: Head) -> None:
+        worker = self.running(head.task_id)
+        if worker is not None:
+            worker.end(TaskState.FAILED, _OVERDUE)
+        elif not self.is_elsewhere(head) and (log := await self.resumed(head)) is not None:
+            self._end(log, TaskState.FAILED, _OVERDUE)
+
+    def _others_wrote(self) -> None:
+        if not self._is_stopped:
+            self.bell.ring_all()
+            if not self._reading_notes.locked():
+                self.soon(self.take_notes())
+
+    async def take_notes(self) -> None:
+        """Deal with what other processes left for the tasks held here."""
+        async with self._reading_notes:
+            seen: set[int] = set()
+            for head in await self._store.noted(self._code.name):
+                for note in await self._store.notes(head.number):
+                    seen.add(note.number)
+                    if note.number not in self._noted:
+                        self._noted.add(note.number)
+                        await self._take_note(head, note)
+            # What is gone from the store is dealt with.
+            self._noted &= seen
+
+    async def _take_note(self, head: Head, note: Note) -> None:
+        operation = _decode_note(note.body).operation
+        if operation is None:
+            self.soon(self.cancel(head, note.number))
+            return
+        try:
+            worker = await self.worker_of(head)
+            if worker is None:
+                return
+            plan = self.plan_for(operation, worker.replay, worker.log)
+            worker.log.use_note(note.number)
+            self.hand_over(worker, operation, plan)
+        except (A2AError, StoreRefused, TaskIsFinished, LogIsFull) as error:
+            logger.warning("a message to task %s came too late: %s", head.task_id, error)
+
+
+async def _no_reply(reply: Message) -> None:
+    """A task that exists does not end in a bare message."""

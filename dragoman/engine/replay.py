@@ -1,0 +1,174 @@
+"""What a task's code has done so far, as the log tells it: which message it is at, which steps are
+done, what waits.
+
+Code that runs again gets the results of its finished steps instead of doing them twice. A step is
+found by its place in the turn and must have the name it had: code that changed in between is not
+guessed at.
+"""
+
+import json
+
+import msgspec
+
+from dragoman.model.events import (
+    AttemptStarted,
+    CancelRequested,
+    DeadlineSet,
+    Event,
+    MessageAdded,
+    StepKind,
+    StepRecorded,
+    TurnBegan,
+)
+from dragoman.model.message import Message
+from dragoman.model.operations import SendMessage
+from dragoman.model.task import Task
+from dragoman.stores.interface import Store
+
+_READ_AT_ONCE = 500
+# Events that say nothing about the code's progress, by how they begin on disk.
+_PASSED_OVER = (b'{"statusUpdate"', b'{"artifactUpdate"')
+
+
+class CodeChanged(Exception):
+    """The code does not do what the log says it did."""
+
+
+class Replay:
+    """One task's progress. Fed with the events of a log, or with what happens now."""
+
+    def __init__(self, began: SendMessage) -> None:
+        # What the caller said, in order.
+        self.messages = [began]
+        # Which message the present turn began with, and which the code was not given yet.
+        self.turn = 0
+        self._waiting: list[int] = []
+        self._steps: dict[int, StepRecorded] = {}
+        self._asked: dict[int, str] = {}
+        self._next = 0
+        self.attempt = 1
+        # Attempts since the code last got anywhere.
+        self.tries = 1
+        self.is_cancelled = False
+        self.deadline = 0
+
+    @property
+    def began(self) -> SendMessage:
+        """What the task began with."""
+        return self.messages[0]
+
+    @property
+    def waiting(self) -> list[tuple[int, SendMessage]]:
+        """Messages that the code was not given yet."""
+        return [(place, self.messages[place]) for place in self._waiting]
+
+    def apply(self, event: Event) -> None:
+        """Take note of one more event."""
+        match event:
+            case MessageAdded():
+                self.add(SendMessage(message=event.message, metadata=event.metadata))
+            case TurnBegan():
+                self.begin_turn(event.message)
+            case StepRecorded():
+                self._record(event)
+            case AttemptStarted():
+                self.attempt = event.attempt
+                self.tries += event.counts
+            case CancelRequested():
+                self.is_cancelled = True
+            case DeadlineSet():
+                self.deadline = event.at
+            case _:
+                pass
+
+    def add(self, operation: SendMessage) -> int:
+        """Take in a further message; return its place."""
+        self.messages.append(operation)
+        self._waiting.append(len(self.messages) - 1)
+        return self._waiting[-1]
+
+    def begin_turn(self, message: int) -> None:
+        """Begin afresh with a message."""
+        self.turn = message
+        self._waiting = [place for place in self._waiting if place != message]
+        self._steps, self._asked, self._next, self.tries = {}, {}, 0, 1
+
+    def _record(self, event: StepRecorded) -> None:
+        self.tries = 1
+        if event.kind is StepKind.ASK:
+            self._asked[event.index] = event.name
+            return
+        self._steps[event.index] = event
+        if event.kind is StepKind.ANSWER:
+            answer = msgspec.json.decode(event.value, type=int)
+            self._waiting = [place for place in self._waiting if place != answer]
+
+    # For the code that runs
+
+    def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
+        """Return the place of the next step, and the step if it was done already.
+
+        Raises `CodeChanged` if something else was done there."""
+        index, self._next = self._next, self._next + 1
+        done = self._steps.get(index)
+        if done is not None and (done.kind is not kind or done.name != name):
+            raise CodeChanged(self._difference(index, done.kind, done.name, kind, name))
+        asked = self._asked.get(index)
+        if done is None and asked is not None and (kind is not StepKind.ANSWER or asked != name):
+            raise CodeChanged(self._difference(index, StepKind.ANSWER, asked, kind, name))
+        return index, done
+
+    def is_asked(self, index: int) -> bool:
+        """Tell whether a question was put already."""
+        return index in self._asked
+
+    def check_end(self) -> None:
+        """Raise `CodeChanged` if the code ended without doing again what it had done."""
+        left = sorted(index for index in (*self._steps, *self._asked) if index >= self._next)
+        if left:
+            done = self._steps.get(left[0])
+            name = done.name if done is not None else self._asked[left[0]]
+            raise CodeChanged(
+                f"The agent's code changed while the task was under way: step {left[0] + 1} was "
+                f"{json.dumps(name)} and is not reached any more."
+            )
+
+    def is_asleep(self, now: int) -> bool:
+        """Tell whether the last thing the code did was to go to sleep, and it is not yet time."""
+        if not self._steps:
+            return False
+        last = self._steps[max(self._steps)]
+        return last.kind is StepKind.SLEEP and msgspec.json.decode(last.value, type=int) > now
+
+    @staticmethod
+    def _difference(index: int, was: StepKind, old: str, now: StepKind, new: str) -> str:
+        return (
+            f"The agent's code changed while the task was under way: step {index + 1} was "
+            f"{_named(was, old)} and is {_named(now, new)}."
+        )
+
+
+def _named(kind: StepKind, name: str) -> str:
+    verb = {StepKind.STEP: "step", StepKind.SLEEP: "sleep"}.get(kind, "ask")
+    return f"{verb} {json.dumps(name)}"
+
+
+async def read_replay(store: Store, number: int) -> Replay | None:
+    """Return a task's progress from its log."""
+    replay: Replay | None = None
+    after = 0
+    while batch := await store.read(number, after=after, limit=_READ_AT_ONCE, artifacts=False):
+        for recorded in batch:
+            if replay is None:
+                task = recorded.event
+                assert isinstance(task, Task), "a log begins with its task"
+                replay = Replay(_began(task))
+            elif not recorded.body.startswith(_PASSED_OVER):
+                replay.apply(recorded.event)
+        after = batch[-1].seq
+    return replay
+
+
+def _began(task: Task) -> SendMessage:
+    message: Message = task.history[0]
+    return SendMessage(message=message, metadata=task.metadata)

@@ -1,0 +1,381 @@
+"""The one client for everything that dials out: webhooks, cards, keys, files, other agents.
+
+It goes to public addresses unless the operator allows more. A name is resolved once, all its
+addresses are checked, and a socket is opened to one of those and to nothing else; redirects are
+followed by hand, so every hop passes the same checks. Proxies and cookies there are none.
+"""
+
+import asyncio
+import socket
+import unicodedata
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+from urllib.parse import urldefrag, urljoin
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from dragoman.security.addresses import Address
+from dragoman.security.targets import (
+    USUAL_PORTS,
+    NotCanonical,
+    Policy,
+    Target,
+    is_unseen,
+    read_address,
+    read_target,
+)
+
+# From a name to its addresses, as text.
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
+# Family, kind, protocol, canonical name; then the address and the port, which lead the last part.
+AddressInfo = tuple[int, int, int, str, tuple[object, ...]]
+
+MOST_REDIRECTS = 3
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CONNECTIONS = 512
+# One receiver that answers slowly holds no more than these.
+CONNECTIONS_PER_HOST = 32
+LONGEST_HEADER = 8190
+MOST_HEADERS = 128
+# What decides where a request goes and where it ends is ours to write.
+OUR_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# The only headers another origin gets to see: a key may hide in any that we do not know.
+HARMLESS_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
+
+
+class EgressError(Exception):
+    """The address could not be reached."""
+
+    # One sentence for whoever named the address: were a refusal told from a closed port or from
+    # silence, we would scan our own network for them. The reason is for the operator's log.
+    public = "The address could not be reached."
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(self.public)
+
+
+class EgressRefused(EgressError):
+    """We do not go there, whatever may be there."""
+
+
+class EgressFailed(EgressError):
+    """We went there and got no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a peer answered: the names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    is_cut: bool = False  # there was more than we wanted
+
+
+class _NotDialled(OSError):
+    """Raised inside the client, where only an OSError counts as a failure to connect."""
+
+
+@dataclass(slots=True)
+class _Dial:
+    """A request on its way, and the addresses that may be dialled for it."""
+
+    target: Target
+    policy: Policy
+    addresses: set[Address] = field(default_factory=set[Address])
+    refusal: str = ""
+
+    def refuse(self, reason: str) -> _NotDialled:
+        self.refusal = reason
+        return _NotDialled(reason)
+
+    def check(self, address: Address) -> None:
+        if reason := self.policy.refusal_of(address, self.target):
+            raise self.refuse(reason)
+
+
+# The client opens sockets for names it was given; this tells the socket whom it is for.
+_dial: ContextVar[_Dial] = ContextVar("dial")
+
+
+class Egress:
+    """Dials out, to public addresses unless the operator allows more."""
+
+    def __init__(
+        self,
+        *,
+        allow: Sequence[str] = (),
+        allow_private: bool = False,
+        ports: Collection[int] = USUAL_PORTS,
+        resolver: Resolve | None = None,
+        connect_timeout: float = 5.0,
+    ) -> None:
+        self._policy = Policy(allow=allow, allow_private=allow_private, ports=ports)
+        self._resolve = resolver or resolve
+        self._connect_timeout = connect_timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what is open; a later request opens anew."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def check(self, url: str) -> None:
+        """Raise EgressRefused for a URL that can be refused without resolving its name."""
+        self._target(url)
+
+    async def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        timeout: float = 15.0,
+        max_answer: int = 64 * 1024,
+    ) -> Answer:
+        """Return what a peer says to a body. A redirect is an answer like any other."""
+        target = self._target(url)
+        sent = _checked_headers(headers)
+        async with _at_most(timeout):
+            return await self._ask("POST", target, sent, body, max_answer)
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 10.0,
+        max_answer: int = 256 * 1024,
+        redirects: int = 0,
+    ) -> Answer:
+        """Return what is at a URL, after at most so many redirects; one more is the answer.
+
+        From https no redirect leads to http, and to another origin none takes credentials along.
+        """
+        if not 0 <= redirects <= MOST_REDIRECTS:
+            raise ValueError(f"between 0 and {MOST_REDIRECTS} redirects are followed")
+        target = self._target(url)
+        sent = _checked_headers(headers or {})
+        async with _at_most(timeout):
+            answer = await self._ask("GET", target, sent, None, max_answer)
+            for _ in range(redirects):
+                if answer.status not in REDIRECTS or "location" not in answer.headers:
+                    break
+                following = self._following(target, answer.headers["location"])
+                if following.origin != target.origin:
+                    sent = {name: sent[name] for name in sent.keys() & HARMLESS_HEADERS}
+                target = following
+                answer = await self._ask("GET", target, sent, None, max_answer)
+            return answer
+
+    def _target(self, url: str) -> Target:
+        try:
+            target = read_target(url)
+        except NotCanonical as error:
+            raise EgressRefused(str(error)) from None
+        if reason := self._policy.refusal(target):
+            raise EgressRefused(reason)
+        return target
+
+    def _following(self, target: Target, location: str) -> Target:
+        # Joining drops some characters without a word, so they are looked for before.
+        if "\\" in location or any(is_unseen(character) for character in location):
+            raise EgressRefused("the redirect has a space, a control or a backslash")
+        try:
+            following = self._target(urldefrag(urljoin(target.url, location)).url)
+        except ValueError as error:
+            raise EgressRefused(f"the redirect leads nowhere: {error}") from None
+        if target.scheme == "https" and following.scheme != "https":
+            raise EgressRefused("the redirect leads from https to http")
+        return following
+
+    async def _ask(
+        self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
+    ) -> Answer:
+        dial = _Dial(target, self._policy)
+        if target.address is not None:
+            dial.addresses.add(target.address)
+        before = _dial.set(dial)
+        try:
+            async with self._opened().request(
+                method,
+                # Already canonical: a second reader must not improve on it.
+                URL(target.url, encoded=True),
+                data=body,
+                headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
+                allow_redirects=False,
+            ) as response:
+                return await _read(response, most)
+        except (aiohttp.ClientError, OSError) as error:
+            if dial.refusal:
+                raise EgressRefused(dial.refusal) from error
+            raise EgressFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            _dial.reset(before)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                resolver=_CheckedNames(self._resolve, self._connect_timeout),
+                socket_factory=_checked_socket,
+                use_dns_cache=False,
+                limit=CONNECTIONS,
+                limit_per_host=CONNECTIONS_PER_HOST,
+                # Each attempt is checked anew, and none meets a connection its peer just closed.
+                force_close=True,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                # The whole request has a bound of its own, which covers redirects too.
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+                max_line_size=LONGEST_HEADER,
+                max_field_size=LONGEST_HEADER,
+                max_headers=MOST_HEADERS,
+            )
+        return self._session
+
+
+@asynccontextmanager
+async def _at_most(seconds: float) -> AsyncGenerator[None]:
+    """Bound the time a request may take in all."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as late:
+        raise EgressFailed(f"no answer in {seconds:g} s") from late
+
+
+class _CheckedNames(AbstractResolver):
+    """Resolves a name for the client, and checks each of its addresses."""
+
+    def __init__(self, resolve: Resolve, timeout: float) -> None:
+        self._resolve = resolve
+        self._timeout = timeout
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        dial = _dial.get()
+        if (host, port) != (dial.target.host, dial.target.port):
+            raise dial.refuse(f"the client asks for {host}:{port}")
+        async with asyncio.timeout(self._timeout):
+            texts = await self._resolve(host)
+        try:
+            found = [read_address(text) for text in texts]
+        except NotCanonical as error:
+            raise dial.refuse(str(error)) from None
+        if not found:
+            raise OSError(f"{host} has no address")
+        # One address that is not public condemns the others: it is the mark of an attempt.
+        for address in found:
+            dial.check(address)
+        dial.addresses.update(found)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in found
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def _checked_socket(info: AddressInfo) -> socket.socket:
+    """Return a socket for an address, which is checked here whatever was checked before.
+
+    Nothing the client does, with a literal, a redirect or a name, leads around this place.
+    """
+    dial = _dial.get()
+    host, port = str(info[4][0]), info[4][1]
+    address = read_address(host)
+    dial.check(address)
+    if address not in dial.addresses or port != dial.target.port:
+        raise dial.refuse(f"{host} at port {port} is not what was resolved")
+    return open_socket(info)
+
+
+def open_socket(info: AddressInfo) -> socket.socket:
+    """Return an unconnected socket; nothing else in the package makes one to dial with."""
+    family, kind, protocol, _, _ = info
+    return socket.socket(family=family, type=kind, proto=protocol)
+
+
+async def resolve(host: str) -> list[str]:
+    """Return the addresses of a name, as the system resolves it."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(
+        host, None, type=socket.SOCK_STREAM, flags=socket.AddressInfo.AI_ADDRCONFIG
+    )
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> Answer:
+    headers: dict[str, str] = {}
+    for name, value in response.headers.items():
+        headers.setdefault(name.lower(), value)
+    body = bytearray()
+    # A peer that packs its answer although asked not to is counted by what comes out.
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > most:
+            response.close()
+            return Answer(response.status, headers, bytes(body[:most]), is_cut=True)
+    return Answer(response.status, headers, bytes(body))
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers by their names in lower case; raises EgressRefused for what is none."""
+    checked: dict[str, str] = {}
+    for name, value in headers.items():
+        lower = name.lower()
+        if not lower or not set(lower) <= _TOKEN or lower in OUR_HEADERS:
+            raise EgressRefused(f"the header {name!r} is not one to send")
+        if any(
+            character != "\t" and unicodedata.category(character)[0] == "C" for character in value
+        ):
+            raise EgressRefused(f"the header {name!r} has a control in its value")
+        checked[lower] = value
+    return checked

@@ -1,0 +1,229 @@
+"""Where a URL leads, and whether we go there.
+
+A URL has one canonical form or is refused: two readers of one text must not see two hosts.
+`Policy` is asked twice, about the target before its name is resolved and about every address that
+the name turned out to have.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import quote
+
+import idna
+
+from dragoman.errors import ConfigError
+from dragoman.security.addresses import Address, Network, embedded, is_private, is_public
+
+LONGEST_URL = 2048
+DEFAULT_PORTS = {"https": 443, "http": 80}
+USUAL_PORTS = frozenset({80, 443, *range(8000, 9001)})
+
+# Names of services that hand out a machine's credentials. They are ordinary names, or have an
+# ordinary ending, so a developer's permission does not cover them.
+METADATA_NAMES = frozenset(
+    {
+        "instance-data",
+        "instance-data.ec2.internal",
+        "metadata",
+        "metadata.azure.internal",
+        "metadata.goog",
+        "metadata.google.internal",
+        "metadata.tencentyun.com",
+    }
+)
+# Endings that no public name has.
+PRIVATE_ENDINGS = (
+    ".arpa",
+    ".corp",
+    ".home",
+    ".internal",
+    ".intranet",
+    ".lan",
+    ".local",
+    ".localdomain",
+    ".localhost",
+    ".onion",
+    ".private",
+    ".svc",
+)
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?]*)(?P<path>/[^?]*)?(?P<query>\?.*)?")
+_AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]+)(?::(?P<port>[1-9][0-9]{0,4}))?")
+_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
+# A name whose last label is one of these is read by some as an IPv4 address.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
+class NotCanonical(ValueError):
+    """The text is not a URL that all readers read alike; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A URL in canonical form."""
+
+    scheme: str
+    host: str  # a lower-case ASCII name without a last dot, or an address as text
+    port: int
+    path: str  # with the query, in ASCII
+    address: Address | None  # of a host that is one
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return self.scheme, self.host, self.port
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
+        port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+
+def read_target(url: str) -> Target:
+    """Return where a URL leads; raises NotCanonical."""
+    if len(url) > LONGEST_URL:
+        raise NotCanonical("the URL is too long")
+    if any(character in "\\#" or is_unseen(character) for character in url):
+        raise NotCanonical("the URL has a space, a control, a backslash or a fragment")
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise NotCanonical("this is no absolute URL")
+    scheme = found["scheme"].lower()
+    if scheme not in DEFAULT_PORTS:
+        raise NotCanonical("the scheme is neither https nor http")
+    if "@" in found["authority"]:
+        raise NotCanonical("the URL has user information")
+    authority = _AUTHORITY.fullmatch(found["authority"])
+    if authority is None:
+        raise NotCanonical("host and port cannot be told apart")
+    port = int(authority["port"] or DEFAULT_PORTS[scheme])
+    if port > 65535:
+        raise NotCanonical("there is no such port")
+    host, address = read_host(authority["host"])
+    path = quote((found["path"] or "/") + (found["query"] or ""), safe=_PRINTABLE)
+    return Target(scheme, host, port, path, address)
+
+
+def read_host(text: str) -> tuple[str, Address | None]:
+    """Return a host in canonical form, and its address if it is one; raises NotCanonical."""
+    if text.startswith("["):
+        try:
+            # A zone names an interface of this machine: no peer has business there.
+            address = IPv6Address(text[1:-1])
+        except ValueError:
+            raise NotCanonical("there is no IPv6 address in the brackets") from None
+        if address.scope_id is not None:
+            raise NotCanonical("the address has a zone")
+        return str(address), address
+    name = text if text.isascii() else _ascii_name(text)
+    name = name.lower().removesuffix(".")
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise NotCanonical("the host is no name")
+    if not _NUMBER.fullmatch(name.rpartition(".")[2]):
+        return name, None
+    try:
+        return name, IPv4Address(name)
+    except ValueError:
+        raise NotCanonical("the host is a number, but not four decimal ones") from None
+
+
+def _ascii_name(text: str) -> str:
+    try:
+        return idna.encode(text, uts46=True).decode("ascii")
+    except idna.IDNAError:
+        raise NotCanonical("the host is no international name") from None
+
+
+def is_unseen(character: str) -> bool:
+    """Say whether a character is a space, a control or another that shows nothing."""
+    return unicodedata.category(character)[0] in "CZ"
+
+
+class Policy:
+    """Says which targets may be dialled, as the operator allows.
+
+    An entry of `allow` is a host, a host with a port, or a network. A host that is listed may be
+    spoken to over http, at any port unless one is given, and may be private. No name opens the way
+    to a metadata service: that takes its address.
+    """
+
+    def __init__(
+        self, *, allow: Iterable[str], allow_private: bool, ports: Collection[int]
+    ) -> None:
+        self._private = allow_private
+        self._ports = frozenset(ports)
+        self._hosts: set[tuple[str, int | None]] = set()
+        self._networks: list[Network] = []
+        for entry in allow:
+            self._admit(entry.strip())
+
+    def _admit(self, entry: str) -> None:
+        try:
+            if "/" in entry:
+                self._networks.append(ip_network(entry))
+                return
+            if entry.count(":") > 1 and not entry.startswith("["):
+                entry = f"[{entry}]"
+            found = _AUTHORITY.fullmatch(entry)
+            if found is None:
+                raise NotCanonical("not a host, a host with a port, or a network")
+            host, address = read_host(found["host"])
+        except ValueError as error:
+            raise ConfigError(f"the allowed target {entry!r} is of no use: {error}") from None
+        port = int(found["port"]) if found["port"] else None
+        self._hosts.add((host, port))
+        if address is not None and port is None:
+            self._networks.append(ip_network(address))
+
+    def refusal(self, target: Target) -> str:
+        """Return why a target is refused before it is resolved; empty when it is not."""
+        if not self._lists(target):
+            if target.scheme != "https" and not self._private:
+                return "http to a host that is not allowed for"
+            if target.port not in self._ports and not self._private:
+                return f"port {target.port} is not a usual one"
+            if target.address is None and self._is_private_name(target.host):
+                return f"{target.host} is not a public name"
+        if target.address is not None:
+            return self.refusal_of(target.address, target)
+        return ""
+
+    def refusal_of(self, address: Address, target: Target) -> str:
+        """Return why an address of a target is refused; empty when it is not."""
+        if is_public(address) or self._allows(address):
+            return ""
+        listed = self._lists(target)
+        if listed and address == target.address:
+            return ""
+        if (listed or self._private) and is_private(address):
+            return ""
+        return f"{target.host} is at {address}, which is not public"
+
+    def _lists(self, target: Target) -> bool:
+        if (target.host, target.port) in self._hosts or (target.host, None) in self._hosts:
+            return True
+        return target.address is not None and self._allows(target.address)
+
+    def _allows(self, address: Address) -> bool:
+        """Say whether an address is in an allowed network, and what it wraps is open as well."""
+        if not any(address in network for network in self._networks):
+            return False
+        inner = embedded(address)
+        return inner is None or is_public(inner) or self._allows(inner)
+
+    def _is_private_name(self, host: str) -> bool:
+        if host in METADATA_NAMES:
+            return True
+        return not self._private and ("." not in host or host.endswith(PRIVATE_ENDINGS))
+
+
+def read_address(text: str) -> Address:
+    """Return an address that a resolver answered; raises NotCanonical."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        raise NotCanonical(f"the resolver answered {text!r}, which is no address") from None

@@ -1,0 +1,136 @@
+"""The processes that share the file: which of them live, and whether we are alone.
+
+A process that ends drops its locks, however it ends: the others see that at once. One that is only
+frozen keeps them, and is taken for dead when it has not renewed its lease in time. Time is the
+machine's own clock since it started, so nobody's change of the date matters; a lease that ends
+later than any could was given before the machine started again.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from dragoman.errors import ConfigError
+from dragoman.stores.sqlite.schema import run, transaction
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: leases end by time alone
+    fcntl = None
+
+
+def machine_time() -> int:
+    """Return milliseconds since the machine started."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Workers:
+    """Our place among the workers of one file."""
+
+    def __init__(self, path: Path, lease: float, clock: Callable[[], int]) -> None:
+        self._path = path
+        self._lease = int(lease * 1000)
+        self._clock = clock
+        self.number = 0
+        self._own: int | None = None
+        self._shared: int | None = None
+
+    def join(self, connection: apsw.Connection) -> None:
+        """Become a worker; from here on the others know of us."""
+        self._shared = _open(f"{self._path}.lock")
+        with transaction(connection):
+            expires = self._clock() + self._lease
+            rows = run(
+                connection, "INSERT INTO workers (expires) VALUES (?) RETURNING number", (expires,)
+            )
+            self.number = int(rows[0][0])
+            # Before anyone can see the row: whoever sees it may ask for the lock.
+            self._own = _open(self._lock_of(self.number))
+            _lock(self._own, exclusive=True)
+
+    def leave(self, connection: apsw.Connection) -> None:
+        """Let go of everything in good order: the tasks are nobody's, and no attempt is lost."""
+        run(connection, "UPDATE tasks SET holder = 0 WHERE holder = ?", (self.number,))
+        run(connection, "UPDATE pushes SET holder = 0 WHERE holder = ?", (self.number,))
+        run(connection, "DELETE FROM workers WHERE number = ?", (self.number,))
+
+    def close(self) -> None:
+        """Drop the locks."""
+        if self._own is not None:
+            os.close(self._own)
+            Path(self._lock_of(self.number)).unlink(missing_ok=True)
+        if self._shared is not None:
+            os.close(self._shared)
+        self._own = self._shared = None
+
+    def try_alone(self) -> bool:
+        """Keep others from beginning to write until we say so; false if any is there already."""
+        return self._shared is not None and _lock(self._shared, exclusive=True)
+
+    def try_shared(self) -> bool:
+        """Write along with the others; false while one still believes to be alone."""
+        return self._shared is not None and _lock(self._shared, exclusive=False)
+
+    def renew(self, connection: apsw.Connection) -> None:
+        """Prolong our lease, also if it was taken for lapsed."""
+        expires = self._clock() + self._lease
+        run(connection, "INSERT OR REPLACE INTO workers VALUES (?, ?)", (self.number, expires))
+
+    def others(self, connection: apsw.Connection) -> list[int]:
+        """Return who else has a row, dead or alive."""
+        rows = run(connection, "SELECT number FROM workers WHERE number <> ?", (self.number,))
+        return [int(number) for (number,) in rows]
+
+    def is_live(self, connection: apsw.Connection, number: int) -> bool:
+        """Tell whether a worker's lease is valid."""
+        if number == self.number:
+            return True
+        rows = run(connection, "SELECT expires FROM workers WHERE number = ?", (number,))
+        now = self._clock()
+        if not rows or not now < rows[0][0] <= now + self._lease:
+            return False
+        return not self._is_gone(number)
+
+    def bury(self, connection: apsw.Connection, number: int) -> None:
+        """Remove a dead worker's row, unless it has come back to life."""
+        if not self.is_live(connection, number):
+            run(connection, "DELETE FROM workers WHERE number = ?", (number,))
+            if self._is_gone(number):
+                Path(self._lock_of(number)).unlink(missing_ok=True)
+
+    def _is_gone(self, number: int) -> bool:
+        """Tell whether the process has certainly ended."""
+        if fcntl is None:
+            return False
+        try:
+            lock = os.open(self._lock_of(number), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return True
+        try:
+            return _lock(lock, exclusive=True)
+        finally:
+            os.close(lock)
+
+    def _lock_of(self, number: int) -> str:
+        return f"{self._path}.worker-{number}"
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be opened ({error.strerror})") from None
+
+
+def _lock(file: int, *, exclusive: bool) -> bool:
+    """Take a lock without waiting; a lock of the other kind on the same file is exchanged."""
+    if fcntl is None:
+        return not exclusive
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
