@@ -65,6 +65,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     extended_card_public: Annotated[
         bool, _about("Whether the extended card is shown without authentication.")
     ] = False
+    push: Annotated[bool, _about("Whether callers may have a task's events posted to them.")] = True
+    push_secret: Annotated[
+        str,
+        _about(
+            "What posts are signed with: one or more `whsec_` secrets, separated by commas while "
+            "they change. Empty: one that lives with the store; `dragoman push secret` prints it."
+        ),
+    ] = ""
+    push_tokens: Annotated[
+        bool,
+        _about(
+            "Whether posts also carry a signed JWT, whose keys are at `/.well-known/jwks.json`. "
+            "Needs the extra `jwt`."
+        ),
+    ] = False
+    push_timeout: Annotated[float, _about("Seconds a receiver has to take a post.", gt=0)] = 15.0
+    push_slots: Annotated[int, _about("Posts on their way at once.", ge=1)] = 256
+    allow: Annotated[
+        str,
+        _about(
+            "Addresses we may dial although they are not public: hosts, `host:port` or networks, "
+            "separated by commas."
+        ),
+    ] = ""
+    allow_private: Annotated[
+        bool,
+        _about(
+            "Whether we may dial any private address, loopback included, and without TLS. For "
+            "development."
+        ),
+    ] = False
     card_max_age: Annotated[int, _about("Seconds a card may be cached.", ge=0)] = 300
     max_body_bytes: Annotated[int, _about("The largest request body.", ge=1024)] = 10 * 1024 * 1024
     max_events: Annotated[

@@ -27,6 +27,8 @@
     StoreRefused                    a write did not happen
     ├── StoreConflict               a compare-and-append lost: someone else wrote first
     └── StoreUnavailable            the disk would not take it
+        ├── StoreFull               for want of space; it will once there is some
+        └── StoreBroken             it failed to keep what it took: nothing more is acknowledged
     ConfigError                     the settings make no sense; says what to change
 
 A class's docstring is its default public message; facts are fields, so nobody parses text.
@@ -150,6 +152,14 @@ class StoreConflict(StoreRefused):
 
 class StoreUnavailable(StoreRefused):
     """The disk would not take it."""
+
+
+class StoreFull(StoreUnavailable):
+    """There is no space left."""
+
+
+class StoreBroken(StoreUnavailable):
+    """The disk failed to keep what it was given."""
 
 
 class ConfigError(Exception):

@@ -4,6 +4,8 @@ import sys
 
 import click
 
+from dragoman.cli.proof import proof
+from dragoman.cli.push import push
 from dragoman.cli.serve import serve
 from dragoman.cli.up import up
 from dragoman.errors import ConfigError
@@ -17,6 +19,8 @@ def cli() -> None:
 
 cli.add_command(serve)
 cli.add_command(up)
+cli.add_command(proof)
+cli.add_command(push)
 
 
 def main() -> None:

@@ -20,6 +20,11 @@ def listening_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--public-url", help="The address peers reach us at, for the card."),
         click.option(
+            "--allow-private/--no-allow-private",
+            default=None,
+            help="Let pushes go to private addresses and without TLS, for development (off).",
+        ),
+        click.option(
             "--public",
             is_flag=True,
             help="Listen on an address that others reach, without authentication.",

@@ -23,6 +23,7 @@ from dragoman.errors import (
     Overloaded,
     PushNotSupported,
     StoreConflict,
+    StoreFull,
     StoreRefused,
     TaskNotCancelable,
     TaskNotFound,
@@ -240,8 +241,8 @@ class Engine:
                 await log.durable(max(accepted.seq, 1))
         except TimeoutError:
             pass
-        except StoreRefused:
-            raise Overloaded from None
+        except StoreRefused as error:
+            raise refused(error) from None
         if reading is None:
             head = await self._find(self._scope(call), accepted.task_id)
             reading = await self._reading(head.number)
@@ -293,8 +294,8 @@ class Engine:
         if log is not None:
             try:
                 await log.durable(max(accepted.seq, 1))
-            except StoreRefused:
-                raise Overloaded from None
+            except StoreRefused as error:
+                raise refused(error) from None
         if accepted.opening is not None and log is not None:
             reading = TaskReading(accepted.seq, accepted.opening)
             number = log.number
@@ -456,8 +457,8 @@ class Engine:
             raise _finished(None) from None
         except LogIsFull:
             raise UnsupportedOperation("The task reached its limit") from None
-        except StoreRefused:
-            raise Overloaded from None
+        except StoreRefused as error:
+            raise refused(error) from None
         if key is not None:
             worker.log.use_key(key)
             self._holdings.add(worker, (head.scope, key))
@@ -531,7 +532,9 @@ class Engine:
                 await self._cancel_elsewhere(head)
             else:
                 await self._holdings.cancel(head)
-        except (StoreRefused, TimeoutError):
+        except StoreRefused as error:
+            raise refused(error) from None
+        except TimeoutError:
             raise Overloaded from None
         reading = await self._reading(head.number)
         if reading.task.status.state is not TaskState.CANCELED:
@@ -571,8 +574,8 @@ class Engine:
                 postings.drop(push)
         try:
             postings.add(await self._store.put_push(head.number, config, head.standing.last_seq))
-        except StoreRefused:
-            raise Overloaded from None
+        except StoreRefused as error:
+            raise refused(error) from None
         return config
 
     async def _deliver(self, log: TaskLog) -> None:
@@ -603,8 +606,8 @@ class Engine:
                 self._postings.drop(push)
         try:
             await self._store.drop_push(head.number, operation.config_id)
-        except StoreRefused:
-            raise Overloaded from None
+        except StoreRefused as error:
+            raise refused(error) from None
         return Nothing()
 
     async def _configs(self, scope: Scope, task_id: TaskId) -> list[PushConfig]:
@@ -629,6 +632,13 @@ class Engine:
     async def task_as_of(self, push: Push, seq: int) -> Task:
         """Return a receiver's task as it was after an event."""
         return (await self._reading(push.task, seq)).task
+
+
+def refused(error: StoreRefused) -> Overloaded:
+    """Return what a caller is told of a write that did not happen."""
+    if isinstance(error, StoreFull):
+        return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
+    return Overloaded()
 
 
 def _position(after: int | None, head: Head) -> int | None:

@@ -36,7 +36,7 @@ from dragoman.stores.interface import Head, Note, Store
 logger = logging.getLogger("dragoman")
 
 # Seconds until a task whose disk failed is tried again.
-RETRY_AFTER = 5.0
+RETRY_AFTER = 2.0
 CANCELED = "The task was canceled."
 _OVERDUE = "The task did not end in time."
 _CLAIM_AT_ONCE = 256

@@ -34,6 +34,7 @@ from dragoman.model.message import Message
 from dragoman.model.record import Recorded, encode
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack, build, offered_extensions
+from dragoman.server.push import PostRoom
 from dragoman.server.request import (
     JSON,
     MAX_URL_BYTES,
@@ -63,6 +64,8 @@ _RPC_PATHS = frozenset({"", "/", "/rpc", "/rpc/", "/a2a", "/a2a/"})
 _CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
 _OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
+_HEALTH_PATH = "/health"
+_KEYS_PATH = "/.well-known/jwks.json"
 
 
 class App:
@@ -86,8 +89,12 @@ class App:
         self._engines: list[Engine] = []
         self._streams: set[sse.Stream] = set()
         self._chores: list[asyncio.Task[None]] = []
+        self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
         self.is_running = False
+        # Set when the disk lost a write; whoever runs the app may want to know.
+        self.is_broken = False
+        self.on_broken: Callable[[], None] | None = None
         # Set when requests are cut off because the server ends, and not by their callers.
         self.is_stopping = False
 
@@ -102,9 +109,11 @@ class App:
                 return
             await self.store.open()
             started_at = time.time()
+            if self.settings.push:
+                self._post_room = PostRoom(self.store, self.settings, self._engine_of)
             for agent in self.agents:
                 agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
-                engine = Engine(agent, self.store, self.settings)
+                engine = Engine(agent, self.store, self.settings, postings=self._post_room)
                 self._engines.append(engine)
                 self._mounts[agent.name] = Mount(
                     agent,
@@ -113,14 +122,14 @@ class App:
                     f"/agents/{agent.name}",
                     frozenset(extension.uri for extension in offered_extensions(agent)),
                 )
-            for engine in self._engines:
-                await engine.sweep()
+            await self._take_over()
             loop = asyncio.get_running_loop()
             self._chores = [
                 loop.create_task(self._keep_streams_alive()),
                 loop.create_task(self._keep_lease()),
                 loop.create_task(self._sweep()),
                 loop.create_task(self._prune()),
+                loop.create_task(self._watch_disk()),
             ]
             self.is_running, self.is_stopping = True, False
 
@@ -133,6 +142,9 @@ class App:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        if self._post_room is not None:
+            await self._post_room.stop()
+            self._post_room = None
         for engine in self._engines:
             await engine.stop()
         await self.store.close()
@@ -180,11 +192,34 @@ class App:
         """Look after tasks that others left, and those that are overdue."""
         while True:
             await asyncio.sleep(min(SWEEP_EVERY, self.settings.lease / 4))
-            for engine in self._engines:
-                try:
-                    await engine.sweep()
-                except StoreRefused as error:
-                    logger.warning("nothing is taken over this time: %s", error)
+            try:
+                await self._take_over()
+            except StoreRefused as error:
+                logger.warning("nothing is taken over this time: %s", error)
+
+    async def _take_over(self) -> None:
+        for engine in self._engines:
+            await engine.sweep()
+        if self._post_room is not None:
+            await self._post_room.claim()
+
+    def _engine_of(self, name: str) -> Engine | None:
+        """Return an agent's engine; any one reads what is in the store."""
+        if not name:
+            return self._engines[0]
+        for agent, engine in zip(self.agents, self._engines, strict=True):
+            if agent.name == name:
+                return engine
+        return None
+
+    async def _watch_disk(self) -> None:
+        """Serve no more once the disk lost a write: what it holds is unknown until it is read
+        again, which the next process does."""
+        await self.store.broken()
+        self.is_broken = True
+        logger.critical("the disk lost a write; nothing more is acknowledged")
+        if self.on_broken is not None:
+            self.on_broken()
 
     async def _prune(self) -> None:
         while True:
@@ -247,6 +282,10 @@ class App:
             await self._card(request, is_old_path=path == _OLD_CARD_PATH)
         elif path == _OLD_EXTENDED_PATH:
             await self._old_extended_card(request)
+        elif path == _HEALTH_PATH and request.verb == "GET":
+            await self._health(request)
+        elif path == _KEYS_PATH and request.verb == "GET" and self._keys() is not None:
+            await self._reply(request, JSON, encode(self._keys()))
         else:
             await self._rest(request)
 
@@ -292,7 +331,7 @@ class App:
             return None
         if not self.settings.extended_card_public:
             raise Unauthenticated
-        return build(agent, self._base(request), extended=True)
+        return build(agent, self._base(request), push=self.settings.push, extended=True)
 
     async def _old_extended_card(self, request: Request) -> None:
         """0.2 reads the extended card by a plain GET."""
@@ -319,6 +358,18 @@ class App:
             (b"content-length", b"%d" % len(body)),
         ]
         await respond(request.send, 401, headers, body)
+
+    # Health and keys
+
+    async def _health(self, request: Request) -> None:
+        """Tell whoever balances load whether to send us anything."""
+        is_ready = self.is_running and not (self.is_stopping or self.is_broken)
+        status = "broken" if self.is_broken else "ok" if is_ready else "stopping"
+        body = encode({"status": status})
+        await self._reply(request, JSON, body, status=200 if is_ready else 503)
+
+    def _keys(self) -> dict[str, Any] | None:
+        return None if self._post_room is None else self._post_room.keys()
 
     # JSON-RPC
 

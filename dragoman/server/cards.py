@@ -33,7 +33,7 @@ _SHAPES = {
 RESUME_URI = "urn:dragoman:resume:v1"
 
 
-def build(agent: Agent, base: str, *, extended: bool = False) -> AgentCard:
+def build(agent: Agent, base: str, *, push: bool, extended: bool = False) -> AgentCard:
     """Return an agent's card for callers who reach it at a base address."""
     skills = [skill.card for skill in agent.skills.values()]
     if extended:
@@ -48,7 +48,7 @@ def build(agent: Agent, base: str, *, extended: bool = False) -> AgentCard:
         version=agent.version,
         capabilities=AgentCapabilities(
             streaming=agent.streaming,
-            push_notifications=False,
+            push_notifications=push,
             extended_agent_card=agent.extended_skills is not None,
             extensions=offered_extensions(agent),
         ),
@@ -135,7 +135,7 @@ class CardRack:
             if len(self._bodies) >= self.MAX_ADDRESSES:
                 # The base comes from the Host header: a caller must not fill our memory with it.
                 self._bodies.clear()
-            value: Any = _SHAPES[shape](build(self._agent, base))
+            value: Any = _SHAPES[shape](build(self._agent, base, push=self._settings.push))
             body = encode(value)
             etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
             found = self._bodies[base, shape] = (body, etag)

@@ -6,7 +6,7 @@ that a second run would not have.
 
 import typing
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -37,8 +37,8 @@ def decode_result(body: msgspec.Raw, function: Callable[..., Any]) -> Any:
     value: Any = msgspec.json.decode(body)
     try:
         if hasattr(kind, "model_validate"):
-            return cast(Any, kind).model_validate(value)
-        return cast(Any, msgspec.convert(value, kind))
+            return kind.model_validate(value)
+        return msgspec.convert(value, kind)
     except (TypeError, ValueError):
         # The annotation is of a kind that JSON cannot be turned into, or it is not true.
         return value

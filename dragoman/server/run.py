@@ -31,6 +31,11 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._on_ready = on_ready
+        app.on_broken = self._end
+
+    def _end(self) -> None:
+        """Stop serving, as a signal would."""
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then tell."""
@@ -57,6 +62,13 @@ def run(
     )
     settings = load(os.environ, **given)
     _check_address(settings.host, public=public)
+    if settings.allow_private:
+        print(
+            "Warning: --allow-private lets callers have us dial addresses of this machine and "
+            "its networks. Do not use it where callers are not trusted.",
+            file=sys.stderr,
+            flush=True,
+        )
     app = App(*agents, settings=settings)
     listener = _listen(settings)
     port = listener.getsockname()[1]
@@ -94,7 +106,7 @@ def run(
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_serve(app, server, listener))
     listener.close()
-    if not server.started:
+    if not server.started or app.is_broken:
         sys.exit(1)
     _leave_threads()
 

@@ -194,6 +194,11 @@ class Store(Protocol):
         """Finish pending writes and let go."""
         ...
 
+    async def broken(self) -> None:
+        """Return when the store failed to keep what it had taken. It takes nothing more, and
+        whoever serves from it had better end."""
+        ...
+
     def submit(self, write: Write, done: Done) -> None:
         """Make a write durable and call `done`; `StoreConflict` says that it was refused."""
         ...

@@ -87,6 +87,10 @@ class MemoryStore:
             if receiver.holder == self.worker:
                 receiver.holder = 0
 
+    async def broken(self) -> None:
+        """Memory does not break."""
+        await asyncio.get_running_loop().create_future()
+
     def submit(self, write: Write, done: Done) -> None:
         """Apply the write at once; tell on the next turn of the loop, as durable stores do."""
         error: Exception | None = None

@@ -96,6 +96,10 @@ def _readable(path: str) -> Generator[None]:
         yield
     except apsw.NotADBError:
         raise ConfigError(f"{path}: not a SQLite database") from None
+    except apsw.CorruptError:
+        raise ConfigError(
+            f"{path}: is damaged; restore a backup (`dragoman doctor` says more)"
+        ) from None
     except apsw.CantOpenError:
         raise ConfigError(f"{path}: cannot be opened; does the folder exist?") from None
 

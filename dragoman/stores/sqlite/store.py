@@ -200,6 +200,10 @@ class SQLiteStore:
         """Have a function called when another process may have written."""
         self._listeners.append(changed)
 
+    async def broken(self) -> None:
+        """Return when the disk lost a write."""
+        await self._writer.broken.wait()
+
     # Writing
 
     def submit(self, write: Write, done: Done) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import apsw
 import msgspec
 
-from dragoman.errors import StoreConflict, StoreUnavailable
+from dragoman.errors import StoreBroken, StoreConflict, StoreFull, StoreUnavailable
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
 from dragoman.model.record import encode
@@ -54,6 +54,16 @@ Row = tuple[Column, ...]
 Chore = Callable[[apsw.Connection], object]
 _Item = tuple[Write | Chore, Done]
 _Outcome = tuple[Done, Exception | None, int]
+# After one of these nobody knows what the disk holds: a later sync may succeed without having kept
+# what this one failed to keep.
+_LOST_WRITES = frozenset(
+    {
+        apsw.SQLITE_IOERR_FSYNC,
+        apsw.SQLITE_IOERR_DIR_FSYNC,
+        apsw.SQLITE_IOERR_WRITE,
+        apsw.SQLITE_IOERR_TRUNCATE,
+    }
+)
 # How long the thread waits for another program that holds the file; the loop does not wait.
 _PATIENCE_MS = 10_000
 
@@ -76,6 +86,8 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
+        # Set when the disk lost a write.
+        self.broken = asyncio.Event()
         self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
         self._thread.start()
 
@@ -104,6 +116,13 @@ class Writer:
         if self._is_busy or not self._pending:
             return
         self._is_busy = True
+        if self.broken.is_set():
+            refused: list[_Outcome] = [
+                (done, StoreBroken("the disk lost a write"), 0) for _, done in self._pending
+            ]
+            self._pending.clear()
+            self._loop.call_soon(self._finished, refused)
+            return
         item, done = self._pending[0]
         if callable(item):
             self._pending.popleft()
@@ -128,6 +147,8 @@ class Writer:
 
     def _finished(self, outcomes: list[_Outcome]) -> None:
         self._is_busy = False
+        if any(isinstance(error, StoreBroken) for _, error, _ in outcomes):
+            self.broken.set()
         # The next group goes to the disk while this one's callers are told.
         self._write_group()
         for done, error, number in outcomes:
@@ -359,7 +380,12 @@ def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
 def _refusal(error: Exception) -> Exception:
     if isinstance(error, apsw.ConstraintError):
         return StoreConflict("the id or the key exists")
-    if isinstance(error, StoreConflict):
+    if isinstance(error, (StoreConflict, StoreBroken)):
         return error
     logger.error("the store refused a write", exc_info=error)
+    if isinstance(error, apsw.FullError):
+        return StoreFull(str(error))
+    # apsw sets the extended result on the exception without declaring it.
+    if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _LOST_WRITES:
+        return StoreBroken(str(error))
     return StoreUnavailable(str(error))

@@ -26,7 +26,7 @@ CREATE INDEX deadlines_by_time ON deadlines (at);
 
 -- Who is told of a task's events: a cursor on its log.
 CREATE TABLE pushes (
-    number        INTEGER PRIMARY KEY,
+    number        INTEGER PRIMARY KEY AUTOINCREMENT, -- never given twice
     task          INTEGER NOT NULL,
     id            TEXT NOT NULL,
     config        BLOB NOT NULL, -- JSON

@@ -1,0 +1,283 @@
+"""The way of one task's events to one receiver: in order, one at a time, each until it is taken.
+
+The log is the outbox and the cursor says how far the receiver is, so nothing that is recorded can
+be forgotten: whoever takes over reads on from the cursor. An event that is not taken in ten tries
+becomes a dead letter and the next one follows: a gap, never another order. Every failure is tried
+again, also answers such as 404: a receiver under repair gives them too. Only 410 means gone.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.dialects.dialect import Dialect
+from dragoman.errors import StoreConflict, StoreRefused, StoreUnavailable
+from dragoman.model.clock import Clock
+from dragoman.model.events import StatusUpdate
+from dragoman.model.record import Recorded
+from dragoman.model.task import Task
+from dragoman.push import request
+from dragoman.push.schedule import GIVE_UP_AFTER, TRIES, next_try, retry_after
+from dragoman.push.slots import Slots
+from dragoman.security.egress import Answer, EgressFailed, EgressRefused
+from dragoman.stores.interface import DeadLetter, Push, Store
+
+if TYPE_CHECKING:
+    # Only where the option is on: its libraries are an extra.
+    from dragoman.push.token import Tokens
+
+logger = logging.getLogger("dragoman.push")
+
+# A task's log after the receiver's cursor, until the task is over. Ends early only by raising.
+Follow = Callable[[Push], AsyncGenerator[Sequence[Recorded]]]
+# The task as of an event, for versions whose receivers get it whole.
+Read = Callable[[Push, int], Awaitable[Task]]
+
+# When the disk or the log was not to be had, in milliseconds.
+_AGAIN_AFTER = 1000
+_AGAIN_AT_MOST = 30_000
+_MAX_PROBLEM = 200
+
+
+class Poster(Protocol):
+    """What dials out."""
+
+    def check(self, url: str) -> None:
+        """Raise `EgressRefused` for an address we never go to."""
+        ...
+
+    async def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], *, timeout: float
+    ) -> Answer:
+        """Return what the receiver answered; raises `EgressRefused` or `EgressFailed`."""
+        ...
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What every posting works with."""
+
+    store: Store
+    egress: Poster
+    follow: Follow
+    read: Read
+    dialects: Mapping[str, Dialect]
+    # Each signs, so that receivers may have any of them.
+    secrets: Sequence[bytes]
+    tokens: "Tokens | None"
+    clock: Clock
+    slots: Slots
+    # Seconds a receiver has for its answer.
+    timeout: float
+    random: Random
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a try ended."""
+
+    # Empty: it was taken.
+    problem: str = ""
+    is_gone: bool = False
+    # Milliseconds the receiver wants to be left alone.
+    wish: int = 0
+
+
+class Posting:
+    """Posts one task's events to one receiver."""
+
+    def __init__(self, push: Push, means: Means) -> None:
+        self.push = push
+        # Whether a post is on its way, or its outcome not yet recorded.
+        self.is_busy = False
+        # Set to have it end once it is not busy.
+        self.is_ending = False
+        self._means = means
+        self._dialect = means.dialects[push.config.version]
+
+    async def run(self) -> None:
+        """Post until the task is over, the receiver is given up or someone else has it."""
+        pause = _AGAIN_AFTER
+        while self.push.is_open and not self.is_ending:
+            before = self.push.cursor
+            try:
+                await self._post_all()
+                if not self.push.is_open or self.is_ending or await self._is_over():
+                    return
+            except StoreConflict:
+                # Dropped, or another worker has it.
+                return
+            except Exception:
+                # The border around one receiver: what went wrong with it must not end its
+                # deliveries, and they go on from the cursor.
+                logger.exception("posting to %s was interrupted", self._origin)
+            pause = _AGAIN_AFTER if self.push.cursor > before else min(2 * pause, _AGAIN_AT_MOST)
+            await self._means.clock.wait_until(self._means.clock.now() + pause)
+
+    @property
+    def _origin(self) -> str:
+        return request.origin(self.push.config.url)
+
+    async def _post_all(self) -> None:
+        async with aclosing(self._means.follow(self.push)) as batches:
+            async for batch in batches:
+                for recorded in batch:
+                    if recorded.seq <= self.push.cursor or not recorded.is_public:
+                        continue
+                    if self._dialect.posts(recorded):
+                        await self._post(recorded)
+                    if not self.push.is_open or self.is_ending:
+                        return
+
+    async def _is_over(self) -> bool:
+        """Close what has nothing more to wait for; the log of a living task only broke off."""
+        head = await self._means.store.head(self.push.scope, self.push.config.task_id)
+        if head is not None and not head.standing.state.is_terminal:
+            return False
+        await self._settle(replace(self.push, is_open=False))
+        return True
+
+    async def _post(self, recorded: Recorded) -> None:
+        """Try until the event is taken or given up."""
+        clock = self._means.clock
+        is_done = False
+        while not is_done:
+            if self.push.due_at > clock.now():
+                await clock.wait_until(self.push.due_at)
+            async with self._means.slots.place(self._origin):
+                if self.is_ending:
+                    return
+                self.is_busy = True
+                try:
+                    outcome = await self._try(recorded)
+                    is_done = await self._record(recorded, outcome)
+                finally:
+                    self.is_busy = False
+
+    async def _body(self, recorded: Recorded) -> bytes:
+        task = None
+        if self._dialect.push_needs_task:
+            task = await self._means.read(self.push, recorded.seq)
+        return self._dialect.encode_push(recorded, task)
+
+    async def _try(self, recorded: Recorded) -> Outcome:
+        means, config, seq = self._means, self.push.config, recorded.seq
+        try:
+            body = await self._body(recorded)
+            headers = request.headers(
+                config,
+                body,
+                id=request.webhook_id(self.push.scope, config, seq),
+                seq=seq,
+                content_type=self._dialect.push_content_type,
+                now=means.clock.now(),
+                secrets=means.secrets,
+                tokens=means.tokens,
+            )
+        except StoreRefused:
+            raise
+        except Exception:
+            # An event nobody can write down must not keep back those after it: it fails like one
+            # that nobody takes.
+            logger.exception("event %s of a task could not be made a post", seq)
+            return Outcome("could not be made")
+        try:
+            answer = await means.egress.post(config.url, body, headers, timeout=means.timeout)
+        except EgressRefused as error:
+            return Outcome(f"refused: {error.reason}"[:_MAX_PROBLEM])
+        except EgressFailed as error:
+            means.slots.mark(self._origin, silent=True)
+            return Outcome(f"no answer: {error.reason}"[:_MAX_PROBLEM])
+        means.slots.mark(self._origin, silent=False)
+        return _outcome(answer, means.clock.now())
+
+    async def _record(self, recorded: Recorded, outcome: Outcome) -> bool:
+        """Write down how a try ended; tell whether the event is dealt with."""
+        push, now, seq = self.push, self._means.clock.now(), recorded.seq
+        if not outcome.problem:
+            if push.failing_since:
+                logger.info("%s takes posts again", self._origin)
+            await self._settle(
+                replace(
+                    push,
+                    cursor=seq,
+                    tries=0,
+                    due_at=0,
+                    failing_since=0,
+                    problem="",
+                    is_open=not _ends(recorded),
+                )
+            )
+            return True
+        if not push.failing_since:
+            # Once, not at each try.
+            logger.warning("%s does not take posts: %s", self._origin, outcome.problem)
+        failing = replace(
+            push,
+            tries=push.tries + 1,
+            due_at=0,
+            failing_since=push.failing_since or now,
+            problem=outcome.problem,
+        )
+        if outcome.is_gone or now - failing.failing_since >= GIVE_UP_AFTER:
+            # The cursor stays where it is: opened again, it goes on without a gap.
+            await self._settle(replace(failing, is_open=False))
+            logger.error("%s gets no more posts: %s", self._origin, outcome.problem)
+            return True
+        if failing.tries < TRIES:
+            due_at = next_try(failing.tries, now, outcome.wish, self._means.random)
+            await self._settle(replace(failing, due_at=due_at))
+            return False
+        config = push.config
+        letter = DeadLetter(
+            push.number,
+            config.task_id,
+            config.id,
+            config.url,
+            seq,
+            failing.tries,
+            now,
+            outcome.problem,
+        )
+        await self._settle(
+            replace(failing, cursor=seq, tries=0, is_open=not _ends(recorded)), letter
+        )
+        id = request.webhook_id(push.scope, config, seq)
+        logger.error("%s never took %s: %s", self._origin, id, outcome.problem)
+        return True
+
+    async def _settle(self, push: Push, letter: DeadLetter | None = None) -> None:
+        """Record how far the receiver is. A disk that is full for a while costs patience, not
+        another post."""
+        pause = _AGAIN_AFTER
+        while True:
+            try:
+                await self._means.store.settle(push, letter)
+            except StoreUnavailable:
+                if self.is_ending:
+                    raise
+                await self._means.clock.wait_until(self._means.clock.now() + pause)
+                pause = min(2 * pause, _AGAIN_AT_MOST)
+            else:
+                self.push = push
+                return
+
+
+def _outcome(answer: Answer, now: int) -> Outcome:
+    status = answer.status
+    if 200 <= status < 300:
+        return Outcome()
+    if status == 410:
+        return Outcome("answered 410: gone", is_gone=True)
+    wish = 0
+    if status in (429, 503):
+        wish = retry_after(answer.headers.get("retry-after", ""), now)
+    return Outcome(f"answered {status}", wish=wish)
+
+
+def _ends(recorded: Recorded) -> bool:
+    event = recorded.event if recorded.is_status else None
+    return isinstance(event, StatusUpdate) and event.status.state.is_terminal

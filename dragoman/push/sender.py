@@ -1,0 +1,146 @@
+"""The sender: one posting for every receiver this process is responsible for.
+
+A failing receiver waits in its own posting and delays nobody. What a process that died left behind
+is claimed from the store, at the start and then every few seconds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+from dragoman.dialects.dialect import Dialect
+from dragoman.errors import InvalidParams, StoreRefused
+from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.push import PushConfig
+from dragoman.push.posting import Follow, Means, Poster, Posting, Read
+from dragoman.push.request import origin
+from dragoman.push.slots import Slots
+from dragoman.security.egress import EgressRefused
+from dragoman.stores.interface import Push, Store
+
+if TYPE_CHECKING:
+    # Only where the option is on: its libraries are an extra.
+    from dragoman.push.token import Tokens
+
+logger = logging.getLogger("dragoman.push")
+
+CLAIM_EVERY = 3.0
+_CLAIM_AT_ONCE = 200
+
+
+class Sender:
+    """Delivers to every receiver it was given or has claimed."""
+
+    def __init__(
+        self,
+        store: Store,
+        egress: Poster,
+        *,
+        follow: Follow,
+        read: Read,
+        dialects: Mapping[str, Dialect],
+        secrets: Sequence[bytes],
+        tokens: "Tokens | None" = None,
+        clock: Clock | None = None,
+        slots: int = 256,
+        timeout: float = 15.0,
+        random: Random | None = None,
+    ) -> None:
+        self._means = Means(
+            store,
+            egress,
+            follow,
+            read,
+            dialects,
+            secrets,
+            tokens,
+            clock or SystemClock(),
+            Slots(slots),
+            timeout,
+            random or Random(),
+        )
+        self._running: dict[int, tuple[Posting, asyncio.Task[None]]] = {}
+        self._claiming: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take over what nobody delivers, and keep doing so."""
+        await self.claim()
+        self._claiming = asyncio.get_running_loop().create_task(self._keep_claiming())
+
+    async def claim(self) -> None:
+        """Take over the receivers of workers that are gone."""
+        while pushes := await self._means.store.claim_pushes(_CLAIM_AT_ONCE):
+            for push in pushes:
+                self.add(push)
+
+    def add(self, push: Push) -> None:
+        """Begin to deliver to a receiver that this process holds."""
+        if not push.is_open:
+            return
+        if push.number in self._running:
+            if self._running[push.number][0].push.config == push.config:
+                return
+            # The number went to another receiver.
+            self.drop(push)
+        if push.config.version not in self._means.dialects:
+            logger.error("a receiver wants version %s, which is unknown", push.config.version)
+            return
+        posting = Posting(push, self._means)
+        task = asyncio.get_running_loop().create_task(posting.run())
+        self._running[push.number] = posting, task
+        task.add_done_callback(lambda task: self._ended(push.number, task))
+
+    def check(self, config: PushConfig) -> None:
+        """Raise `InvalidParams` if nothing would ever be posted there; why is not said, since that
+        would describe our network. What a name leads to is checked at each try."""
+        try:
+            self._means.egress.check(config.url)
+        except EgressRefused as error:
+            logger.warning("%s is refused as a receiver: %s", origin(config.url), error.reason)
+            raise InvalidParams("is not an address that posts may go to", field="url") from None
+
+    def drop(self, push: Push) -> None:
+        """Deliver no more to a receiver."""
+        found = self._running.pop(push.number, None)
+        if found is not None:
+            found[1].cancel()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """End. Posts on their way have a moment to be answered, so that they are not repeated."""
+        if self._claiming is not None:
+            self._claiming.cancel()
+            await asyncio.wait([self._claiming])
+            self._claiming = None
+        tasks: list[asyncio.Task[None]] = []
+        for posting, task in self._running.values():
+            posting.is_ending = True
+            if not posting.is_busy:
+                task.cancel()
+            tasks.append(task)
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=grace)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    @property
+    def running(self) -> int:
+        """How many receivers are being delivered to."""
+        return len(self._running)
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        if (found := self._running.get(number)) is not None and found[1] is task:
+            del self._running[number]
+
+    async def _keep_claiming(self) -> None:
+        while True:
+            # Not the schedule's clock: this is about processes, which end in real time.
+            await asyncio.sleep(CLAIM_EVERY)
+            try:
+                await self.claim()
+            except StoreRefused:
+                logger.warning("receivers could not be claimed", exc_info=True)
