@@ -65,6 +65,8 @@ class Opening(msgspec.Struct, frozen=True):
     """The Task a stream begins with: the state as of a position."""
 
     reply: TaskReply
+    # Whether the reader named a position that the log never had, so that it begins anew.
+    is_reset: bool = False
 
 
 # Events come in batches: whatever is there when the reader is ready, so that a fast task costs a

@@ -4,6 +4,8 @@ import sys
 
 import click
 
+from dragoman.cli.backup import backup
+from dragoman.cli.doctor import doctor
 from dragoman.cli.proof import proof
 from dragoman.cli.push import push
 from dragoman.cli.serve import serve
@@ -21,6 +23,8 @@ cli.add_command(serve)
 cli.add_command(up)
 cli.add_command(proof)
 cli.add_command(push)
+cli.add_command(doctor)
+cli.add_command(backup)
 
 
 def main() -> None:

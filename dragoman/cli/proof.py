@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from dragoman.errors import ConfigError
+
 _SEEDS = 1 << 31
 # Between two lines of progress where there is no terminal.
 _SELDOM = 10.0
@@ -89,6 +91,13 @@ PROOFS: dict[str, Proof] = {
         "Send one message many times at once; there is one task and one answer.",
         [_count("sends", 100, "How often to send."), _count("processes", 2, _PROCESSES)],
         compares=True,
+    ),
+    "push": Proof(
+        "Receivers that fail in every way; each event arrives, or is visibly dead.",
+        [
+            _count("receivers", 40, "Receivers that fail."),
+            _count("restarts", 5, "How often the sender is ended without a word."),
+        ],
     ),
     "slow-reader": Proof(
         "Readers that never read; the task and the memory do not notice.",
@@ -177,6 +186,8 @@ def _run(
         seed = random.SystemRandom().randrange(_SEEDS)
     # Whatever ends us, children are ended on the way out.
     signal.signal(signal.SIGTERM, _interrupt)
+    # A shell may have told its background jobs to ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Agents fail on purpose here, and what a killed server says is in its own log.
     logging.getLogger("dragoman").setLevel(logging.CRITICAL)
     progress = ProgressLine()
@@ -191,6 +202,10 @@ def _run(
     except KeyboardInterrupt:
         progress.end()
         sys.exit(130)
+    except ExceptionGroup as failures:
+        # A server that could not be started is a sentence, wherever it was noticed.
+        known = failures.subgroup(ConfigError)
+        raise failures if known is None else known.exceptions[0] from None
     progress.end()
     rows = entry.rows(result) if entry.rows else result.rows()
     words = ["dragoman", "proof", name]

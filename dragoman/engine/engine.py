@@ -296,14 +296,16 @@ class Engine:
                 await log.durable(max(accepted.seq, 1))
             except StoreRefused as error:
                 raise refused(error) from None
+        is_reset = False
         if accepted.opening is not None and log is not None:
             reading = TaskReading(accepted.seq, accepted.opening)
             number = log.number
         else:
             head = await self._find(self._scope(call), accepted.task_id)
             upto = accepted.seq or _position(call.after, head)
+            is_reset = call.after is not None and upto is None
             reading, number = await self._reading(head.number, upto), head.number
-        yield Opening(TaskReply(reading, operation.history))
+        yield Opening(TaskReply(reading, operation.history), is_reset)
         state = reading.task.status.state
         if state.is_terminal or (state.is_interrupted and not accepted.seq and call.after is None):
             return
@@ -499,7 +501,7 @@ class Engine:
         if upto is None and head.standing.state.is_terminal:
             raise UnsupportedOperation("The task has ended; there is nothing to follow")
         reading = await self._reading(head.number, upto)
-        yield Opening(TaskReply(reading))
+        yield Opening(TaskReply(reading), is_reset=call.after is not None and upto is None)
         if reading.task.status.state.is_terminal:
             return
         log = self._holdings.get(head.task_id)

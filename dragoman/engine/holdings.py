@@ -20,8 +20,8 @@ from dragoman.errors import (
     A2AError,
     InvalidParams,
     Overloaded,
+    StoreConflict,
     StoreRefused,
-    StoreUnavailable,
     TaskFailed,
 )
 from dragoman.model.clock import Clock
@@ -72,8 +72,11 @@ class Holdings:
         self._arriving: dict[Key, Worker] = {}
         self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
         self._later: set[asyncio.Task[None]] = set()
-        self._noted: set[int] = set()
+        # Notes that were dealt with but are still in the store, each with the log that is to say so;
+        # None: nothing will.
+        self._noted: dict[int, TaskLog | None] = {}
         self._reading_notes = asyncio.Lock()
+        self._lapses = store.lapses
         self._is_stopped = False
         store.listen(self._others_wrote)
 
@@ -133,7 +136,7 @@ class Holdings:
                 return
             if worker.is_running or not (log.is_idle or log.failure or log.is_held):
                 return
-            if isinstance(log.failure, StoreUnavailable):
+            if log.failure is not None:
                 self._try_again_later(log.scope, log.task_id)
             self.forget(worker)
 
@@ -248,6 +251,10 @@ class Holdings:
         for place, further in waiting:
             worker.give(place, further)
         worker.decide()
+        if not log.is_idle:
+            # The attempt is on record before it is made, or code that takes the process with it at
+            # once would be tried for ever.
+            worker.begins_after = log.seq
         self.add(worker, None)
         self.start(worker)
         return worker
@@ -285,7 +292,8 @@ class Holdings:
         return recorded.seq
 
     def _try_again_later(self, scope: Scope, task_id: TaskId) -> None:
-        """Go on with a task of ours once the disk takes writes again."""
+        """Go on with a task that could not be written, if it is still ours: the disk may take
+        writes again, or the one that was in our way was ourselves."""
 
         async def go_on() -> None:
             head = await self._store.head(scope, task_id)
@@ -309,15 +317,18 @@ class Holdings:
             if self._logs.get(log.task_id) is log:
                 del self._logs[log.task_id]
             log.is_retired = True
-            if isinstance(log.failure, StoreUnavailable):
+            if log.failure is not None:
                 self._try_again_later(log.scope, log.task_id)
 
-        log.on_idle = let_go
+        if log.on_idle is None:
+            log.on_idle = let_go
+        # Else a worker is on its way out, and lets go of the log with itself.
         try:
             log.emit(update, at=at)
         except TaskIsFinished:
             # Whoever ended it a moment ago decides.
-            let_go()
+            if log.on_idle is let_go:
+                let_go()
 
     async def cancel(self, head: Head, note: int = 0) -> None:
         """End a task as canceled: its code is asked to stop, and stopped if it does not."""
@@ -352,10 +363,15 @@ class Holdings:
         """Take over what the dead left, end what is overdue, read notes; return how many tasks were
         taken over."""
         count = 0
+        if self._lapses != self._store.lapses:
+            self._lapses = self._store.lapses
+            await self._give_up_lost()
         while claimed := await self._store.claim(self._code.name, _CLAIM_AT_ONCE):
             for head, held_by in claimed:
                 try:
-                    await self._revive(head, held_by)
+                    # A message may have come for it since it was claimed, and started it.
+                    if self.running(head.task_id) is None:
+                        await self._revive(head, held_by)
                 except Exception:
                     # One task that cannot be taken over must not keep all others from going on.
                     logger.exception("task %s cannot be taken over", head.task_id)
@@ -367,6 +383,13 @@ class Holdings:
             await self._end_overdue(head)
         await self.take_notes()
         return count
+
+    async def _give_up_lost(self) -> None:
+        """Let go of tasks that others took over while they thought us dead."""
+        for log in list(self._logs.values()):
+            head = await self._store.head(log.scope, log.task_id)
+            if head is not None and log.is_lost(head):
+                log.fail(StoreConflict("another worker has the task"))
 
     async def _end_overdue(self, head: Head) -> None:
         worker = self.running(head.task_id)
@@ -388,26 +411,40 @@ class Holdings:
             for head in await self._store.noted(self._code.name):
                 for note in await self._store.notes(head.number):
                     seen.add(note.number)
-                    if note.number not in self._noted:
-                        self._noted.add(note.number)
+                    log = self._noted.get(note.number)
+                    if note.number not in self._noted or (log is not None and log.failure):
                         await self._take_note(head, note)
             # What is gone from the store is dealt with.
-            self._noted &= seen
+            self._noted = {number: log for number, log in self._noted.items() if number in seen}
 
     async def _take_note(self, head: Head, note: Note) -> None:
         operation = _decode_note(note.body).operation
+        self._noted[note.number] = None
         if operation is None:
-            self.soon(self.cancel(head, note.number))
+            self.soon(self._cancel_noted(head, note.number))
             return
         try:
             worker = await self.worker_of(head)
             if worker is None:
                 return
-            plan = self.plan_for(operation, worker.replay, worker.log)
+            # Its caller was told that it is taken in, so it is, as it would be after a crash.
+            plan = self.plan_for(operation, worker.replay, None)
             worker.log.use_note(note.number)
             self.hand_over(worker, operation, plan)
-        except (A2AError, StoreRefused, TaskIsFinished, LogIsFull) as error:
+            self._noted[note.number] = worker.log
+        except StoreRefused as error:
+            del self._noted[note.number]
+            logger.warning("a message to task %s is put off: %s", head.task_id, error)
+        except (A2AError, TaskIsFinished, LogIsFull) as error:
             logger.warning("a message to task %s came too late: %s", head.task_id, error)
+
+    async def _cancel_noted(self, head: Head, number: int) -> None:
+        try:
+            await self.cancel(head, number)
+        except StoreRefused:
+            # The next look at the notes finds it again.
+            self._noted.pop(number, None)
+            raise
 
 
 async def _no_reply(reply: Message) -> None:

@@ -223,6 +223,10 @@ class TaskLog:
         """Raise the fence with the next write, so that an earlier worker's writes are refused."""
         self._next_fence = self.fence + 1
 
+    def is_lost(self, head: Head) -> bool:
+        """Tell by its row whether another worker has the task."""
+        return self.number == head.number and head.fence > self._next_fence
+
     @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
@@ -276,6 +280,9 @@ class TaskLog:
     def _write(self) -> None:
         self._is_scheduled = False
         if self._is_writing or self.is_held or not self._unwritten or self.draft is None:
+            return
+        if self.failure is not None:
+            # Given up: to write on would take the task back from whoever has it next.
             return
         events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
         keys, self._keys = self._keys, []

@@ -46,6 +46,8 @@ class Replay:
         self._steps: dict[int, StepRecorded] = {}
         self._asked: dict[int, str] = {}
         self._next = 0
+        # The last place of a step or question.
+        self._furthest = -1
         self.attempt = 1
         # Attempts since the code last got anywhere.
         self.tries = 1
@@ -91,10 +93,12 @@ class Replay:
         """Begin afresh with a message."""
         self.turn = message
         self._waiting = [place for place in self._waiting if place != message]
-        self._steps, self._asked, self._next, self.tries = {}, {}, 0, 1
+        self._steps, self._asked, self.tries = {}, {}, 1
+        self._next, self._furthest = 0, -1
 
     def _record(self, event: StepRecorded) -> None:
         self.tries = 1
+        self._furthest = max(self._furthest, event.index)
         if event.kind is StepKind.ASK:
             self._asked[event.index] = event.name
             return
@@ -117,6 +121,11 @@ class Replay:
         if done is None and asked is not None and (kind is not StepKind.ANSWER or asked != name):
             raise CodeChanged(self._difference(index, StepKind.ANSWER, asked, kind, name))
         return index, done
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the code has yet to come to what it did before."""
+        return self._next <= self._furthest
 
     def is_asked(self, index: int) -> bool:
         """Tell whether a question was put already."""

@@ -122,6 +122,8 @@ class Worker:
         self.caller = caller
         self.clock = clock
         self.is_cancelled = False
+        # What has to be on disk before the code begins.
+        self.begins_after = 0
         self._is_dismissed = False
         self._plan = plan
         # Messages the code was not given yet, each with its place among the task's.
@@ -270,11 +272,18 @@ class Worker:
 
     def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
         """Return the place of the code's next step, and the step if it was done already."""
+        if self._changed:
+            # Code that swallowed the first refusal does nothing more.
+            raise TaskFailed(self._changed)
         try:
             return self.replay.recall(kind, name)
         except CodeChanged as change:
-            self._changed = str(change)
-            raise TaskFailed(self._changed) from None
+            raise self.refusal(change) from None
+
+    def refusal(self, change: CodeChanged) -> TaskFailed:
+        """Return why the code cannot go on; the task fails with it whatever the code does next."""
+        self._changed = self._changed or str(change)
+        return TaskFailed(self._changed)
 
     async def remember(self, kind: StepKind, index: int, name: str, value: msgspec.Raw) -> None:
         """Record a step; once this returns it will not be done again."""
@@ -292,8 +301,14 @@ class Worker:
             self._note(StepRecorded(StepKind.ASK, index, state.value))
             self.status(state, parts, metadata)
         while not self._inbox:
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
+            if self.log.draft is not None and self.log.draft.state is not state:
+                # Another question was answered, or the task went on beside this one: it stands.
+                self.status(state, parts, metadata)
+            if not self.is_waiting:
+                self._arrival = asyncio.get_running_loop().create_future()
+            assert self._arrival is not None, "made here, or by another question that waits"
+            # Shared by all questions that wait: one that is given up must not end the others.
+            await asyncio.shield(self._arrival)
         place, self._plan = self._inbox.popleft()
         self.operation = self.replay.messages[place]
         answer = msgspec.Raw(msgspec.json.encode(place))
@@ -320,6 +335,8 @@ class Worker:
     async def _work(self) -> None:
         """The border around the author's code: nothing it raises goes further."""
         try:
+            if self.begins_after:
+                await self.log.durable(self.begins_after)
             reply = await self._serve_messages()
             if reply is not None:
                 await self._keep(reply)
@@ -357,6 +374,13 @@ class Worker:
                 reply = await self._plan.run(self)
             except TaskCompleted as completed:
                 last_word = completed.parts
+            except TaskRejected:
+                self._check_end()
+                raise
+            except Exception as error:
+                if self._changed:
+                    raise TaskFailed(self._changed) from error
+                raise
             self._check_end()
             if reply is not None:
                 if not self.decision.done():
@@ -377,7 +401,7 @@ class Worker:
         try:
             self.replay.check_end()
         except CodeChanged as change:
-            self._changed = self._changed or str(change)
+            raise self.refusal(change) from None
         if self._changed:
             raise TaskFailed(self._changed)
 

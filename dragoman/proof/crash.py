@@ -28,6 +28,7 @@ from dragoman.proof.checker import (
     reading,
 )
 from dragoman.proof.harness import (
+    Busy,
     Frame,
     Gone,
     House,
@@ -37,7 +38,6 @@ from dragoman.proof.harness import (
     Refused,
     Result,
     Row,
-    Server,
     Spread,
     bound,
     make_house,
@@ -56,8 +56,10 @@ PAUSE = 0.08
 # Everything acknowledged has to rest by then, once nobody sends any more.
 REST_WITHIN = 45.0
 RESUMED_WITHIN_MS = 1000.0
+# A lease and five seconds: a process that is dead is noticed far sooner than one that is frozen.
+TAKEN_OVER_WITHIN_MS = 35_000.0
 _WATCHED = 6
-_WATCH_FOR = 10.0
+_WATCH_FOR = 40.0
 _SAMPLE = 1000
 _PAGE = 100
 
@@ -84,6 +86,8 @@ class CrashResult(Result, kw_only=True):
     # The slowest first sign of life of a task that was unfinished at a kill, after `Ready`.
     resumed_ms: float
     resumed: Spread
+    # The same after the kill, where another process was there to take over.
+    taken_over: Spread
     starting: Spread
     unknown: int
     refused: dict[str, int]
@@ -92,8 +96,7 @@ class CrashResult(Result, kw_only=True):
     def rows(self) -> list[Row]:
         """Return the promises."""
         of = f"of {self.acked:,} acknowledged, {self.kills:,} kills"
-        slow = self.resumed
-        wait = f"p50 {slow.p50:.0f} ms, p99 {slow.p99:.0f} ms, max {slow.max:.0f} ms"
+        seen = self.resumed.count + self.taken_over.count
         return [
             *(
                 Row(promise, f"{count} {of}", not count, self.bound)
@@ -113,11 +116,23 @@ class CrashResult(Result, kw_only=True):
             ),
             Row(
                 "First resumed task after the restarted server is ready",
-                f"{wait} ({slow.count} restarts)",
+                _times(self.resumed),
                 # Servers that never live to resume anything show nothing either.
-                slow.max <= RESUMED_WITHIN_MS and (slow.count > 0 or self.kills < _WATCHED),
+                self.resumed.max <= RESUMED_WITHIN_MS and (seen > 0 or self.kills < _WATCHED),
             ),
+            *self._takeovers(),
         ]
+
+    def _takeovers(self) -> list[Row]:
+        if self.processes == 1:
+            return []
+        promise = "First resumed task after a kill, by another process"
+        return [Row(promise, _times(self.taken_over), self.taken_over.max <= TAKEN_OVER_WITHIN_MS)]
+
+
+def _times(times: Spread) -> str:
+    shown = f"p50 {times.p50:.0f} ms, p99 {times.p99:.0f} ms, max {times.max:.0f} ms"
+    return f"{shown} ({times.count} seen)"
 
 
 class Load:
@@ -128,7 +143,9 @@ class Load:
         self.seed = seed
         self.pause = pause
         self.history = History()
+        # Requests that were cut off, and those a server would not take.
         self.unknown = 0
+        self.busy = 0
         # Streams that were cut without a word, and those a server ended before their task did.
         self.broken_streams = 0
         self.ended_streams = 0
@@ -162,6 +179,8 @@ class Load:
         self._quiet.clear()
         try:
             await deed()
+        except Busy:
+            self.busy += 1
         except Gone:
             self.unknown += 1
         except Refused as error:
@@ -373,18 +392,19 @@ def rests(frame: Frame) -> bool:
     return shown is not None and shown["status"]["state"] in RESTING
 
 
-async def first_resumed(server: Server, candidates: list[str]) -> float | None:
-    """Return how long after `Ready` some task of an earlier process goes on, in milliseconds;
-    None if there was none to go on with, or the server did not live to see it."""
+async def first_resumed(port: int, candidates: list[str], since: float) -> float | None:
+    """Return how long after a moment some task of a dead process goes on, in milliseconds.
+
+    None if there was none to go on with, or the server asked did not live to see it."""
     waiting = candidates[-_WATCHED:]
-    line = Line(server.port)
+    line = Line(port)
     deadline = time.monotonic() + _WATCH_FOR
     try:
         while waiting and time.monotonic() < deadline:
             for task_id in list(waiting):
                 task = await line.call("GetTask", {"id": task_id})
                 if _goes_on(task):
-                    return max(0.0, time.monotonic() - server.ready_at) * 1000
+                    return max(0.0, time.monotonic() - since) * 1000
                 if task["status"]["state"] in RESTING:
                     waiting.remove(task_id)
             await asyncio.sleep(0.002)
@@ -459,6 +479,7 @@ async def prove(
     began = time.monotonic()
     chance = random.Random(seed)
     resumed: list[float] = []
+    taken_over: list[float] = []
     starting: list[float] = []
     early = Verdict()
     checked = 0
@@ -478,10 +499,16 @@ async def prove(
                 fresh, load.fresh = load.fresh, []
                 for server in victims:
                     server.kill()
+                if up := [server for server in house.servers if server.is_up]:
+                    # Whoever is left takes over, and need not wait for anybody's restart.
+                    watch = first_resumed(up[0].port, fresh, time.monotonic())
+                    group.create_task(_note(watch, taken_over))
                 for server in victims:
                     await house.start(server)
                     starting.append(server.starting * 1000)
-                group.create_task(_watch(victims[0], fresh, resumed))
+                if not up:
+                    watch = first_resumed(victims[0].port, fresh, victims[0].ready_at)
+                    group.create_task(_note(watch, resumed))
                 if kill % every == 0:
                     async with load.paused():
                         await at_rest(house.store)
@@ -523,6 +550,7 @@ async def prove(
         repeated=verdict.repeated,
         resumed_ms=times.max,
         resumed=times,
+        taken_over=spread(taken_over),
         starting=spread(starting),
         unknown=load.unknown,
         refused=dict(load.refused.most_common(10)),
@@ -530,10 +558,10 @@ async def prove(
     )
 
 
-async def _watch(server: Server, fresh: list[str], resumed: list[float]) -> None:
-    taken = await first_resumed(server, fresh)
+async def _note(watch: Awaitable[float | None], times: list[float]) -> None:
+    taken = await watch
     if taken is not None:
-        resumed.append(taken)
+        times.append(taken)
 
 
 async def finish(load: Load) -> None:

@@ -44,6 +44,8 @@ class DrainResult(Result, kw_only=True):
     # Exits that were not 0, or not in time.
     bad_exits: int
     exit_ms: Spread
+    # Requests that were told to come back, and those that were cut off; all were sent again.
+    busy: int
     unknown: int
     refused: dict[str, int]
 
@@ -128,6 +130,7 @@ async def prove(
         broken_streams=load.broken_streams,
         bad_exits=bad,
         exit_ms=spread(took),
+        busy=load.busy,
         unknown=load.unknown,
         refused=dict(load.refused.most_common(10)),
         findings=verdict.findings,

@@ -65,6 +65,8 @@ _CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
 _OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
 _HEALTH_PATH = "/health"
+# Says that a stream does not go on from where its reader was, but begins with the task as it is.
+RESET = (b"x-dragoman-resume", b"reset")
 _KEYS_PATH = "/.well-known/jwks.json"
 
 
@@ -526,6 +528,8 @@ class App:
             raise
         try:
             headers = [*sse.HEADERS, *_common(request, dialect.version)]
+            if isinstance(first, Opening) and first.is_reset:
+                headers.append(RESET)
             await stream.open(headers)
             await stream.write(_frames(first, dialect, wrap))
             async for batch in batches:

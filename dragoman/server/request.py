@@ -67,14 +67,20 @@ class Request:
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def _asked(self, name: str) -> str | None:
+        """Return a parameter of the query."""
+        query = self.scope["query_string"]
+        if not query:
+            return None
+        if self._query is None:
+            self._query = parse_qs(query.decode("latin-1"))
+        values = self._query.get(name)
+        return values[0] if values else None
+
     @property
     def version(self) -> tuple[str | None, str | None]:
         """The version the request names in its header and in its query."""
-        query = self.scope["query_string"]
-        if query and self._query is None:
-            self._query = parse_qs(query.decode("latin-1"))
-        named = (self._query or {}).get("A2A-Version") if query else None
-        return self.header(b"a2a-version"), named[0] if named else None
+        return self.header(b"a2a-version"), self._asked("A2A-Version")
 
     @property
     def extensions(self) -> frozenset[str]:
@@ -85,10 +91,13 @@ class Request:
 
     @property
     def after(self) -> int | None:
-        """The last position the reader has seen; what is not a position is none."""
-        text = self.header(b"last-event-id")
-        if text is None or not text.isascii() or not text.isdecimal() or len(text) > 18:
+        """The last position the reader has seen, as its header or the query says; None: it has
+        seen nothing. What is no position of any log is -1, so that nobody takes it for nothing."""
+        text = self.header(b"last-event-id") or self._asked("lastEventId")
+        if not text:
             return None
+        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+            return -1
         return int(text)
 
     @property

@@ -4,11 +4,14 @@ The code always gets the recorded form, the first time too: it cannot come to de
 that a second run would not have.
 """
 
+import functools
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+
+from dragoman.server.content import json_value
 
 MAX_RESULT_BYTES = 1024 * 1024
 
@@ -16,8 +19,9 @@ MAX_RESULT_BYTES = 1024 * 1024
 def encode_result(name: str, value: Any) -> msgspec.Raw:
     """Return a result as JSON; says which step it was if there is no such thing."""
     try:
-        body = msgspec.json.encode(value, enc_hook=_encode_model)
-    except (TypeError, NotImplementedError) as error:
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_model)
+        body = msgspec.json.encode(json_value(plain))
+    except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
         raise TypeError(f"step {name}: its result cannot be kept as JSON: {error}") from None
     if len(body) > MAX_RESULT_BYTES:
         raise ValueError(
@@ -27,24 +31,42 @@ def encode_result(name: str, value: Any) -> msgspec.Raw:
     return msgspec.Raw(body)
 
 
-def decode_result(body: msgspec.Raw, function: Callable[..., Any]) -> Any:
-    """Return a result in the type its function is annotated with."""
+def decode_result(name: str, body: msgspec.Raw, function: Callable[..., Any]) -> Any:
+    """Return a result in the type its function is annotated with.
+
+    Raises `TypeError` if it is not of that type: the annotation was never true, or is not any more.
+    """
     try:
-        kind: Any = typing.get_type_hints(function).get("return", Any)
+        return msgspec.json.decode(body, type=_kind(function), dec_hook=_decode_model)
+    except msgspec.ValidationError as error:
+        raise TypeError(
+            f"the result of step {name} does not fit what its function is annotated with: {error}"
+        ) from None
+    except (TypeError, NotImplementedError):
+        # A type that JSON cannot be turned into says nothing about the result.
+        return msgspec.json.decode(body)
+
+
+def _kind(function: Callable[..., Any]) -> Any:
+    """Return the type a function says it returns; a class makes its own instances."""
+    while isinstance(function, functools.partial):
+        function = cast(Callable[..., Any], function.func)
+    if isinstance(function, type):
+        return function
+    try:
+        return typing.get_type_hints(function).get("return", Any)
     except (NameError, TypeError):
         # Built-ins have no annotations, and names that only a type checker knows no meaning.
-        kind = Any
-    value: Any = msgspec.json.decode(body)
-    try:
-        if hasattr(kind, "model_validate"):
-            return kind.model_validate(value)
-        return msgspec.convert(value, kind)
-    except (TypeError, ValueError):
-        # The annotation is of a kind that JSON cannot be turned into, or it is not true.
-        return value
+        return Any
 
 
 def _encode_model(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise NotImplementedError(f"{type(value).__name__} is no type of JSON")
+
+
+def _decode_model(kind: Any, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise NotImplementedError

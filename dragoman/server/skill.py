@@ -142,7 +142,7 @@ class Skill:
         self, arguments: dict[str, Any], worker: Worker, threads: ThreadPoolExecutor
     ) -> Message | None:
         """Call the function and record what it returns or yields."""
-        turn = Turn(worker)
+        turn = Turn(worker, threads)
         if not (self._is_async or self._streams_async):
             return await self._run_in_thread(arguments, turn, worker, threads)
         if self._turn_name:

@@ -6,14 +6,18 @@ except that its methods wait instead of being awaited.
 
 import asyncio
 import concurrent.futures
+import contextvars
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, NoReturn
 
 import msgspec
 
+from dragoman.engine.replay import CodeChanged
 from dragoman.engine.worker import TaskCompleted, Worker
 from dragoman.errors import TaskRejected
 from dragoman.model.artifact import Artifact
@@ -29,8 +33,9 @@ from dragoman.server.results import decode_result, encode_result
 class Turn:
     """One message given to one task."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, threads: ThreadPoolExecutor) -> None:
         self._worker = worker
+        self._threads = threads
 
     @property
     def task_id(self) -> TaskId:
@@ -82,7 +87,10 @@ class Turn:
         return self._worker.is_cancelled
 
     async def say(self, content: Content, *, metadata: Metadata | None = None) -> None:
-        """Tell the caller how the work goes."""
+        """Tell the caller how the work goes. Code that runs again does not repeat what it said
+        before a step or question that is recorded."""
+        if self._worker.replay.is_behind:
+            return
         self._worker.status(TaskState.WORKING, parts_of(content), metadata)
         await self._worker.keep_pace()
 
@@ -126,12 +134,31 @@ class Turn:
         The result is what JSON makes of it, in the type the function is annotated with. A function
         that was under way when the process died is called again, so it should bear that."""
         index, done = await self.recall_step(name)
-        if done is None:
-            value = encode_result(name, await _call(function, args, kwargs))
-            await self.record_step(index, name, value)
-        else:
-            value = done.value
-        return decode_result(value, function)
+        if done is not None:
+            return self.recalled(done, function)
+        result = await self._call(function, args, kwargs)
+        value = encode_result(name, result)
+        result = decode_result(name, value, function)
+        await self.record_step(index, name, value)
+        return result
+
+    async def _call(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a function, in one of the agent's threads if it is a plain one."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
+        result = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await result if inspect.isawaitable(result) else result
+
+    def recalled(self, done: StepRecorded, function: Callable[..., Any]) -> Any:
+        """Return the result of a step that was done before."""
+        try:
+            return decode_result(done.name, done.value, function)
+        except TypeError as error:
+            change = f"The agent's code changed while the task was under way: {error}."
+            raise self._worker.refusal(CodeChanged(change)) from None
 
     async def recall_step(self, name: str) -> tuple[int, StepRecorded | None]:
         """Return the place of the next step, and the step if it was done already."""
@@ -252,7 +279,7 @@ class WaitingTurn:
         self._is_let_go = False
 
     def let_go(self) -> None:
-        """End the wait of code whose task is over; further questions have no answer."""
+        """End the wait of code whose task is over: it gets no more answers and begins no steps."""
         self._is_let_go = True
         if self._task is not None:
             self._task.cancel()
@@ -273,13 +300,14 @@ class WaitingTurn:
         """The function runs in the thread that asks for it: no other need be free."""
         index, done = self._wait(self._turn.recall_step, name)
         if done is not None:
-            return decode_result(done.value, function)
+            return self._turn.recalled(done, function)
         result = function(*args, **kwargs)
         if inspect.isawaitable(result):
-            result = asyncio.run_coroutine_threadsafe(_awaited(result), self._loop).result()
+            result = self._wait(_awaited, result)
         value = encode_result(name, result)
+        result = decode_result(name, value, function)
         self._wait(self._turn.record_step, index, name, value)
-        return decode_result(value, function)
+        return result
 
     def _wait(self, make: Any, *args: Any, **kwargs: Any) -> Any:
         deed = self._on_loop(make, *args, **kwargs)
@@ -290,21 +318,14 @@ class WaitingTurn:
             raise asyncio.CancelledError from None
 
     async def _on_loop(self, make: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_let_go and make in (self._turn.ask, self._turn.authorize, self._turn.sleep):
+        turn = self._turn
+        if self._is_let_go and make in (turn.ask, turn.authorize, turn.sleep, turn.recall_step):
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
         try:
             return await make(*args, **kwargs)
         finally:
             self._task = None
-
-
-async def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function, in a thread if it is a plain one."""
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    result = await asyncio.to_thread(function, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
 
 
 async def _awaited(deed: Awaitable[Any]) -> Any:

@@ -90,7 +90,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class LeaveNote(msgspec.Struct, frozen=True, gc=False):
-    """Something for the holder of a task, who alone writes its log."""
+    """Something for the holder of a task, who alone writes its log. Refused if the task is gone or
+    has ended, or a key was used in this scope."""
 
     scope: Scope
     number: int
@@ -185,6 +186,8 @@ class Store(Protocol):
     worker: int
     # Whether no other worker can write at present, so that what we know of it is all there is.
     is_alone: bool
+    # How often our lease had ended without our knowing; what we held may be another's since.
+    lapses: int
 
     async def open(self) -> None:
         """Make ready; raises `ConfigError` if the data cannot be used."""

@@ -73,6 +73,7 @@ class MemoryStore:
         self.worker = 1
         # Memory is nobody else's.
         self.is_alone = True
+        self.lapses = 0
 
     async def open(self) -> None:
         """Begin as another worker: what the one before held and did not let go is abandoned."""
@@ -135,8 +136,8 @@ class MemoryStore:
 
     def _leave_note(self, write: LeaveNote) -> None:
         stored = self._tasks.get(write.number)
-        if stored is None:
-            raise StoreConflict("the task is gone")
+        if stored is None or stored.head.standing.state.is_terminal:
+            raise StoreConflict("the task is gone or has ended")
         self._use_keys(write.scope, write.keys, Known(task_id=stored.head.task_id))
         stored.notes.append(Note(self._next_note, write.body))
         self._next_note += 1

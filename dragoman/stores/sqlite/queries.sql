@@ -106,6 +106,10 @@ LIMIT :limit;
 UPDATE tasks SET holder = ?, fence = fence + 1
 WHERE number IN (SELECT value FROM json_each(?));
 
+-- name: leave_note
+INSERT INTO notes (task, body)
+SELECT number, ? FROM tasks WHERE number = ? AND state NOT IN (3, 4, 5, 7);
+
 -- name: notes
 SELECT number, body FROM notes WHERE task = ? ORDER BY number;
 

@@ -14,6 +14,7 @@ from dragoman.errors import ConfigError
 # Marks the file as ours ("drag"), so that another program's database is not taken for a store.
 APPLICATION_ID = 0x64726167
 _PACKAGE = "dragoman.stores.sqlite"
+_PATIENCE_MS = 10_000
 
 
 def queries() -> dict[str, str]:
@@ -51,9 +52,13 @@ def check(path: str) -> None:
     with _readable(path):
         connection = apsw.Connection(path)
         try:
+            connection.set_busy_timeout(_PATIENCE_MS)
+            # One moment for all three: another process may be making the file.
+            run(connection, "BEGIN")
             ((done,),) = run(connection, "PRAGMA user_version")
             ((marked,),) = run(connection, "PRAGMA application_id")
             ((tables,),) = run(connection, "SELECT count(*) FROM sqlite_schema")
+            run(connection, "COMMIT")
         finally:
             connection.close()
     if marked != APPLICATION_ID and tables:
@@ -78,7 +83,7 @@ def connect(path: str) -> apsw.Connection:
     """Open a connection with the settings every one of ours has."""
     with _readable(path):
         connection = apsw.Connection(path)
-        connection.set_busy_timeout(10_000)
+        connection.set_busy_timeout(_PATIENCE_MS)
         if run(connection, "PRAGMA journal_mode = wal") != [("wal",)]:
             raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.

@@ -158,18 +158,25 @@ class SQLiteStore:
         while True:
             if self.is_alone:
                 await asyncio.sleep(_LOOK_ALONE)
-                if self._workers.others(self._reader):
+                # Others may have come and gone while we were frozen.
+                if self._workers.others(self._reader) or not self._is_listed():
                     await self._share()
                 continue
             began = time.monotonic()
             version = run(self._reader, "PRAGMA data_version")[0][0]
             if version != seen:
                 seen = version
+                if not self._is_listed():
+                    with contextlib.suppress(StoreRefused):
+                        await self._do(self._workers.renew)
                 for changed in self._listeners:
                     changed()
                 # Whoever is woken reads: give them their time before the next look.
                 await asyncio.sleep(0)
             await asyncio.sleep(max(_LOOK_SHARED, 4 * (time.monotonic() - began)))
+
+    def _is_listed(self) -> bool:
+        return self._workers.is_listed(self._reader)
 
     async def _share(self) -> None:
         """Stop relying on being alone, then let the newcomer in."""
@@ -180,6 +187,8 @@ class SQLiteStore:
 
     async def renew(self) -> None:
         """Prolong our lease, bury the dead, and notice when nobody else is left."""
+        if self.is_alone and not self._is_listed():
+            await self._share()
         await self._do(self._workers.renew)
         if self.is_alone:
             return
@@ -191,6 +200,14 @@ class SQLiteStore:
             self.is_alone = True
             self._chores = [chore for chore in self._chores if not chore.done()]
             self._chores.append(asyncio.get_running_loop().create_task(self._learn_keys()))
+        elif not self.is_alone:
+            # Trying in vain gave up the lock we had.
+            self._workers.try_shared()
+
+    @property
+    def lapses(self) -> int:
+        """How often others had taken us for dead."""
+        return self._workers.lapses
 
     def is_live(self, worker: int) -> bool:
         """Tell whether a worker's lease is valid."""

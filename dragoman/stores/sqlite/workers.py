@@ -35,6 +35,8 @@ class Workers:
         self._lease = int(lease * 1000)
         self._clock = clock
         self.number = 0
+        # How often others had taken us for dead.
+        self.lapses = 0
         self._own: int | None = None
         self._shared: int | None = None
 
@@ -42,9 +44,11 @@ class Workers:
         """Become a worker; from here on the others know of us."""
         self._shared = _open(f"{self._path}.lock")
         with transaction(connection):
-            expires = self._clock() + self._lease
+            self._tidy(connection)
             rows = run(
-                connection, "INSERT INTO workers (expires) VALUES (?) RETURNING number", (expires,)
+                connection,
+                "INSERT INTO workers (expires, lease) VALUES (?, ?) RETURNING number",
+                (self._clock() + self._lease, self._lease),
             )
             self.number = int(rows[0][0])
             # Before anyone can see the row: whoever sees it may ask for the lock.
@@ -76,8 +80,16 @@ class Workers:
 
     def renew(self, connection: apsw.Connection) -> None:
         """Prolong our lease, also if it was taken for lapsed."""
-        expires = self._clock() + self._lease
-        run(connection, "INSERT OR REPLACE INTO workers VALUES (?, ?)", (self.number, expires))
+        self.lapses += not self.is_listed(connection)
+        run(
+            connection,
+            "INSERT OR REPLACE INTO workers VALUES (?, ?, ?)",
+            (self.number, self._clock() + self._lease, self._lease),
+        )
+
+    def is_listed(self, connection: apsw.Connection) -> bool:
+        """Tell whether we have a row: if not, others took us for dead."""
+        return bool(run(connection, "SELECT 1 FROM workers WHERE number = ?", (self.number,)))
 
     def others(self, connection: apsw.Connection) -> list[int]:
         """Return who else has a row, dead or alive."""
@@ -88,11 +100,12 @@ class Workers:
         """Tell whether a worker's lease is valid."""
         if number == self.number:
             return True
-        rows = run(connection, "SELECT expires FROM workers WHERE number = ?", (number,))
-        now = self._clock()
-        if not rows or not now < rows[0][0] <= now + self._lease:
+        rows = run(connection, "SELECT expires, lease FROM workers WHERE number = ?", (number,))
+        if not rows:
             return False
-        return not self._is_gone(number)
+        expires, lease = rows[0]
+        # Its own lease and not ours: processes may be started with different ones.
+        return 0 < expires - self._clock() <= lease and not self._is_gone(number)
 
     def bury(self, connection: apsw.Connection, number: int) -> None:
         """Remove a dead worker's row, unless it has come back to life."""
@@ -100,6 +113,16 @@ class Workers:
             run(connection, "DELETE FROM workers WHERE number = ?", (number,))
             if self._is_gone(number):
                 Path(self._lock_of(number)).unlink(missing_ok=True)
+
+    def _tidy(self, connection: apsw.Connection) -> None:
+        """Remove lock files of processes that ended after they had been buried."""
+        prefix = f"{self._path.name}.worker-"
+        listed = {number for (number,) in run(connection, "SELECT number FROM workers")}
+        for name in os.listdir(self._path.parent):
+            number = name.removeprefix(prefix)
+            if name != number and number.isdecimal() and int(number) not in listed:
+                if self._is_gone(int(number)):
+                    (self._path.parent / name).unlink(missing_ok=True)
 
     def _is_gone(self, number: int) -> bool:
         """Tell whether the process has certainly ended."""

@@ -101,8 +101,15 @@ class Writer:
             self._loop.call_soon(self._write_group)
 
     async def flush(self) -> None:
-        """Wait for what is queued."""
-        await self._idle.wait()
+        """Wait for what is queued, and for nothing that comes later: a busy writer never rests."""
+        reached: asyncio.Future[None] = self._loop.create_future()
+
+        def done(_: Exception | None, __: int) -> None:
+            if not reached.done():
+                reached.set_result(None)
+
+        self.submit(lambda _: None, done)
+        await reached
 
     async def close(self) -> None:
         """Wait for what is queued, then end the thread."""
@@ -251,7 +258,7 @@ class Writer:
                 continue
             if isinstance(write, LeaveNote):
                 keys.extend((scope, key, write.number, None, made_at) for key in write.keys)
-                notes.append((write.number, write.body))
+                notes.append((write.body, write.number))
                 numbers.append(write.number)
                 continue
             standing = write.standing
@@ -306,7 +313,10 @@ class Writer:
         self._insert("INSERT INTO events", 4, events)
         self._insert("INSERT INTO keys", 5, keys)
         self._insert("INSERT OR REPLACE INTO snapshots", 4, snapshots)
-        self._insert("INSERT INTO notes (task, body)", 2, notes)
+        for note in notes:
+            run(self._connection, self._sql["leave_note"], note)
+            if self._connection.changes() != 1:
+                raise StoreConflict("the task is gone or has ended")
         self._insert("INSERT INTO deadlines", 2, deadlines)
         for task, id, config, holder, after in pushes:
             run(self._connection, self._sql["put_push"], (task, id, config, holder, after))

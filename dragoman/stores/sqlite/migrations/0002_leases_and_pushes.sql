@@ -2,7 +2,8 @@
 -- whoever finds a holder dead or overdue removes its row.
 CREATE TABLE workers (
     number  INTEGER PRIMARY KEY AUTOINCREMENT, -- never given twice
-    expires INTEGER NOT NULL -- milliseconds of the machine's own clock, which nobody sets
+    expires INTEGER NOT NULL, -- milliseconds of the machine's own clock, which nobody sets
+    lease   INTEGER NOT NULL -- milliseconds it was given for
 );
 
 -- Who writes the task's log; 0: nobody, since its last one left in good order.

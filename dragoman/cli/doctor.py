@@ -1,0 +1,456 @@
+"""`dragoman doctor`: what an operator should know before something goes wrong, or after.
+
+A check looks at one thing and gives one finding. Everything is read only, also of a file that
+servers use. What is found is an outcome, so the exit code is 0 unless `--strict` asks for more.
+Nothing callers said is shown, nor any secret or address of a receiver.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    # Heavy: loaded inside the commands.
+    from dragoman.config import Settings
+    from dragoman.stores.sqlite.inspection import Inspection
+
+Level = Literal["ok", "warning", "problem"]
+
+# Earlier ones may damage a file that several connections write (the WAL-reset bug).
+_SQLITE = (3, 51, 3)
+_PYTHON = (3, 11)
+# Variables of ours that are not settings.
+_OTHERS = {"DRAGOMAN_PEERS_DIR"}
+_LITTLE_SPACE = 512 * 1024 * 1024
+_NO_SPACE = 32 * 1024 * 1024
+# Reading a file of this size takes long enough to say so.
+_LARGE = 512 * 1024 * 1024
+# Milliseconds by which a clock may be set back without harm.
+_JITTER = 2_000
+# 2026-01-01: a clock before it was never set.
+_EARLIEST = 1_767_225_600_000
+_NAMES_SHOWN = 5
+
+
+class Finding(NamedTuple):
+    """What a check found."""
+
+    check: str
+    level: Level
+    message: str
+    hint: str | None = None
+
+
+class Verdict(NamedTuple):
+    """A finding without the name of its check."""
+
+    level: Level
+    message: str
+    hint: str | None = None
+
+
+class Subject:
+    """What is looked at."""
+
+    def __init__(self, environment: Mapping[str, str], store: str | None) -> None:
+        from dragoman.config import load
+        from dragoman.errors import ConfigError
+
+        self.environment = environment
+        self.is_named = store is not None
+        self.refusal = ""
+        try:
+            self.settings: Settings = load(environment, store=store)
+        except ConfigError as error:
+            # The rest is looked at all the same.
+            self.refusal = str(error)
+            self.settings = load({}, store=store or environment.get("DRAGOMAN_STORE"))
+        self.path = self.settings.store_path()
+        self.look: Inspection | None = None
+
+    @property
+    def inspection(self) -> "Inspection":
+        """The look into the file; only for checks that need one."""
+        assert self.look is not None
+        return self.look
+
+
+def _ok(message: str) -> Verdict:
+    return Verdict("ok", message)
+
+
+def _warning(message: str, hint: str) -> Verdict:
+    return Verdict("warning", message, hint)
+
+
+def _problem(message: str, hint: str) -> Verdict:
+    return Verdict("problem", message, hint)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+# The machine and the settings
+
+
+def _install(subject: Subject) -> Verdict:
+    import platform
+
+    import apsw
+
+    library = apsw.sqlite_lib_version()
+    about = f"Python {platform.python_version()}, apsw {apsw.apsw_version()}, SQLite {library}"
+    if sys.version_info < _PYTHON:
+        return _problem(f"{about}: this Python is too old", "install Python 3.11 or later")
+    if tuple(map(int, library.split(".")[:3])) < _SQLITE:
+        least = ".".join(map(str, _SQLITE))
+        return _problem(
+            f"{about}: SQLite before {least} can damage a store that is written from several sides",
+            "pip install --upgrade apsw",
+        )
+    return _ok(about)
+
+
+def _configuration(subject: Subject) -> Verdict:
+    from difflib import get_close_matches
+
+    from dragoman.config import PREFIX, Settings
+
+    if subject.refusal:
+        return _problem(subject.refusal, "correct the DRAGOMAN_ variable of that name")
+    known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
+    named = {name for name in subject.environment if name.startswith(PREFIX)}
+    unknown = sorted(named - known - _OTHERS)
+    if unknown:
+        near = get_close_matches(unknown[0], known, 1)
+        return _warning(
+            f"no setting is called {', '.join(unknown[:_NAMES_SHOWN])}",
+            f"perhaps {near[0]} was meant" if near else "unset it, or see docs/configuration.md",
+        )
+    return _ok(f"{_count(len(named & known), 'setting')} from the environment")
+
+
+def _durability(subject: Subject) -> Verdict:
+    """How safe our connections are: SQLite keeps this per connection and not in the file."""
+    import tempfile
+
+    from dragoman.stores.sqlite.schema import connect, run
+
+    if subject.settings.store == "memory:":
+        return _warning(
+            "tasks are kept in memory and are gone when the server ends", "--store FILE keeps them"
+        )
+    with tempfile.TemporaryDirectory(prefix="dragoman-doctor-") as folder:
+        connection = connect(str(Path(folder) / "probe.db"))
+        try:
+            ((level,),) = run(connection, "PRAGMA synchronous")
+            ((journal,),) = run(connection, "PRAGMA journal_mode")
+        finally:
+            connection.close()
+    if level < 2 or journal != "wal":
+        return _problem(
+            f"commits are not safe against a power cut (synchronous {level}, journal {journal})",
+            "a store needs synchronous FULL and a write-ahead log; undo what changed that",
+        )
+    return _ok("a commit is on disk before anyone hears of it (synchronous FULL, WAL)")
+
+
+def _port(subject: Subject) -> Verdict:
+    import errno
+    import socket
+
+    host, port = subject.settings.host, subject.settings.port
+    if not port:
+        return _ok("any free port is taken")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return _problem(f"{host}:{port}: {error.strerror}", "choose --host or --port")
+            look = subject.look
+            if look and look.is_shared and any(w.state == "live" for w in look.workers()):
+                return _ok(f"{host}:{port} is in use, and a server runs on this store")
+            return _warning(f"{host}:{port} is in use", "--port 0 takes a free one")
+    return _ok(f"{host}:{port} is free")
+
+
+# The file
+
+
+def _store(subject: Subject) -> Verdict:
+    """The file itself; called with a look, so it can be opened and is ours."""
+    look = subject.inspection
+    about = f"{subject.path}: {_count(look.tasks(), 'task')}, schema {look.schema}"
+    if not look.is_present:
+        return _warning(f"{about}, of an earlier release", "the next server to start migrates it")
+    return _ok(about)
+
+
+def _no_store(subject: Subject, refusal: str) -> Verdict:
+    if subject.settings.store == "memory:":
+        return _ok("there is no file: tasks are kept in memory")
+    if not subject.path.exists() and not subject.is_named:
+        return _ok(f"{subject.path} does not exist yet; the first server makes it")
+    if not subject.path.exists():
+        return _problem(refusal, "--store names the file; `dragoman serve` makes one")
+    return _problem(refusal, "name another file by --store, or restore a backup")
+
+
+def _integrity(subject: Subject) -> Verdict:
+    size = subject.path.stat().st_size
+    if size > _LARGE:
+        click.echo(f"Reading {size / 1e9:.1f} GB ...", err=True)
+    if damage := subject.inspection.damage():
+        # Its first line says where; rows are not quoted.
+        return _problem(
+            f"the file is damaged: {damage.splitlines()[0]}",
+            "stop the servers, keep a copy of the file, start from the last backup",
+        )
+    return _ok("the file is sound")
+
+
+def _journal(subject: Subject) -> Verdict:
+    mode = subject.inspection.journal()
+    if mode != "wal":
+        return _warning(
+            f"the journal mode is {mode}, so readers and writers wait for each other",
+            "another program changed it; the next server to start turns it back",
+        )
+    return _ok("write-ahead log")
+
+
+def _permissions(subject: Subject) -> Verdict:
+    if os.name == "nt":
+        return _ok("not checked on this system")
+    files = [subject.path.with_name(subject.path.name + end) for end in ("", "-wal", "-shm")]
+    modes = [path.stat().st_mode for path in files if path.exists()]
+    hint = f"chmod 600 {subject.path}*"
+    if any(mode & 0o007 for mode in modes):
+        return _problem("everyone on this machine can open the file", hint)
+    if any(mode & 0o070 for mode in modes):
+        return _warning("the file's group can open it", hint)
+    return _ok("the file is its owner's alone")
+
+
+def _space(subject: Subject) -> Verdict:
+    import shutil
+
+    free = shutil.disk_usage(subject.path.parent).free
+    about = f"{free / 1e9:.1f} GB are free beside the file"
+    if free < _NO_SPACE:
+        return _problem(about, "make room: without it every write is refused")
+    return _warning(about, "make room before it is full") if free < _LITTLE_SPACE else _ok(about)
+
+
+# What is in it
+
+
+def _workers(subject: Subject) -> Verdict:
+    found = [worker.state for worker in subject.inspection.workers()]
+    live, frozen, dead = (found.count(state) for state in ("live", "frozen", "dead"))
+    about = f"{live} live, {frozen} frozen, {dead} dead"
+    if frozen:
+        return _problem(
+            f"{about}: a process runs but gave no sign of life for its lease",
+            "see whether it is stopped or its agent blocks the loop; restart it",
+        )
+    if dead and live:
+        return _warning(f"{about}: the dead are about to be removed", "look again in some seconds")
+    if dead:
+        return _warning(f"{about}: a server ended without goodbye", "start it again")
+    return _ok(about)
+
+
+def _orphans(subject: Subject) -> Verdict:
+    orphans = subject.inspection.orphans()
+    if not orphans.number:
+        return _ok(f"{_count(orphans.unfinished, 'unfinished task')}, none without a worker")
+    agents = ", ".join(orphans.agents[:_NAMES_SHOWN])
+    return _problem(
+        f"{_count(orphans.number, 'unfinished task')} of {agents}: nobody works on them",
+        "serve these agents on this store; tasks go on by themselves",
+    )
+
+
+def _notes(subject: Subject) -> Verdict:
+    notes = subject.inspection.notes()
+    if notes.stuck:
+        return _warning(
+            f"{_count(notes.stuck, 'message')} or cancels wait for tasks without a worker",
+            "serve their agents on this store",
+        )
+    if notes.late:
+        return _warning(
+            f"{_count(notes.late, 'message')} came when their task had ended",
+            "their callers see the task's end; nothing is to be done",
+        )
+    return _ok(f"{_count(notes.number, 'message')} on the way between processes")
+
+
+def _deadlines(subject: Subject) -> Verdict:
+    if overdue := subject.inspection.overdue():
+        return _problem(
+            f"{_count(overdue, 'task')} should have ended by now",
+            "a server ends them: serve their agents on this store",
+        )
+    return _ok("no task is past its deadline")
+
+
+def _pushes(subject: Subject) -> Verdict:
+    failing, given_up, abandoned = subject.inspection.receivers()
+    if abandoned:
+        return _problem(
+            f"{_count(abandoned, 'receiver')} of webhooks wait and nobody delivers",
+            "start a server on this store",
+        )
+    if failing or given_up:
+        return _warning(
+            f"{_count(failing, 'receiver')} failing, {given_up} given up",
+            "`dragoman push list` names them, `dragoman push replay` opens them again",
+        )
+    return _ok("every receiver of webhooks takes them")
+
+
+def _dead_letters(subject: Subject) -> Verdict:
+    from datetime import UTC, datetime
+
+    number, latest = subject.inspection.dead_letters()
+    if not number:
+        return _ok("none")
+    at = datetime.fromtimestamp(latest // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _warning(
+        f"{_count(number, 'event')} no receiver took, the latest of {at}",
+        "`dragoman push list` names them, `dragoman push replay` sends them again",
+    )
+
+
+def _clock(subject: Subject) -> Verdict:
+    import time
+
+    now = time.time_ns() // 1_000_000
+    newest = subject.look.newest() if subject.look else 0
+    hint = "set the clock: deadlines, retention and the schedule of webhooks go by it"
+    if now < _EARLIEST:
+        return _problem("the clock was never set", hint)
+    if now + _JITTER < newest:
+        behind = (newest - now) // 1000
+        return _problem(f"the clock is {behind:,} s behind the newest task", hint)
+    return _ok("not behind the newest task")
+
+
+Check = Callable[[Subject], Verdict]
+
+_OF_THE_MACHINE: dict[str, Check] = {
+    "install": _install,
+    "configuration": _configuration,
+    "durability": _durability,
+    "clock": _clock,
+    "port": _port,
+}
+_OF_THE_FILE: dict[str, Check] = {
+    "store": _store,
+    "integrity": _integrity,
+    "journal": _journal,
+    "permissions": _permissions,
+    "space": _space,
+}
+# These need what a store of an early release does not have.
+_OF_ITS_CONTENTS: dict[str, Check] = {
+    "workers": _workers,
+    "orphans": _orphans,
+    "notes": _notes,
+    "deadlines": _deadlines,
+    "pushes": _pushes,
+    "dead-letters": _dead_letters,
+}
+NAMES = [*_OF_THE_MACHINE, *_OF_THE_FILE, *_OF_ITS_CONTENTS]
+
+
+def examine(subject: Subject, names: set[str]) -> list[Finding]:
+    """Run the named checks in order; without a store, what needs one is left out."""
+    from dragoman.errors import ConfigError
+    from dragoman.stores.sqlite.inspection import inspecting
+
+    findings: list[Finding] = []
+
+    def run(checks: dict[str, Check]) -> None:
+        for name, check in checks.items():
+            if name in names:
+                findings.append(Finding(name, *_tried(check, subject)))
+
+    with ExitStack() as stack:
+        refusal = ""
+        try:
+            subject.look = stack.enter_context(
+                inspecting(subject.path, lease=subject.settings.lease)
+            )
+        except ConfigError as error:
+            refusal = str(error)
+        run(_OF_THE_MACHINE)
+        if subject.look is not None:
+            run(_OF_THE_FILE)
+            if subject.look.is_shared:
+                run(_OF_ITS_CONTENTS)
+        elif names & {*_OF_THE_FILE, *_OF_ITS_CONTENTS}:
+            # Why the others are not there.
+            findings.append(Finding("store", *_no_store(subject, refusal)))
+        subject.look = None
+    return findings
+
+
+def _tried(check: Check, subject: Subject) -> Verdict:
+    import apsw
+
+    try:
+        return check(subject)
+    except (apsw.Error, OSError) as error:
+        return _problem(f"cannot be checked: {error}", "run it as the user that runs the server")
+
+
+@click.command()
+@click.option("--store", metavar="FILE", help="SQLite file of the tasks (in your data folder).")
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    type=click.Choice(NAMES),
+    metavar="NAME",
+    help=f"Only this check, may be repeated: {', '.join(NAMES)}.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 if there is a problem.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(store: str | None, checks: tuple[str, ...], strict: bool, as_json: bool) -> None:
+    """Check the installation, the settings and the store; change nothing.
+
+    The store may be in use. Each finding is ok, a warning or a problem, and says what to do.
+    """
+    findings = examine(Subject(os.environ, store), set(checks or NAMES))
+    levels = [finding.level for finding in findings]
+    summary = {level: levels.count(level) for level in ("ok", "warning", "problem")}
+    if as_json:
+        import msgspec
+
+        found = {"findings": [finding._asdict() for finding in findings], "summary": summary}
+        click.echo(msgspec.json.encode(found))
+    else:
+        _show(findings, summary)
+    if strict and summary["problem"]:
+        sys.exit(1)
+
+
+def _show(findings: list[Finding], summary: dict[str, int]) -> None:
+    width = max(len(name) for name in NAMES)
+    for finding in findings:
+        click.echo(f"{finding.level:<7}  {finding.check:<{width}}  {finding.message}")
+        if finding.hint:
+            click.echo(f"{'':7}  {'':{width}}  Hint: {finding.hint}")
+    click.echo(f"{_count(summary['problem'], 'problem')}, {_count(summary['warning'], 'warning')}.")
