@@ -34,6 +34,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "data folder."
         ),
     ] = ""
+    synchronous: Annotated[
+        Literal["full", "normal", "off"],
+        _about(
+            "How SQLite waits for the disk. Below `full` a power cut loses acknowledged tasks, so "
+            "it is refused unless `accept_data_loss` is on."
+        ),
+    ] = "full"
+    accept_data_loss: Annotated[
+        bool, _about("Whether settings that lose acknowledged tasks may be used.")
+    ] = False
     host: Annotated[str, _about("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _about("The port to listen on; 0 takes a free one.", ge=0, le=65535)] = (
         8000

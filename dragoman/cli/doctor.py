@@ -24,6 +24,8 @@ Level = Literal["ok", "warning", "problem"]
 # Earlier ones may damage a file that several connections write (the WAL-reset bug).
 _SQLITE = (3, 51, 3)
 _PYTHON = (3, 11)
+# SQLite's number for `synchronous=FULL`.
+_FULL = 2
 # Variables of ours that are not settings.
 _OTHERS = {"DRAGOMAN_PEERS_DIR"}
 _LITTLE_SPACE = 512 * 1024 * 1024
@@ -35,6 +37,7 @@ _JITTER = 2_000
 # 2026-01-01: a clock before it was never set.
 _EARLIEST = 1_767_225_600_000
 _NAMES_SHOWN = 5
+_RESTORE = "stop the servers, keep a copy of the file, start from the last backup"
 
 
 class Finding(NamedTuple):
@@ -146,16 +149,23 @@ def _durability(subject: Subject) -> Verdict:
         return _warning(
             "tasks are kept in memory and are gone when the server ends", "--store FILE keeps them"
         )
+    level = subject.settings.synchronous
+    if level != "full":
+        lost = f"with synchronous {level}, a power cut loses acknowledged tasks"
+        hint = "leave DRAGOMAN_SYNCHRONOUS unset"
+        if subject.settings.accept_data_loss:
+            return _warning(f"{lost}, which was accepted", hint)
+        return _problem(f"{lost}, so no server starts", hint)
     with tempfile.TemporaryDirectory(prefix="dragoman-doctor-") as folder:
         connection = connect(str(Path(folder) / "probe.db"))
         try:
-            ((level,),) = run(connection, "PRAGMA synchronous")
+            ((number,),) = run(connection, "PRAGMA synchronous")
             ((journal,),) = run(connection, "PRAGMA journal_mode")
         finally:
             connection.close()
-    if level < 2 or journal != "wal":
+    if number < _FULL or journal != "wal":
         return _problem(
-            f"commits are not safe against a power cut (synchronous {level}, journal {journal})",
+            f"commits are not safe against a power cut (synchronous {number}, journal {journal})",
             "a store needs synchronous FULL and a write-ahead log; undo what changed that",
         )
     return _ok("a commit is on disk before anyone hears of it (synchronous FULL, WAL)")
@@ -210,11 +220,8 @@ def _integrity(subject: Subject) -> Verdict:
     if size > _LARGE:
         click.echo(f"Reading {size / 1e9:.1f} GB ...", err=True)
     if damage := subject.inspection.damage():
-        # Its first line says where; rows are not quoted.
-        return _problem(
-            f"the file is damaged: {damage.splitlines()[0]}",
-            "stop the servers, keep a copy of the file, start from the last backup",
-        )
+        # The line before says only which file.
+        return _problem(f"the file is damaged: {damage.splitlines()[-1]}", _RESTORE)
     return _ok("the file is sound")
 
 
@@ -376,7 +383,8 @@ NAMES = [*_OF_THE_MACHINE, *_OF_THE_FILE, *_OF_ITS_CONTENTS]
 
 
 def examine(subject: Subject, names: set[str]) -> list[Finding]:
-    """Run the named checks in order; without a store, what needs one is left out."""
+    """Run the named checks in order. What needs a store, or a later one, is left out where there is
+    none; the finding about the store then says so."""
     from dragoman.errors import ConfigError
     from dragoman.stores.sqlite.inspection import inspecting
 
@@ -397,9 +405,10 @@ def examine(subject: Subject, names: set[str]) -> list[Finding]:
             refusal = str(error)
         run(_OF_THE_MACHINE)
         if subject.look is not None:
+            if not subject.look.is_shared and names & {*_OF_ITS_CONTENTS}:
+                names = names - {*_OF_ITS_CONTENTS} | {"store"}
             run(_OF_THE_FILE)
-            if subject.look.is_shared:
-                run(_OF_ITS_CONTENTS)
+            run(_OF_ITS_CONTENTS)
         elif names & {*_OF_THE_FILE, *_OF_ITS_CONTENTS}:
             # Why the others are not there.
             findings.append(Finding("store", *_no_store(subject, refusal)))
@@ -410,8 +419,14 @@ def examine(subject: Subject, names: set[str]) -> list[Finding]:
 def _tried(check: Check, subject: Subject) -> Verdict:
     import apsw
 
+    from dragoman.errors import ConfigError
+
     try:
         return check(subject)
+    except ConfigError as error:
+        return _problem(str(error), "a server would refuse it too")
+    except apsw.CorruptError:
+        return _problem("cannot be checked: the file is damaged", _RESTORE)
     except (apsw.Error, OSError) as error:
         return _problem(f"cannot be checked: {error}", "run it as the user that runs the server")
 

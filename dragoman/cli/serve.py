@@ -50,6 +50,13 @@ def special_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="What a request without A2A-Version speaks (infer).",
         ),
         click.option(
+            "--i-accept-data-loss",
+            "accept_data_loss",
+            is_flag=True,
+            default=None,
+            help="Use settings that lose acknowledged tasks when the power fails.",
+        ),
+        click.option(
             "--idempotency/--no-idempotency",
             default=None,
             help="Answer a repeated message with its first task (on).",

@@ -25,6 +25,7 @@ from dragoman.errors import (
     StoreConflict,
     StoreFull,
     StoreRefused,
+    StoreUnavailable,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
@@ -332,6 +333,8 @@ class Engine:
             accepted = self._begin(call, operation, scope, key)
             if accepted.worker is not None and not accepted.worker.is_started:
                 await self._start_recorded(accepted)
+        except StoreUnavailable as error:
+            raise refused(error) from None
         except StoreConflict:
             # Another process was given the same message at the same moment, and was first.
             earlier = None if key is None else await self._earlier(scope, key)
@@ -345,16 +348,19 @@ class Engine:
         log, worker = accepted.log, accepted.worker
         assert log is not None and worker is not None, "a task that begins has both"
 
-        async def start() -> None:
+        async def start() -> StoreRefused | None:
             try:
                 await log.durable(1)
-            except StoreRefused:
+            except StoreRefused as error:
                 self._holdings.forget(worker)
-                raise
+                return error
             self._holdings.start(worker)
+            return None
 
         # The caller may leave; the task is begun all the same.
-        await asyncio.shield(asyncio.ensure_future(start()))
+        refusal = await asyncio.shield(asyncio.ensure_future(start()))
+        if refusal is not None:
+            raise refusal
 
     async def _earlier(self, scope: Scope, key: bytes) -> _Accepted | None:
         worker = self._holdings.arriving((scope, key))

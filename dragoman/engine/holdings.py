@@ -72,8 +72,8 @@ class Holdings:
         self._arriving: dict[Key, Worker] = {}
         self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
         self._later: set[asyncio.Task[None]] = set()
-        # Notes that were dealt with but are still in the store, each with the log that is to say so;
-        # None: nothing will.
+        # Notes dealt with that are still in the store, each with the log whose write takes it out;
+        # None: none will.
         self._noted: dict[int, TaskLog | None] = {}
         self._reading_notes = asyncio.Lock()
         self._lapses = store.lapses
@@ -202,12 +202,16 @@ class Holdings:
             worker = None
         if worker is not None:
             return worker
+        return await self._revived(head, head.holder)
+
+    async def _revived(self, head: Head, held_by: int) -> Worker | None:
+        """Start a task's code, once: whoever else wants that waits for the same."""
         reviving = self._reviving.get(head.task_id)
         if reviving is None:
-            reviving = asyncio.get_running_loop().create_task(self._revive(head, head.holder))
+            reviving = asyncio.get_running_loop().create_task(self._revive(head, held_by))
             self._reviving[head.task_id] = reviving
             reviving.add_done_callback(lambda _: self._reviving.pop(head.task_id, None))
-        # Others may wait for the same one.
+        # Others may wait for it too.
         return await asyncio.shield(reviving)
 
     async def resumed(self, head: Head) -> TaskLog | None:
@@ -235,6 +239,8 @@ class Holdings:
         log = await self.resumed(head)
         if log is None or replay is None or log.is_over:
             return None
+        if (worker := self.running(head.task_id)) is not None:
+            return worker
         if replay.is_cancelled:
             self._end(log, TaskState.CANCELED, CANCELED)
             return None
@@ -371,7 +377,7 @@ class Holdings:
                 try:
                     # A message may have come for it since it was claimed, and started it.
                     if self.running(head.task_id) is None:
-                        await self._revive(head, held_by)
+                        await self._revived(head, held_by)
                 except Exception:
                     # One task that cannot be taken over must not keep all others from going on.
                     logger.exception("task %s cannot be taken over", head.task_id)

@@ -122,6 +122,12 @@ class Replay:
             raise CodeChanged(self._difference(index, StepKind.ANSWER, asked, kind, name))
         return index, done
 
+    def give_back(self, index: int) -> None:
+        """Let a place be taken again: nothing came of the step. Code that tries once more does what
+        it would have done had the first try succeeded."""
+        if index == self._next - 1 and index not in self._steps:
+            self._next = index
+
     @property
     def is_behind(self) -> bool:
         """Whether the code has yet to come to what it did before."""

@@ -214,6 +214,8 @@ class Server:
         process = self._process
         if process is None:
             return None
+        # Whoever connects from here on goes elsewhere, as a balancer would have it.
+        self.port = 0
         self._signal(signal.SIGTERM)
         try:
             code = await asyncio.to_thread(process.wait, within)

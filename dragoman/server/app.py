@@ -124,7 +124,6 @@ class App:
                     f"/agents/{agent.name}",
                     frozenset(extension.uri for extension in offered_extensions(agent)),
                 )
-            await self._take_over()
             loop = asyncio.get_running_loop()
             self._chores = [
                 loop.create_task(self._keep_streams_alive()),
@@ -191,13 +190,14 @@ class App:
                 logger.warning("the lease could not be renewed: %s", error)
 
     async def _sweep(self) -> None:
-        """Look after tasks that others left, and those that are overdue."""
+        """Look after tasks that others left, and those that are overdue. The first look does not
+        keep anyone from being served: there may be thousands."""
         while True:
-            await asyncio.sleep(min(SWEEP_EVERY, self.settings.lease / 4))
             try:
                 await self._take_over()
             except StoreRefused as error:
                 logger.warning("nothing is taken over this time: %s", error)
+            await asyncio.sleep(min(SWEEP_EVERY, self.settings.lease / 4))
 
     async def _take_over(self) -> None:
         for engine in self._engines:
@@ -573,7 +573,14 @@ def _store(settings: Settings) -> Store:
         return MemoryStore()
     from dragoman.stores.sqlite import SQLiteStore
 
-    return SQLiteStore(settings.store_path(), lease=settings.lease)
+    if settings.synchronous != "full" and not settings.accept_data_loss:
+        raise ConfigError(
+            f"synchronous = {settings.synchronous} loses acknowledged tasks when the power fails; "
+            "say --i-accept-data-loss if that is what you want"
+        )
+    return SQLiteStore(
+        settings.store_path(), lease=settings.lease, synchronous=settings.synchronous
+    )
 
 
 def _common(request: Request, version: str) -> Headers:

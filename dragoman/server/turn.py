@@ -136,9 +136,12 @@ class Turn:
         index, done = await self.recall_step(name)
         if done is not None:
             return self.recalled(done, function)
-        result = await self._call(function, args, kwargs)
-        value = encode_result(name, result)
-        result = decode_result(name, value, function)
+        try:
+            value = encode_result(name, await self._call(function, args, kwargs))
+            result = decode_result(name, value, function)
+        except BaseException:
+            await self.give_back_step(index)
+            raise
         await self.record_step(index, name, value)
         return result
 
@@ -163,6 +166,10 @@ class Turn:
     async def recall_step(self, name: str) -> tuple[int, StepRecorded | None]:
         """Return the place of the next step, and the step if it was done already."""
         return self._worker.recall(StepKind.STEP, name)
+
+    async def give_back_step(self, index: int) -> None:
+        """Let the next step have the place of one that came to nothing."""
+        self._worker.replay.give_back(index)
 
     async def record_step(self, index: int, name: str, value: msgspec.Raw) -> None:
         """Record a step's result; once this returns it will not be done again."""
@@ -301,11 +308,15 @@ class WaitingTurn:
         index, done = self._wait(self._turn.recall_step, name)
         if done is not None:
             return self._turn.recalled(done, function)
-        result = function(*args, **kwargs)
-        if inspect.isawaitable(result):
-            result = self._wait(_awaited, result)
-        value = encode_result(name, result)
-        result = decode_result(name, value, function)
+        try:
+            result = function(*args, **kwargs)
+            if inspect.isawaitable(result):
+                result = self._wait(_awaited, result)
+            value = encode_result(name, result)
+            result = decode_result(name, value, function)
+        except BaseException:
+            self._wait(self._turn.give_back_step, index)
+            raise
         self._wait(self._turn.record_step, index, name, value)
         return result
 

@@ -1,7 +1,8 @@
 """What every store promises, as a class of tests.
 
-Subclass `StorePromises` under a name that starts with `Test` and give it a fixture `store` that
-yields an open, empty store. The tests are plain coroutines, for a runner such as anyio's plugin.
+Subclass `StorePromises` under a name that starts with `Test`, give it a fixture `store` that yields
+an open, empty store, and say in `successor` how another worker comes to the same data. The tests are
+plain coroutines, for a runner such as anyio's plugin.
 """
 
 import asyncio
@@ -17,14 +18,18 @@ from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, Scope, TaskId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.model.record import Recorded, decode_task, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.stores.interface import (
     Append,
     Create,
+    DeadLetter,
     Head,
     KeepReply,
     Known,
+    LeaveNote,
+    Push,
     Query,
     Snapshot,
     Standing,
@@ -113,12 +118,22 @@ def creation(
     at: int = 1000,
     keys: Sequence[bytes] = (),
     snapshot: Snapshot | None = None,
+    pushes: Sequence[PushConfig] = (),
+    deadline: int = 0,
 ) -> Create:
     """Return a task's first write."""
     events = numbered([opening(task_id, context), *more])
     standing = Standing(state, at, len(events))
     return Create(
-        scope, TaskId(task_id), ContextId(context), list(keys), events, standing, snapshot
+        scope=scope,
+        task_id=TaskId(task_id),
+        context_id=ContextId(context),
+        keys=list(keys),
+        events=events,
+        standing=standing,
+        snapshot=snapshot,
+        pushes=pushes,
+        deadline=deadline,
     )
 
 
@@ -131,6 +146,7 @@ def addition(
     fence: int | None = None,
     next_fence: int | None = None,
     snapshot: Snapshot | None = None,
+    notes: Sequence[int] = (),
 ) -> Append:
     """Return a write that goes on where the head stands."""
     before = head.standing
@@ -150,7 +166,25 @@ def addition(
         events=numbered(events, before.last_seq + 1),
         standing=after,
         snapshot=snapshot,
+        notes=notes,
     )
+
+
+def note(head: Head, body: bytes, *keys: bytes) -> LeaveNote:
+    """Return something for the holder of a task."""
+    return LeaveNote(head.scope, head.number, list(keys), body)
+
+
+def receiver(id: str, task_id: str = "t") -> PushConfig:
+    """Return a receiver of a task's events with all that can be said of one."""
+    secret = PushAuthentication("Bearer", "s3cret")
+    return PushConfig(f"https://example.com/{id}", id, TaskId(task_id), "token", secret, "0.3")
+
+
+def letter(push: Push, seq: int, at: int, problem: str = "500") -> DeadLetter:
+    """Return an event that a receiver never took."""
+    config = push.config
+    return DeadLetter(push.number, config.task_id, config.id, config.url, seq, 10, at, problem)
 
 
 def kept(task: Task, seq: int) -> Snapshot:
@@ -198,6 +232,11 @@ def place_of(head: Head) -> tuple[int, int]:
 
 class StorePromises:
     """Every promise of `stores.interface.Store`."""
+
+    async def successor(self, store: Store) -> Store:
+        """Return another open worker on the same data, for which the first one's lease has ended
+        although it let nothing go. It may be the same object, under another number."""
+        raise NotImplementedError
 
     # Writes
 
@@ -601,7 +640,319 @@ class StorePromises:
         assert {f"t{n}" for n in range(20)} - set(seen) <= moved
         assert not any(task_id.startswith("new") for task_id in seen)
 
+    # Leases
+
+    async def test_a_task_is_held_by_who_wrote_it_last(self, store: Store) -> None:
+        """A worker that goes on with a task of the dead holds it from then on."""
+        await write(store, creation("t", state=TaskState.INPUT_REQUIRED))
+        head = await head_of(store, "t")
+        assert head.holder == store.worker
+        assert store.is_live(store.worker)
+        assert not store.is_live(0)
+        later = await self.successor(store)
+        assert later.worker != head.holder
+        assert not later.is_live(head.holder)
+        assert await head_of(later, "t") == head
+        await write(later, addition(head, chunk("t", "x"), next_fence=head.fence + 1))
+        head = await head_of(later, "t")
+        assert (head.holder, head.fence) == (later.worker, 2)
+
+    async def test_what_a_dead_worker_left_unfinished_is_claimed_under_a_higher_fence(
+        self, store: Store
+    ) -> None:
+        """Only that: not what ended, not what waits for its caller, not what is another agent's."""
+        for state in TaskState:
+            await write(store, creation(state.value, state=state))
+        await write(store, creation("foreign", scope=ELSEWHERE[2]))
+        await write(store, creation("tenants", scope=ELSEWHERE[1]))
+        left = store.worker
+        later = await self.successor(store)
+        claimed = await later.claim("agent", 100)
+        ids = {TaskState.SUBMITTED.value, TaskState.WORKING.value, "tenants"}
+        assert {head.task_id for head, _ in claimed} == ids
+        assert {(head.fence, head.holder) for head, _ in claimed} == {(2, later.worker)}
+        assert {held_by for _, held_by in claimed} == {left}
+        for head, _ in claimed:
+            assert await later.head(head.scope, head.task_id) == head
+        others = [await head_of(later, s.value) for s in TaskState if s.value not in ids]
+        others.append(await head_of(later, "foreign", ELSEWHERE[2]))
+        assert {(head.fence, head.holder) for head in others} == {(1, left)}
+
+    async def test_a_task_is_claimed_once_and_never_from_the_living(self, store: Store) -> None:
+        """At most one lease is valid, however often anyone asks."""
+        await submit(store, *(creation(f"t{n}") for n in range(5)))
+        await store.renew()
+        assert await store.claim("agent", 100) == []
+        later = await self.successor(store)
+        portions = [await later.claim("agent", 2) for _ in range(4)]
+        assert [len(portion) for portion in portions] == [2, 2, 1, 0]
+        assert len({head.task_id for portion in portions for head, _ in portion}) == 5
+        await later.renew()
+        assert await later.claim("agent", 100) == []
+
+    async def test_nothing_is_accepted_from_the_worker_of_before(self, store: Store) -> None:
+        """Neither its events, nor their keys, nor that it dealt with a note."""
+        await write(store, creation("t"))
+        before = await head_of(store, "t")
+        await write(store, note(before, b"{}"))
+        (left,) = await store.notes(before.number)
+        later = await self.successor(store)
+        ((head, _),) = await later.claim("agent", 10)
+        stale = addition(
+            before,
+            status("t", TaskState.COMPLETED),
+            state=TaskState.COMPLETED,
+            keys=[b"stale"],
+            notes=[left.number],
+        )
+        for _ in range(2):
+            (outcome,) = await submit(store, stale)
+            assert outcome.is_refused
+        assert await head_of(later, "t") == head
+        assert await later.known(HERE, b"stale") is None
+        assert await later.notes(head.number) == [left]
+        assert len(await log_of(later, head)) == 1
+        await write(later, addition(head, chunk("t", "x"), notes=[left.number]))
+        assert await later.notes(head.number) == []
+
+    async def test_what_was_let_go_in_good_order_is_nobodys(self, store: Store) -> None:
+        """The next worker takes it and sees that nobody died on it."""
+        await write(store, creation("t"))
+        before = store.worker
+        await store.close()
+        await store.open()
+        assert store.worker != before
+        assert (await head_of(store, "t")).holder == 0
+        ((head, held_by),) = await store.claim("agent", 10)
+        assert (held_by, head.holder, head.fence) == (0, store.worker, 2)
+
+    # Notes
+
+    async def test_notes_wait_for_the_holder_in_order(self, store: Store) -> None:
+        """Each until a write of the task deals with it."""
+        for task_id in ("t", "u"):
+            await write(store, creation(task_id, state=TaskState.WORKING))
+        head, other = await head_of(store, "t"), await head_of(store, "u")
+        for body in (b"one", b"two", b"three"):
+            assert await write(store, note(head, body)) == head.number
+        await write(store, note(other, b"theirs"))
+        notes = await store.notes(head.number)
+        assert [left.body for left in notes] == [b"one", b"two", b"three"]
+        assert [left.number for left in notes] == sorted({left.number for left in notes})
+        assert await head_of(store, "t") == head
+        await write(store, addition(head, chunk("t", "x"), notes=[notes[0].number]))
+        assert await store.notes(head.number) == notes[1:]
+        assert [left.body for left in await store.notes(other.number)] == [b"theirs"]
+        assert await store.notes(other.number + 1000) == []
+
+    async def test_a_note_carries_its_keys(self, store: Store) -> None:
+        """The same message is left once; what is refused leaves nothing."""
+        await write(store, creation("t", keys=[b"first"]))
+        head = await head_of(store, "t")
+        await write(store, note(head, b"{}", b"key"))
+        assert await store.known(HERE, b"key") == Known(task_id=TaskId("t"))
+        for keys in ([b"key"], [b"first"], [b"fresh", b"key"]):
+            (outcome,) = await submit(store, note(head, b"again", *keys))
+            assert outcome.is_refused
+        assert await store.known(HERE, b"fresh") is None
+        assert len(await store.notes(head.number)) == 1
+        outcomes = await submit(store, *(note(head, b"{}", b"once") for _ in range(5)))
+        assert [outcome.is_refused for outcome in outcomes].count(False) == 1
+        assert len(await store.notes(head.number)) == 2
+
+    async def test_nothing_is_left_for_a_task_that_ended_or_is_gone(self, store: Store) -> None:
+        """Nobody would read it, and who left it would not know."""
+        ended = [state for state in TaskState if state.is_terminal]
+        for state in ended:
+            await write(store, creation(state.value, state=state))
+            head = await head_of(store, state.value)
+            (outcome,) = await submit(store, note(head, b"{}", b"late"))
+            assert outcome.is_refused
+            assert await store.notes(head.number) == []
+        ghost = msgspec.structs.replace(head, number=head.number + 1000)
+        (outcome,) = await submit(store, note(ghost, b"{}", b"late"))
+        assert outcome.is_refused
+        assert await store.known(HERE, b"late") is None
+
+    async def test_a_worker_finds_the_notes_of_what_it_holds(self, store: Store) -> None:
+        """Each task once; not those of others, of another agent, nor of tasks that ended."""
+        for state in TaskState:
+            if not state.is_terminal:
+                await write(store, creation(state.value, state=state))
+                for body in (b"one", b"two"):
+                    await write(store, note(await head_of(store, state.value), body))
+        await write(store, creation("quiet"))
+        await write(store, creation("foreign", scope=ELSEWHERE[2]))
+        await write(store, note(await head_of(store, "foreign", ELSEWHERE[2]), b"{}"))
+        noted = [head.task_id for head in await store.noted("agent")]
+        assert sorted(noted) == sorted(s.value for s in TaskState if not s.is_terminal)
+        working = await head_of(store, TaskState.WORKING.value)
+        done = status(working.task_id, TaskState.FAILED)
+        await write(store, addition(working, done, state=TaskState.FAILED))
+        assert working.task_id not in {head.task_id for head in await store.noted("agent")}
+        later = await self.successor(store)
+        assert await later.noted("agent") == []
+
+    async def test_a_task_that_waits_is_claimed_when_something_was_left_for_it(
+        self, store: Store
+    ) -> None:
+        """The dead will not read it."""
+        waiting = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
+        for state in waiting:
+            await write(store, creation(state.value, state=state))
+            await write(store, creation(f"quiet {state.value}", state=state))
+            await write(store, note(await head_of(store, state.value), b"{}"))
+        later = await self.successor(store)
+        claimed = await later.claim("agent", 10)
+        assert {head.task_id for head, _ in claimed} == {state.value for state in waiting}
+        assert {head.fence for head, _ in claimed} == {2}
+        assert len(await later.noted("agent")) == 2
+
+    # Deadlines
+
+    async def test_a_task_is_overdue_from_its_deadline_until_it_ends(self, store: Store) -> None:
+        """Whatever it does, whoever holds it; a task without one never is."""
+        await write(store, creation("early", deadline=1000))
+        await write(store, creation("late", state=TaskState.INPUT_REQUIRED, deadline=2000))
+        await write(store, creation("never"))
+        await write(store, creation("ended", state=TaskState.FAILED, deadline=1000))
+        await write(store, creation("foreign", scope=ELSEWHERE[2], deadline=1000))
+
+        async def overdue(at: int, of: Store) -> list[str]:
+            heads = await of.overdue("agent", at)
+            assert heads == [await head_of(of, head.task_id) for head in heads]
+            return sorted(head.task_id for head in heads)
+
+        assert await overdue(999, store) == []
+        assert await overdue(1000, store) == ["early"]
+        assert await overdue(END_OF_TIME, store) == ["early", "late"]
+        later = await self.successor(store)
+        assert await overdue(2000, later) == ["early", "late"]
+        head = await head_of(later, "early")
+        failed = status("early", TaskState.FAILED)
+        await write(later, addition(head, failed, state=TaskState.FAILED, next_fence=2))
+        assert await overdue(END_OF_TIME, later) == ["late"]
+        assert await overdue(END_OF_TIME, later) == ["late"]
+
+    # Pushes
+
+    async def test_receivers_are_kept_with_their_task(self, store: Store) -> None:
+        """From its first write or later, in the order of their ids, with all that was said."""
+        configs = [receiver("c"), receiver("a")]
+        number = await write(store, creation("t", chunk("t", "x"), pushes=configs))
+        added = await store.put_push(number, receiver("b"), 2)
+        assert added == Push(added.number, number, HERE, receiver("b"), cursor=2)
+        kept_ones = await store.pushes(number)
+        assert [push.config for push in kept_ones] == [receiver("a"), receiver("b"), receiver("c")]
+        assert [push.cursor for push in kept_ones] == [0, 2, 0]
+        assert len({push.number for push in kept_ones}) == 3
+        other = await write(store, creation("u"))
+        assert await store.pushes(other) == []
+        await store.drop_push(number, "a")
+        await store.drop_push(number, "unknown")
+        assert [push.config.id for push in await store.pushes(number)] == ["b", "c"]
+
+    async def test_a_receiver_of_the_same_id_is_another_one(self, store: Store) -> None:
+        """It begins afresh; what concerned the first is void."""
+        number = await write(store, creation("t"))
+        first = await store.put_push(number, receiver("a"), 0)
+        await store.settle(first, letter(first, 1, 5))
+        moved = PushConfig("https://example.net/", "a", TaskId("t"))
+        second = await store.put_push(number, moved, 1)
+        assert second.number > first.number
+        assert await store.pushes(number) == [Push(second.number, number, HERE, moved, cursor=1)]
+        assert await store.dead_letters(10) == []
+        assert await _refuses_to_settle(store, first)
+        await store.drop_push(number, "a")
+        assert await _refuses_to_settle(store, second)
+        third = await store.put_push(number, moved, 1)
+        assert third.number > second.number
+
+    async def test_how_far_a_receiver_is_is_remembered(self, store: Store) -> None:
+        """Every field, and for the next worker too."""
+        number = await write(store, creation("t", pushes=[receiver("a"), receiver("b")]))
+        push = (await store.pushes(number))[0]
+        push = msgspec.structs.replace(
+            push, cursor=7, tries=3, due_at=99, failing_since=11, problem="a 500"
+        )
+        await store.settle(push)
+        assert (await store.pushes(number))[0] == push
+        later = await self.successor(store)
+        assert (await later.pushes(number))[0] == push
+        claimed = {taken.number: taken for taken in await later.claim_pushes(10)}
+        assert claimed[push.number] == push
+
+    async def test_receivers_are_served_by_one_worker_at_a_time(self, store: Store) -> None:
+        """The dead one's open receivers are claimed, once; who has them not may not settle."""
+        number = await write(store, creation("t", pushes=[receiver(c) for c in "abcd"]))
+        done = (await store.pushes(number))[0]
+        await store.settle(msgspec.structs.replace(done, is_open=False))
+        assert await store.claim_pushes(10) == []
+        later = await self.successor(store)
+        left = (await later.pushes(number))[1:]
+        assert await _refuses_to_settle(later, left[0])
+        portions = [await later.claim_pushes(2) for _ in range(3)]
+        assert [len(portion) for portion in portions] == [2, 1, 0]
+        assert {push.config.id for portion in portions for push in portion} == set("bcd")
+        ahead = msgspec.structs.replace(left[0], cursor=5)
+        await later.settle(ahead)
+        if later is not store:
+            assert await _refuses_to_settle(store, left[0], letter(left[0], 1, 5))
+        assert (await later.pushes(number))[1] == ahead
+        assert await later.dead_letters(10) == []
+
+    async def test_receivers_let_go_in_good_order_are_claimed(self, store: Store) -> None:
+        """By whoever comes next."""
+        await write(store, creation("t", pushes=[receiver("a")]))
+        await store.close()
+        await store.open()
+        assert len(await store.claim_pushes(10)) == 1
+
+    async def test_what_receivers_never_took_is_listed_latest_first(self, store: Store) -> None:
+        """One entry per event and receiver, until the receiver is forgotten."""
+        number = await write(store, creation("t", pushes=[receiver("a"), receiver("b")]))
+        first, second = await store.pushes(number)
+        letters = [
+            letter(first, 1, 30),
+            letter(second, 1, 10),
+            letter(first, 2, 20, "no answer"),
+        ]
+        for one in letters:
+            await store.settle(first if one.push == first.number else second, one)
+        expected = [letters[0], letters[2], letters[1]]
+        assert await store.dead_letters(10) == expected
+        assert await store.dead_letters(2) == expected[:2]
+        again = letter(first, 2, 40, "refused")
+        await store.settle(first, again)
+        assert await store.dead_letters(10) == [again, letters[0], letters[1]]
+        await store.drop_push(number, "a")
+        assert await store.dead_letters(10) == [letters[1]]
+
     # Pruning
+
+    async def test_what_belongs_to_a_forgotten_task_goes_with_it(self, store: Store) -> None:
+        """Receivers, letters, notes and its deadline; its neighbours keep theirs."""
+        numbers = [
+            await write(store, creation(task_id, at=1, deadline=5, pushes=[receiver("a", task_id)]))
+            for task_id in ("t", "u")
+        ]
+        for number in numbers:
+            (push,) = await store.pushes(number)
+            await store.settle(push, letter(push, 1, 1))
+        for task_id in ("t", "u"):
+            await write(store, note(await head_of(store, task_id), b"{}"))
+        head = await head_of(store, "t")
+        failed = status("t", TaskState.FAILED)
+        await write(store, addition(head, failed, state=TaskState.FAILED, at=1))
+        assert await store.prune(ended_before=2, keep=0) == 1
+        assert await store.pushes(numbers[0]) == []
+        assert await store.notes(numbers[0]) == []
+        assert [one.task_id for one in await store.dead_letters(10)] == ["u"]
+        assert [head.task_id for head in await store.overdue("agent", 9)] == ["u"]
+        assert [head.task_id for head in await store.noted("agent")] == ["u"]
+        assert len(await store.pushes(numbers[1])) == len(await store.notes(numbers[1])) == 1
+        later = await self.successor(store)
+        assert [push.task for push in await later.claim_pushes(10)] == [numbers[1]]
 
     async def test_old_finished_tasks_are_forgotten(self, store: Store) -> None:
         """By the time of their status: row, log, snapshot and place in lists."""
@@ -680,6 +1031,14 @@ class StorePromises:
         assert await asyncio.wait_for(pruning, WITHIN) == 500
         assert all(outcome.error is None for outcome in outcomes)
         assert len(await walk(store, Query(HERE, 20))) == 50
+
+
+async def _refuses_to_settle(store: Store, push: Push, letter: DeadLetter | None = None) -> bool:
+    try:
+        await store.settle(push, letter)
+    except StoreConflict:
+        return True
+    return False
 
 
 async def _fill(store: Store, count: int) -> None:

@@ -76,7 +76,5 @@ async def test_a_message_sent_again_goes_on_from_the_position_its_sender_has(met
         again = await site.events(method, {"message": said}, headers={"last-event-id": seen})
         assert again[0].id == seen
         assert [frame.id for frame in again[1:]] == [frame.id for frame in everything[2:]]
-        reset = await within(
-            opened(site, method, {"message": said}, last_event_id="12345"), WAIT
-        )
+        reset = await within(opened(site, method, {"message": said}, last_event_id="12345"), WAIT)
         assert reset[1]["x-dragoman-resume"] == "reset"

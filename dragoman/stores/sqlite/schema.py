@@ -14,6 +14,7 @@ from dragoman.errors import ConfigError
 # Marks the file as ours ("drag"), so that another program's database is not taken for a store.
 APPLICATION_ID = 0x64726167
 _PACKAGE = "dragoman.stores.sqlite"
+_LEVELS = {"off": 0, "normal": 1, "full": 2}
 _PATIENCE_MS = 10_000
 
 
@@ -79,7 +80,7 @@ def rows_of(
         cursor.close()
 
 
-def connect(path: str) -> apsw.Connection:
+def connect(path: str, synchronous: str = "full") -> apsw.Connection:
     """Open a connection with the settings every one of ours has."""
     with _readable(path):
         connection = apsw.Connection(path)
@@ -87,7 +88,9 @@ def connect(path: str) -> apsw.Connection:
         if run(connection, "PRAGMA journal_mode = wal") != [("wal",)]:
             raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
-        run(connection, "PRAGMA synchronous = full")
+        run(connection, f"PRAGMA synchronous = {synchronous}")
+        if run(connection, "PRAGMA synchronous") != [(_LEVELS[synchronous],)]:
+            raise ConfigError(f"{path}: SQLite does not take synchronous = {synchronous}")
         run(connection, "PRAGMA cache_size = -1024")
         # Plans that do not depend on values: otherwise each new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)

@@ -7,6 +7,7 @@ thread would.
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ from dragoman.stores.sqlite.writer import (
     scope_number,
 )
 
+logger = logging.getLogger("dragoman")
+
 _STATES = {number: state for state, number in STATE_NUMBERS.items()}
 _PRUNE_STEP = 200
 _EVERYTHING = 1 << 62
@@ -70,9 +73,11 @@ class SQLiteStore:
         path: str | Path,
         *,
         lease: float = 30.0,
+        synchronous: str = "full",
         clock: Callable[[], int] = machine_time,
     ) -> None:
         self.path = Path(path)
+        self._synchronous = synchronous
         self.secret = b""
         self.worker = 0
         self.is_alone = False
@@ -94,7 +99,7 @@ class SQLiteStore:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         check(str(self.path))
-        connection = connect(str(self.path))
+        connection = connect(str(self.path), self._synchronous)
         try:
             migrate(connection)
             self._workers.join(connection)

@@ -119,10 +119,11 @@ class Workers:
         prefix = f"{self._path.name}.worker-"
         listed = {number for (number,) in run(connection, "SELECT number FROM workers")}
         for name in os.listdir(self._path.parent):
-            number = name.removeprefix(prefix)
-            if name != number and number.isdecimal() and int(number) not in listed:
-                if self._is_gone(int(number)):
-                    (self._path.parent / name).unlink(missing_ok=True)
+            digits = name.removeprefix(prefix)
+            if name == digits or not digits.isdecimal() or int(digits) in listed:
+                continue
+            if self._is_gone(int(digits)):
+                (self._path.parent / name).unlink(missing_ok=True)
 
     def _is_gone(self, number: int) -> bool:
         """Tell whether the process has certainly ended."""
