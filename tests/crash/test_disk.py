@@ -1,8 +1,8 @@
-"""A disk that is full and one that fails: what callers hear, what is kept, what the process does."""
+"""A disk that is full and one that fails: what callers hear, and what is kept."""
 
 import asyncio
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,8 @@ async def state_of(http: httpx.AsyncClient, task: str) -> str:
 
 async def until(seconds: float, is_so: Any) -> None:
     async with asyncio.timeout(seconds):
-        while not await is_so():
-            # A bounded look at another process, which tells nobody when it is so far.
+        # Another process tells nobody when it is so far.
+        while not await is_so():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -114,11 +114,9 @@ async def test_a_disk_that_lost_a_write_gets_no_further_word_of_success(
             assert (await sent(http, "b")).status_code == 503
             # The next sync would succeed, and prove nothing.
             lost.unlink()
-            try:
+            # It may be gone already, which is no success either.
+            with suppress(httpx.TransportError):
                 assert (await sent(http, "c")).status_code == 503
-            except httpx.TransportError:
-                # It is gone already, which is no success either.
-                pass
         assert await asyncio.to_thread(child.process.wait, START_WITHIN) == 1
     with on_faulty_disk(agent, tmp_path) as child:
         await within(_is_kept(child, kept["id"]))

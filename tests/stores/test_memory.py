@@ -13,3 +13,7 @@ class TestMemory(StorePromises):
         store = MemoryStore()
         await store.open()
         return store
+
+    async def successor(self, store: Store) -> Store:
+        await store.open()
+        return store

@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 import pytest
+from pair import Pair
 
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.identity import Scope, TaskId
@@ -37,10 +38,14 @@ from dragoman.testing.stores import (
 class TestSQLite(StorePromises):
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
-        store = SQLiteStore(tmp_path / "tasks.db")
-        await store.open()
-        yield store
-        await asyncio.wait_for(store.close(), WITHIN)
+        self._pair = Pair(tmp_path / "tasks.db")
+        yield await self._pair.open()
+        await self._pair.close()
+
+    async def successor(self, store: Store) -> Store:
+        later = await self._pair.open()
+        await self._pair.freeze(store)
+        return later
 
 
 @pytest.fixture
