@@ -1,19 +1,19 @@
 """An agent that public A2A suites can be pointed at: it does what a message id's prefix says.
 
 Serve it with `dragoman serve examples/conformance_agent.py`; suites that repeat message ids also
-want `--no-idempotency`. Switches of its own, from the environment:
+want `--no-idempotency`, those with webhooks on this machine `--allow-private`. Switches of its
+own, from the environment:
 
 CONFORMANCE_VERSION              1.0, 0.3 or 0.2: what is done with ids no suite has reserved
 CONFORMANCE_STREAMING            off: streams are refused
 CONFORMANCE_EXTENDED             on: there is an extended card (public with --extended-card-public)
-CONFORMANCE_PUSH                 off; push notifications are not offered yet, so on is an error
+CONFORMANCE_PUSH                 off: push notifications are refused
 CONFORMANCE_REQUIRED_EXTENSION   a URI that every caller must ask for
 CONFORMANCE_STREAM_SECONDS       how long the suite listens to a stream (2)
 """
 
 import asyncio
 import os
-import sys
 from collections.abc import Awaitable, Callable
 
 from dragoman import Agent, AgentExtension, AgentSkill, Message, Part, Turn
@@ -29,8 +29,9 @@ def switch(name: str, default: str) -> bool:
 VERSION = os.environ.get("CONFORMANCE_VERSION", "1.0")
 STREAM_SECONDS = float(os.environ.get("CONFORMANCE_STREAM_SECONDS", "2"))
 REQUIRED = os.environ.get("CONFORMANCE_REQUIRED_EXTENSION", "")
-if switch("CONFORMANCE_PUSH", "off"):
-    sys.exit("CONFORMANCE_PUSH: push notifications are not offered yet")
+if "CONFORMANCE_PUSH" in os.environ:
+    # A setting of the server's, which reads its own after this file.
+    os.environ["DRAGOMAN_PUSH"] = "on" if switch("CONFORMANCE_PUSH", "on") else "off"
 
 agent = Agent(
     "Conformance agent",

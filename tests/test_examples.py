@@ -1,5 +1,6 @@
 """Every example is run for real: served as its docstring says, and asked for what it shows."""
 
+import asyncio
 import base64
 import hashlib
 import importlib.util
@@ -9,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import httpx
 import pytest
-from serving import ROOT, client, hosting, message, running
+from serving import ROOT, client, hosting, message, run, running, within
 
 EXAMPLES = ROOT / "examples"
 SHOWN: dict[str, Callable[[httpx.Client], None]] = {}
@@ -64,6 +66,13 @@ def chunks(http: httpx.Client) -> None:
         found = [e["artifactUpdate"]["artifact"] for e in events if "artifactUpdate" in e]
         assert len(found) >= len(expected) // 2
         assert "".join(p["text"] for chunk in found for p in chunk["parts"]) == expected
+
+
+@shows("steps.py")
+def steps(http: httpx.Client) -> None:
+    # What it is for is shown where its server is killed: tests/examples.
+    assert "Packing" in str(stream(http, "a lamp"))
+    assert result(send(http, "a pen")) == [{"text": "a pen is on its way, receipt 5."}]
 
 
 @shows("approval.py")
@@ -121,7 +130,7 @@ def conformance(http: httpx.Client) -> None:
 
 def test_every_example_is_run() -> None:
     found = {file.name for file in EXAMPLES.glob("*.py")}
-    assert found == SHOWN.keys() | {"mounted.py"}
+    assert found == SHOWN.keys() | {"mounted.py", "webhook_receiver.py"}
 
 
 @contextmanager
@@ -136,7 +145,7 @@ def served(name: str, folder: Path, **env: str) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_an_example_does_what_it_shows(name: str, tmp_path: Path) -> None:
-    with served(name, tmp_path) as http:
+    with served(name, tmp_path, PACKING_SECONDS="0") as http:
         SHOWN[name](http)
 
 
@@ -149,11 +158,54 @@ def test_an_example_says_how_to_run_it_and_is_short(name: str) -> None:
         assert len(text.splitlines()) <= 50
 
 
-async def test_the_mounted_example_answers_beside_its_app() -> None:
-    spec = importlib.util.spec_from_file_location("mounted_example", EXAMPLES / "mounted.py")
+def module_of(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"{name}_example", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+async def test_the_webhook_receiver_believes_what_the_agent_posts_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ("--store", tmp_path / "tasks.db")
+    weather = ("serve", EXAMPLES / "weather.py", "--port", "0", "--allow-private", *store)
+    worked: asyncio.Queue[Any] = asyncio.Queue()
+    bodies: list[tuple[Any, bytes]] = []
+    with running(*weather, cwd=tmp_path) as child:
+        child.ready()
+        monkeypatch.setenv("WEBHOOK_SECRET", run("push", "secret", *store, cwd=tmp_path).stdout)
+        module = module_of("webhook_receiver")
+        monkeypatch.setattr(module, "work", worked.put_nowait)
+        believe = module.verify
+
+        def kept(headers: Any, body: bytes, secrets: list[str]) -> Any:
+            bodies.append((dict(headers), body))
+            return believe(headers, body, secrets)
+
+        monkeypatch.setattr(module, "verify", kept)
+        async with hosting(module.app) as url, client(child.url) as http, client(url) as other:
+            receiver = {"taskPushNotificationConfig": {"url": f"{url}/hook"}}
+            body = {"message": message("Oslo"), "configuration": receiver}
+            task = (await http.post("/message:send", json=body)).json()["task"]
+            assert await within(worked.get()) == {"task": ANY}
+            last: Any = {}
+            while "TASK_STATE_COMPLETED" not in str(last):
+                last = await within(worked.get())
+            assert last["statusUpdate"]["taskId"] == task["id"]
+            headers, posted = bodies[-1]
+            again = await other.post("/hook", content=posted, headers=headers)
+            assert again.status_code == 204, "a repetition is taken, and nothing done"
+            forged = headers | {"webhook-id": "msg_other"}
+            assert (await other.post("/hook", content=posted, headers=forged)).status_code == 401
+            assert (await other.post("/hook", content=posted)).status_code == 401
+            assert worked.empty()
+        assert child.end() == 0
+
+
+async def test_the_mounted_example_answers_beside_its_app() -> None:
+    module = module_of("mounted")
     async with hosting(module.app) as url, client(url) as http:
         assert (await http.get("/")).text == "The agent is at /agent"
         answer = await http.post("/agent/message:send", json={"message": message("Ada")})
@@ -187,3 +239,15 @@ def test_what_the_conformance_agent_has_switched_off_is_refused(tmp_path: Path) 
         assert http.post("/message:send", json=body, headers=asked).status_code == 200
         streamed = http.post("/message:stream", json=body, headers=asked)
         assert streamed.json()["error"]["details"][0]["reason"] == "UNSUPPORTED_OPERATION"
+
+
+def test_push_of_the_conformance_agent_is_switched_by_its_environment(tmp_path: Path) -> None:
+    receiver = {"url": "https://hooks.example.com/hook"}
+    for said, status in (("on", 200), ("off", 400)):
+        with served("conformance_agent.py", tmp_path, CONFORMANCE_PUSH=said) as http:
+            card = http.get("/.well-known/agent-card.json").json()
+            assert card["capabilities"]["pushNotifications"] is (said == "on")
+            # Of a task that ended: nothing more is posted, so nobody is asked who that is.
+            task = send(http, "x", messageId=f"tck-complete-task-{said}")
+            made = http.post(f"/tasks/{task['id']}/pushNotificationConfigs", json=receiver)
+            assert made.status_code == status

@@ -92,6 +92,10 @@ PROOFS: dict[str, Proof] = {
         [_count("sends", 100, "How often to send."), _count("processes", 2, _PROCESSES)],
         compares=True,
     ),
+    "fencing": Proof(
+        "Freeze workers past their lease; what they try to write afterwards is refused.",
+        [_count("pauses", 20, "How often to freeze.")],
+    ),
     "push": Proof(
         "Receivers that fail in every way; each event arrives, or is visibly dead.",
         [
@@ -108,6 +112,7 @@ PROOFS: dict[str, Proof] = {
         "Stop servers under load; streams end with a cursor, nothing is lost.",
         [_count("restarts", 5, "How often to stop."), _count("processes", 2, _PROCESSES)],
     ),
+    "sabotage": Proof("Remove each guard in turn; a check has to notice."),
 }
 
 
@@ -236,7 +241,8 @@ def _show(name: str, result: Any, rows: Sequence[Any]) -> None:
     figures = max(len(row.figure) for row in rows)
     for row in rows:
         verdict = "kept  " if row.kept else "BROKEN"
-        line = f"  {verdict}  {row.promise:<{width}}  {row.figure:<{figures}}  {share(row.bound)}"
+        limit = share(row.bound) if row.kept else ""
+        line = f"  {verdict}  {row.promise:<{width}}  {row.figure:<{figures}}  {limit}"
         click.echo(line.rstrip())
     for finding in result.findings:
         click.echo(f"  - {finding}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import apsw
 
     from dragoman.config import Settings
+    from dragoman.push.token import Tokens
     from dragoman.security.egress import Egress
     from dragoman.stores.interface import Push
     from dragoman.stores.sqlite import SQLiteStore
@@ -205,6 +206,7 @@ async def _replay(
 ) -> int:
     """Do it; return how many letters were not taken."""
     from dragoman.security.egress import Egress
+    from dragoman.server.push import allowed, tokens_of
     from dragoman.stores.sqlite import SQLiteStore
     from dragoman.stores.sqlite.schema import connect, run
 
@@ -212,9 +214,12 @@ async def _replay(
     await store.open()
     connection = connect(str(settings.store_path()))
     try:
-        async with Egress(allow_private=allow_private) as egress:
+        tokens = tokens_of(settings, store.secret)
+        async with Egress(
+            allow=allowed(settings), allow_private=allow_private or settings.allow_private
+        ) as egress:
             for letter in letters:
-                if problem := await _post(settings, store, egress, letter):
+                if problem := await _post(settings, store, egress, tokens, letter):
                     failed += 1
                     click.echo(f"{letter.id}: {problem}", err=True)
                 else:
@@ -230,7 +235,11 @@ async def _replay(
 
 
 async def _post(
-    settings: "Settings", store: "SQLiteStore", egress: "Egress", letter: Letter
+    settings: "Settings",
+    store: "SQLiteStore",
+    egress: "Egress",
+    tokens: "Tokens | None",
+    letter: Letter,
 ) -> str:
     """Post a letter; return what was wrong."""
     from dragoman.dialects.dialect import Dialect
@@ -259,9 +268,10 @@ async def _post(
         content_type=dialect.push_content_type,
         now=SystemClock().now(),
         secrets=secrets_of(settings.push_secret, store.secret),
+        tokens=tokens,
     )
     try:
-        answer = await egress.post(one.config.url, body, sent)
+        answer = await egress.post(one.config.url, body, sent, timeout=settings.push_timeout)
     except EgressError as error:
         return error.reason
     return "" if 200 <= answer.status < 300 else f"answered {answer.status}"
@@ -289,17 +299,10 @@ def _settings(store: str | None) -> "Settings":
 
 def _read(store: str | None, read: "Callable[[apsw.Connection], T]") -> T:
     """Read a store's file without becoming one of its workers."""
-    import apsw
+    from dragoman.stores.sqlite.inspection import open_to_read
 
-    from dragoman.stores.sqlite.schema import check
-
-    path = _settings(store).store_path()
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
-    check(str(path))
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = open_to_read(_settings(store).store_path())
     try:
-        connection.set_busy_timeout(10_000)
         return read(connection)
     finally:
         connection.close()

@@ -142,10 +142,10 @@ class Replay:
         left = sorted(index for index in (*self._steps, *self._asked) if index >= self._next)
         if left:
             done = self._steps.get(left[0])
-            name = done.name if done is not None else self._asked[left[0]]
+            was = _named(done.kind, done.name) if done is not None else self._asked[left[0]]
             raise CodeChanged(
                 f"The agent's code changed while the task was under way: step {left[0] + 1} was "
-                f"{json.dumps(name)} and is not reached any more."
+                f"{was} and is not reached any more."
             )
 
     def is_asleep(self, now: int) -> bool:
@@ -164,8 +164,8 @@ class Replay:
 
 
 def _named(kind: StepKind, name: str) -> str:
-    verb = {StepKind.STEP: "step", StepKind.SLEEP: "sleep"}.get(kind, "ask")
-    return f"{verb} {json.dumps(name)}"
+    """Return how the code spells a step; a question has no name of its own."""
+    return name if kind is StepKind.ANSWER else f"{kind.value} {json.dumps(name)}"
 
 
 async def read_replay(store: Store, number: int) -> Replay | None:

@@ -292,13 +292,14 @@ class Worker:
 
     async def ask(self, state: TaskState, parts: list[Part], metadata: Metadata | None) -> Message:
         """Put a question, unless it was put before, and return its answer."""
-        index, done = self.recall(StepKind.ANSWER, state.value)
+        name = "authorize" if state is TaskState.AUTH_REQUIRED else "ask"
+        index, done = self.recall(StepKind.ANSWER, name)
         if done is not None:
             self.operation = self.replay.messages[msgspec.json.decode(done.value, type=int)]
             return self.message
         if not self.replay.is_asked(index):
             self.decide()
-            self._note(StepRecorded(StepKind.ASK, index, state.value))
+            self._note(StepRecorded(StepKind.ASK, index, name))
             self.status(state, parts, metadata)
         while not self._inbox:
             if self.log.draft is not None and self.log.draft.state is not state:
@@ -312,7 +313,7 @@ class Worker:
         place, self._plan = self._inbox.popleft()
         self.operation = self.replay.messages[place]
         answer = msgspec.Raw(msgspec.json.encode(place))
-        self._note(StepRecorded(StepKind.ANSWER, index, state.value, answer))
+        self._note(StepRecorded(StepKind.ANSWER, index, name, answer))
         if self.log.draft is not None and self.log.draft.state.is_interrupted:
             # The answer was there before the question.
             self.status(TaskState.WORKING)

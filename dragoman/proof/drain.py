@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dragoman.proof.checker import check
-from dragoman.proof.crash import CALLERS, PAUSE, Caller, Load, at_rest, finish
 from dragoman.proof.harness import (
     Progress,
     Result,
@@ -22,6 +21,7 @@ from dragoman.proof.harness import (
     spread,
     workplace,
 )
+from dragoman.proof.load import CALLERS, PAUSE, Caller, Load, at_rest, finish
 
 EXIT_WITHIN = 30.0
 _LIVES = (0.5, 2.0)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dragoman.proof.checker import History, check, fold
-from dragoman.proof.crash import at_rest
 from dragoman.proof.harness import (
     Frame,
     Gone,
@@ -26,6 +25,7 @@ from dragoman.proof.harness import (
     silent,
     workplace,
 )
+from dragoman.proof.load import at_rest
 
 
 class IdempotencyResult(Result, kw_only=True):

@@ -138,7 +138,8 @@ def page(record: Record) -> str:
             figure = row.figure if row.kept else f"**BROKEN: {row.figure}**"
             command = f"`{entry.command}`" if not number else "same"
             time = _duration(entry.seconds) if not number else ""
-            cells = (row.promise, figure, share(row.bound), command, time)
+            limit = share(row.bound) if row.kept else ""
+            cells = (row.promise, figure, limit, command, time)
             lines.append(f"| {' | '.join(cells)} |")
     compared = [
         (name, e.result["compare"]) for name, e in record.proofs.items() if e.result.get("compare")

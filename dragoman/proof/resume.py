@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.proof.checker import differs, fold, is_public, reading, torn
-from dragoman.proof.crash import REST_WITHIN, at_rest, rests
 from dragoman.proof.harness import (
     Frame,
     Gone,
@@ -33,6 +32,7 @@ from dragoman.proof.harness import (
     until,
     workplace,
 )
+from dragoman.proof.load import REST_WITHIN, at_rest, rests
 
 READERS = 16
 # So many cuts for each kill.
@@ -158,7 +158,7 @@ class Reader:
         text = f"{chance.randint(5, 60)} {chance.randint(0, 12)}"
         said = message("mixed", text, f"{self._seed}-{self._number}-{self._count}")
         stretch: Stretch | None = None
-        deadline = time.monotonic() + 4 * REST_WITHIN
+        deadline = time.monotonic() + 2 * REST_WITHIN
         while time.monotonic() < deadline:
             fresh = stretch is None or chance.random() < 0.1
             after = None if stretch is None or fresh else stretch.position
@@ -217,6 +217,8 @@ class Reader:
         elif problem := differs(stretch.folded, frame.value["task"]):
             self._tally.differing += 1
             self._tally.note(f"{stretch.task_id}: first task at {after}: {problem}")
+        # A task that has ended is not followed any further, whatever the reader has not seen.
+        stretch.has_ended = rests(frame)
         return stretch
 
     async def _compare(self, stretch: Stretch) -> None:

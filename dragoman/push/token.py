@@ -1,7 +1,7 @@
 """A token beside the signature, for receivers that trust keys they can fetch rather than a shared
 secret: a JWT that names the task and the receiver, signed with a key of our JWKS document.
 
-Needs the extra `security`; imported only where the option is on.
+Needs the extra `jwt`; imported only where the option is on.
 """
 
 import hmac

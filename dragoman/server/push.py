@@ -16,6 +16,7 @@ from dragoman.stores.interface import Push, Store
 
 if TYPE_CHECKING:
     from dragoman.push.sender import Sender
+    from dragoman.push.token import Tokens
     from dragoman.security.egress import Egress
 
 _GRACE = 2.0
@@ -33,7 +34,8 @@ class PostRoom:
         self._engine_of = engine_of
         self._sender: Sender | None = None
         self._egress: Egress | None = None
-        self._tokens = _tokens(settings, store) if settings.push_tokens else None
+        self._tokens = tokens_of(settings, store.secret)
+        _check(settings)
 
     def keys(self) -> dict[str, Any] | None:
         """Return the public keys of our tokens, if posts carry any."""
@@ -73,10 +75,7 @@ class PostRoom:
             from dragoman.security.egress import Egress
 
             settings = self._settings
-            self._egress = Egress(
-                allow=[entry.strip() for entry in settings.allow.split(",") if entry.strip()],
-                allow_private=settings.allow_private,
-            )
+            self._egress = Egress(allow=allowed(settings), allow_private=settings.allow_private)
             self._sender = Sender(
                 self._store,
                 self._egress,
@@ -105,11 +104,32 @@ class PostRoom:
         return await engine.task_as_of(push, seq)
 
 
-def _tokens(settings: Settings, store: Store) -> Any:
+def allowed(settings: Settings) -> list[str]:
+    """Return what may be dialled although it is not public."""
+    return [entry.strip() for entry in settings.allow.split(",") if entry.strip()]
+
+
+def tokens_of(settings: Settings, secret: bytes) -> "Tokens | None":
+    """Return who makes the tokens of posts, if they carry any."""
+    if not settings.push_tokens:
+        return None
     try:
         from dragoman.push.token import Tokens, key_from
     except ImportError:
         raise ConfigError("push_tokens needs the extra: pip install 'dragoman[jwt]'") from None
     if not settings.public_url:
         raise ConfigError("push_tokens needs public_url: it is who the tokens are from")
-    return Tokens(settings.public_url, [key_from(store.secret)])
+    return Tokens(settings.public_url, [key_from(secret)])
+
+
+def _check(settings: Settings) -> None:
+    """Raise `ConfigError` for a mistake in the settings: it must end the start, not the request
+    of whoever names the first receiver."""
+    if settings.push_secret:
+        from dragoman.push.signature import secrets_of
+
+        secrets_of(settings.push_secret, b"")
+    if settings.allow:
+        from dragoman.security.targets import Policy
+
+        Policy(allow=allowed(settings), allow_private=False, ports=())

@@ -106,9 +106,9 @@ def run(
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_serve(app, server, listener))
     listener.close()
-    if not server.started or app.is_broken:
-        sys.exit(1)
-    _leave_threads()
+    code = 0 if server.started and not app.is_broken else 1
+    _leave_threads(code)
+    sys.exit(code)
 
 
 async def _serve(app: App, server: Server, listener: socket.socket) -> None:
@@ -118,10 +118,10 @@ async def _serve(app: App, server: Server, listener: socket.socket) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
         # Agent code that will not be cancelled.
-        _leave()
+        _leave(1 if app.is_broken else 0)
 
 
-def _leave_threads() -> None:
+def _leave_threads(code: int) -> None:
     """End the process although an agent's plain function still blocks in its thread.
 
     Python would wait for it for ever.
@@ -131,15 +131,15 @@ def _leave_threads() -> None:
         if thread.name.startswith("agent-"):
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                _leave()
+                _leave(code)
 
 
-def _leave() -> None:
+def _leave(code: int) -> None:
     """End at once. The store is closed, and what still runs is in the log: the next process takes
     it over."""
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _ignore(number: int, frame: Any) -> None:

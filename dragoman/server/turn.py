@@ -309,9 +309,12 @@ class WaitingTurn:
         if done is not None:
             return self._turn.recalled(done, function)
         try:
-            result = function(*args, **kwargs)
-            if inspect.isawaitable(result):
-                result = self._wait(_awaited, result)
+            if inspect.iscoroutinefunction(function):
+                result = self._wait(function, *args, **kwargs)
+            else:
+                result = function(*args, **kwargs)
+                if inspect.isawaitable(result):
+                    result = self._wait(_awaited, result)
             value = encode_result(name, result)
             result = decode_result(name, value, function)
         except BaseException:
@@ -323,14 +326,25 @@ class WaitingTurn:
     def _wait(self, make: Any, *args: Any, **kwargs: Any) -> Any:
         deed = self._on_loop(make, *args, **kwargs)
         try:
-            return asyncio.run_coroutine_threadsafe(deed, self._loop).result()
+            waiting = asyncio.run_coroutine_threadsafe(deed, self._loop)
+        except RuntimeError:
+            # The loop ended before its threads did.
+            deed.close()
+            raise asyncio.CancelledError from None
+        try:
+            return waiting.result()
         except concurrent.futures.CancelledError:
             # As async code sees it: not an Exception, so it is not caught by accident.
             raise asyncio.CancelledError from None
 
     async def _on_loop(self, make: Any, *args: Any, **kwargs: Any) -> Any:
         turn = self._turn
-        if self._is_let_go and make in (turn.ask, turn.authorize, turn.sleep, turn.recall_step):
+        passing = (turn.say, turn.artifact, turn.record_step, turn.give_back_step)
+        if self._is_let_go and make not in passing:
+            for given in args:
+                if inspect.iscoroutine(given):
+                    # It is never begun, and not by mistake.
+                    given.close()
             raise asyncio.CancelledError
         self._task = asyncio.current_task()
         try:

@@ -1,8 +1,8 @@
 """What every store promises, as a class of tests.
 
 Subclass `StorePromises` under a name that starts with `Test`, give it a fixture `store` that yields
-an open, empty store, and say in `successor` how another worker comes to the same data. The tests are
-plain coroutines, for a runner such as anyio's plugin.
+an open, empty store, and say in `successor` how another worker comes to the same data. The tests
+are plain coroutines, for a runner such as anyio's plugin.
 """
 
 import asyncio
@@ -762,8 +762,9 @@ class StorePromises:
 
     async def test_nothing_is_left_for_a_task_that_ended_or_is_gone(self, store: Store) -> None:
         """Nobody would read it, and who left it would not know."""
-        ended = [state for state in TaskState if state.is_terminal]
-        for state in ended:
+        await write(store, creation("t"))
+        head = await head_of(store, "t")
+        for state in (state for state in TaskState if state.is_terminal):
             await write(store, creation(state.value, state=state))
             head = await head_of(store, state.value)
             (outcome,) = await submit(store, note(head, b"{}", b"late"))

@@ -65,6 +65,7 @@ def refused(call: Any, *args: Any) -> str:
     return error.value.field
 
 
+@pytest.mark.requirement("T-39")
 @ALL
 def test_a_configuration_remembers_the_version_that_registered_it(dialect: Dialect) -> None:
     assert created(dialect, {"url": URL}).version == dialect.version
@@ -142,6 +143,7 @@ def test_a_configuration_must_be_an_object(dialect: Dialect, config: Any) -> Non
     assert sent(dialect, None) is None
 
 
+@pytest.mark.requirement("2.12-schemes")
 @OLD
 @pytest.mark.parametrize(
     ("given", "kept", "emitted"),
@@ -283,6 +285,7 @@ def test_a_reply_without_task_is_about_the_one_asked_for(dialect: Dialect) -> No
     assert dialect.decode_reply(ops.ListPush(task_id=TASK), items) == PushPage([config])
 
 
+@pytest.mark.requirement("2.12-secrets")
 @ALL
 def test_what_is_masked_is_not_emitted(dialect: Dialect) -> None:
     config = PushConfig(URL, id="c", authentication=PushAuthentication("Bearer", "hunter2"))
@@ -314,6 +317,7 @@ def test_0_x_posts_tasks_and_1_0_whatever_streams_show(
         assert dialect.posts(recorded) is (is_new if dialect is V1_0 else is_old)
 
 
+@pytest.mark.requirement("4.4-push")
 @pytest.mark.parametrize("event", [CREATED, WORKING, CHUNK])
 def test_a_post_of_1_0_is_the_event_as_streams_show_it(event: Event) -> None:
     for recorded in recorded_both_ways(event):
@@ -321,6 +325,7 @@ def test_a_post_of_1_0_is_the_event_as_streams_show_it(event: Event) -> None:
     assert (V1_0.push_needs_task, V1_0.push_content_type) == (False, "application/a2a+json")
 
 
+@pytest.mark.requirement("4.4-push")
 @OLD
 def test_a_post_of_0_x_is_the_task_as_of_the_event(dialect: Dialect) -> None:
     task = msgspec.structs.replace(CREATED, status=WORKING.status, artifacts=[CHUNK.artifact])

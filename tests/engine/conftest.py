@@ -1,10 +1,10 @@
-"""An engine over each store in turn, and one whose disk can be kept waiting."""
+"""An engine over each store in turn, one whose disk can be kept waiting, several on one file."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from house import House, house_over
+from house import House, Street, house_over
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -21,3 +21,11 @@ async def gated(tmp_path: Path) -> AsyncIterator[House]:
     house = house_over("gated", tmp_path)
     yield house
     await house.stop()
+
+
+@pytest.fixture
+async def street(tmp_path: Path) -> AsyncIterator[Street]:
+    """Engines that share one file."""
+    street = Street(tmp_path)
+    yield street
+    await street.close()

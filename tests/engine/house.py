@@ -290,6 +290,61 @@ class House:
         return await self.get(task_id)
 
 
+class Street:
+    """Houses on one file: to each other they are what processes are. The machine's time stands
+    still until a test moves it."""
+
+    def __init__(self, folder: Path, *, lease: float = 30.0) -> None:
+        self._path = folder / "tasks.db"
+        self._lease = lease
+        self.now = 1_000_000
+        self.houses: list[House] = []
+
+    async def open(self, agent: Any, **settings: Any) -> House:
+        """Open one more."""
+        house = House(
+            lambda: SQLiteStore(self._path, lease=self._lease, clock=lambda: self.now),
+            keeps_object=False,
+        )
+        await within(house.start(agent, **settings))
+        self.houses.append(house)
+        return house
+
+    async def freeze(self, house: House) -> None:
+        """Let a house's lease end; the others take over what is unfinished."""
+        store = house.store
+        assert isinstance(store, SQLiteStore)
+        for chore in store._chores:
+            chore.cancel()
+        await asyncio.gather(*store._chores, return_exceptions=True)
+        self.now += int(self._lease * 1000)
+        await self.look_after(*(other for other in self.houses if other is not house))
+
+    async def wake(self, house: House) -> None:
+        """Let a frozen house go on where it was."""
+        store = house.store
+        assert isinstance(store, SQLiteStore)
+        store._chores = [asyncio.get_running_loop().create_task(store._keep_company())]
+        await self.look_after(house)
+
+    async def kill(self, house: House) -> None:
+        """End a house without a word; the others take over."""
+        self.houses.remove(house)
+        await house.die()
+        await self.look_after(*self.houses)
+
+    async def look_after(self, *houses: House) -> None:
+        """Do what a server does every second."""
+        for house in houses:
+            await within(house.store.renew())
+        for house in houses:
+            await within(house.engine.sweep())
+
+    async def close(self) -> None:
+        for house in self.houses:
+            await house.stop()
+
+
 def house_over(kind: str, folder: Path) -> House:
     if kind == "sqlite":
         return House(lambda: SQLiteStore(folder / "tasks.db"), keeps_object=False)

@@ -63,6 +63,7 @@ def test_a_missing_header_is_refused(missing: str) -> None:
         check(headers)
 
 
+@pytest.mark.requirement("T-46")
 def test_one_bit_of_anything_signed_changes_everything() -> None:
     for bit in range(8 * len(BODY)):
         changed = bytearray(BODY)
@@ -100,6 +101,7 @@ def test_a_header_given_twice_is_refused() -> None:
         check([*post().items(), ("webhook-id", "msg_1")])
 
 
+@pytest.mark.requirement("T-46")
 @pytest.mark.parametrize("age", [-301, 301, 86_400])
 def test_a_post_from_another_time_is_refused(age: int) -> None:
     with pytest.raises(Stale):
@@ -111,6 +113,7 @@ def test_clocks_may_differ_by_five_minutes(age: int) -> None:
     assert check(post(at=NOW - age)).sent_at == NOW - age
 
 
+@pytest.mark.requirement("T-46")
 def test_a_captured_post_is_refused_the_second_time() -> None:
     seen = Recent()
     check(post(), seen=seen)
@@ -142,6 +145,7 @@ def test_a_refused_post_does_not_keep_the_true_one_out() -> None:
     assert seen == {"msg_1"}
 
 
+@pytest.mark.requirement("T-46")
 @pytest.mark.parametrize(
     ("content", "task_id"),
     [
@@ -163,6 +167,7 @@ def test_the_task_is_found_in_the_body_of_every_version(content: Any, task_id: s
         check(post(body), body, task_ids={"another"})
 
 
+@pytest.mark.requirement("T-46")
 def test_the_token_must_be_the_one_of_the_configuration() -> None:
     check(post() | {"X-A2A-Notification-Token": "secret"}, token="secret")
     for other in ({}, {"X-A2A-Notification-Token": ""}, {"x-a2a-notification-token": "Secret"}):

@@ -113,6 +113,7 @@ async def test_every_event_arrives_in_order_signed_and_in_its_version(
     assert (done.cursor, done.is_open, done.problem, done.failing_since) == (4, False, "", 0)
 
 
+@pytest.mark.requirement("T-43")
 async def test_a_failing_receiver_is_tried_on_schedule_and_then_gets_the_rest(
     office: Office,
 ) -> None:
@@ -233,6 +234,7 @@ async def test_a_private_address_is_refused_like_any_failure(tmp_path: Path) -> 
         await office.sender.stop(0)
 
 
+@pytest.mark.requirement("T-44")
 @pytest.mark.parametrize(
     ("authentication", "sent"),
     [
@@ -257,6 +259,7 @@ async def test_the_receiver_sees_the_credentials_it_asked_for(
         assert b"tok" not in post.body
 
 
+@pytest.mark.requirement("T-41")
 async def test_one_receiver_that_fails_delays_no_other(office: Office) -> None:
     async with Receiver([Treatment.SILENCE]) as dead, Receiver([OK]) as well:
         pushes = await office.send(PushConfig(dead.url, "a"), PushConfig(well.url, "b"))

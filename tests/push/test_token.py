@@ -20,6 +20,7 @@ def published(tokens: Tokens) -> KeySet:
     return KeySet.import_key_set(tokens.document())
 
 
+@pytest.mark.requirement("T-47")
 def test_a_token_says_who_for_whom_when_and_which_task() -> None:
     tokens = Tokens(ISSUER, [key_from(b"s" * 32)])
     token = jwt.decode(

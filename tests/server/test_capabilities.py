@@ -26,7 +26,7 @@ def make(**more: Any) -> Agent:
 
 @pytest.fixture(scope="module")
 async def plain() -> AsyncIterator[Site]:
-    async with serving(make(streaming=False)) as site:
+    async with serving(make(streaming=False), push=False) as site:
         yield site
 
 
@@ -58,7 +58,9 @@ async def test_streams_that_are_off_are_refused_and_nothing_is_made(plain: Site)
         ("DeleteTaskPushNotificationConfig", "delete", "DELETE", "/c"),
     ],
 )
-async def test_push_is_not_offered(plain: Site, new: str, old: str, verb: str, path: str) -> None:
+async def test_push_that_is_off_is_not_offered(
+    plain: Site, new: str, old: str, verb: str, path: str
+) -> None:
     task = await plain.send("x")
     config = {"url": "https://example.com/", "id": "c"}
     params = {"taskId": task["id"], **config}
@@ -73,6 +75,14 @@ async def test_push_is_not_offered(plain: Site, new: str, old: str, verb: str, p
     assert rest.json()["error"]["details"][0]["reason"] == "PUSH_NOTIFICATION_NOT_SUPPORTED"
     card = (await plain.http.get("/.well-known/agent-card.json", headers=V1)).json()
     assert card["capabilities"]["pushNotifications"] is False
+
+
+async def test_push_is_offered_unless_it_is_off() -> None:
+    async with serving(make()) as site:
+        for version in ("1.0", "0.3"):
+            headers = {"A2A-Version": version}
+            card = (await site.http.get("/.well-known/agent-card.json", headers=headers)).json()
+            assert card["capabilities"]["pushNotifications"] is True
 
 
 async def test_a_send_that_wants_push_is_refused_and_nothing_is_made(plain: Site) -> None:

@@ -99,18 +99,21 @@ async def test_a_task_that_ended_cannot_be_canceled(site: Site) -> None:
 
 
 @pytest.mark.requirement("3.3-push", "V-5")
-async def test_push_that_is_off_is_refused_in_every_operation_and_in_sends(site: Site) -> None:
-    total = await site.total()
-    for row in ROWS:
-        if "Push" in row.v1:
-            receiver = {"url": "https://a.example/"}
-            assert await code_of(site, row.v1, {"taskId": UNKNOWN, "id": "c"} | receiver) == -32003
-            older = {"id": UNKNOWN, "taskId": UNKNOWN, "pushNotificationConfigId": "c"}
-            older["pushNotificationConfig"] = receiver
-            assert await code_of(site, row.v0[0], older) == -32003
-    wanting = {"configuration": {"taskPushNotificationConfig": {"url": "https://a.example/"}}}
-    assert await code_of(site, "SendMessage", new() | wanting) == -32003
-    assert await site.total() == total
+async def test_push_that_is_off_is_refused_in_every_operation_and_in_sends() -> None:
+    receiver = {"url": "https://a.example/"}
+    async with serving(make(Gates()), push=False) as site:
+        for row in ROWS:
+            if "Push" in row.v1:
+                params = {"taskId": UNKNOWN, "id": "c"} | receiver
+                assert await code_of(site, row.v1, params) == -32003
+                older = {"id": UNKNOWN, "taskId": UNKNOWN, "pushNotificationConfigId": "c"}
+                older["pushNotificationConfig"] = receiver
+                assert await code_of(site, row.v0[0], older) == -32003
+        wanting = {"configuration": {"taskPushNotificationConfig": receiver}}
+        assert await code_of(site, "SendMessage", new() | wanting) == -32003
+        wanting = {"configuration": {"pushNotificationConfig": receiver}}
+        assert await code_of(site, "message/send", old() | wanting) == -32003
+        assert await site.total() == 0
 
 
 @pytest.mark.requirement("3.3-unsupported", "3.3-extended-card", "V-5")

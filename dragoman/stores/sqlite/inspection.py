@@ -19,8 +19,6 @@ from dragoman.stores.sqlite.workers import Workers, machine_time
 
 # Seconds after the end of a lease within which someone takes over.
 GRACE = 5.0
-# Longer than any lease: a server's setting need not be ours.
-_ANY_LEASE = 1e12
 # The first schema with workers, notes, deadlines and receivers.
 _SHARED = 2
 _PATIENCE_MS = 10_000
@@ -108,11 +106,9 @@ class Inspection:
         clock: Callable[[], int] = machine_time,
     ) -> None:
         self._connection = connection
+        self._path = path
         self._lease = lease
         self._clock = clock
-        self._living = Workers(path, _ANY_LEASE, clock)
-        # At the beginning of time no lease has ended: what is left is whether the process runs.
-        self._running = Workers(path, _ANY_LEASE, lambda: 0)
         ((self.schema,),) = run(connection, "PRAGMA user_version")
 
     @property
@@ -142,17 +138,19 @@ class Inspection:
 
     def workers(self) -> list[Worker]:
         """Return who has a row, dead or alive."""
-        now, lease = self._clock(), int(self._lease * 1000)
-        rows = run(self._connection, "SELECT number, expires FROM workers ORDER BY number")
+        now = self._clock()
+        rows = run(self._connection, "SELECT number, expires, lease FROM workers ORDER BY number")
         found: list[Worker] = []
-        for number, expires in rows:
-            if self._living.is_live(self._connection, number):
+        for number, expires, lease in rows:
+            if Workers(self._path, 0, self._clock).is_live(self._connection, number):
                 found.append(Worker(number, "live", is_due=False))
                 continue
-            frozen = self._running.is_live(self._connection, number)
+            # As of a moment within its lease, what is left to ask is whether the process runs.
+            then = Workers(self._path, 0, lambda at=expires - 1: at)
+            is_running = then.is_live(self._connection, number)
             # A lease that ends later than any could was given before the machine started again.
             is_recent = now - GRACE * 1000 < expires <= now + lease
-            found.append(Worker(number, "frozen" if frozen else "dead", is_due=not is_recent))
+            found.append(Worker(number, "frozen" if is_running else "dead", not is_recent))
         return found
 
     def orphans(self) -> Orphans:

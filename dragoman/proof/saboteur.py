@@ -1,0 +1,308 @@
+"""Takes one guard out of the product as it runs: `python -m dragoman.proof.saboteur GUARD serve …`.
+
+The product has no switch for any of this. Each removal replaces one function or one piece of SQL
+in memory, and fails if what it is to remove is not there, so that a guard that moved is noticed.
+"""
+
+import asyncio
+import contextlib
+import runpy
+import sys
+import time
+from collections.abc import Callable, Generator
+from typing import Any, cast
+
+import aiohttp
+from msgspec.structs import replace
+from uvicorn.protocols.http.flow_control import FlowControl
+
+from dragoman.engine import lifecycle
+from dragoman.engine.engine import Engine
+from dragoman.engine.holdings import Holdings
+from dragoman.engine.log import TaskLog
+from dragoman.engine.replay import Replay
+from dragoman.push import receiver
+from dragoman.push.posting import Posting
+from dragoman.security import egress
+from dragoman.stores.sqlite import SQLiteStore, schema, store, writer
+from dragoman.stores.sqlite.writer import Writer
+
+# What a disk takes for a commit when it is slow; the answer does not wait for it.
+_SLOW_DISK = 0.05
+_KEYS_ARE_UNIQUE = """, -- milliseconds
+    PRIMARY KEY (scope, key)
+) WITHOUT ROWID;"""
+_IN_SCOPE = "AND scope = ?"
+
+
+class Patches:
+    """Replacements in the running product, and how to take them back."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def put(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+        """Replace an attribute by what is made of it; raises if there is none."""
+        original = cast("dict[str, Any]", vars(owner))[name]
+        self._before.append((owner, name, original))
+        setattr(owner, name, make(original))
+
+    def take_back(self) -> None:
+        """Put everything back as it was."""
+        while self._before:
+            setattr(*self._before.pop())
+
+
+Removal = Callable[[Patches], None]
+
+
+@contextlib.contextmanager
+def without(guard: str) -> Generator[None]:
+    """Do without a guard in this process for a while; an empty name removes nothing."""
+    patches = Patches()
+    try:
+        if guard:
+            REMOVALS[guard](patches)
+        yield
+    finally:
+        patches.take_back()
+
+
+def _edited(text: str, old: str, new: str) -> str:
+    if old not in text:
+        raise LookupError(f"there is no {old!r} to remove")
+    return text.replace(old, new)
+
+
+def _edit_query(patches: Patches, name: str, old: str, new: str) -> None:
+    """Change one of the store's statements."""
+
+    def make(queries: Callable[[], dict[str, str]]) -> Callable[[], dict[str, str]]:
+        changed = {name: _edited(queries()[name], old, new)}
+        return lambda: queries() | changed
+
+    for module in (store, writer):
+        patches.put(module, "queries", make)
+
+
+def _sync(patches: Patches) -> None:
+    def make(connect: Any) -> Any:
+        def unsafe(*given: Any) -> Any:
+            connection = connect(*given)
+            schema.run(connection, "PRAGMA synchronous = off")
+            return connection
+
+        return unsafe
+
+    patches.put(store, "connect", make)
+
+
+def _acknowledgement(patches: Patches) -> None:
+    """Tell that a write is durable, then make it so."""
+
+    def make(commit: Any) -> Any:
+        def early(self: Any, outcomes: list[Any]) -> Any:
+            for done, error, number in outcomes:
+                self._loop.call_soon_threadsafe(done, error, number)
+            time.sleep(_SLOW_DISK)
+            return [(_told, error, n) for _, error, n in commit(self, outcomes)]
+
+        return early
+
+    patches.put(Writer, "_commit", make)
+
+
+def _told(error: Exception | None, number: int) -> None:
+    """Whoever asked was told before."""
+
+
+def _fence(patches: Patches) -> None:
+    _edit_query(patches, "append", "AND tasks.fence = j.value ->> 2", "")
+
+
+def _place(patches: Patches) -> None:
+    """Let a write go wherever its writer thinks the log ends, whatever is there."""
+    _fence(patches)
+    _edit_query(patches, "append", "AND tasks.last_seq = j.value ->> 1", "")
+
+    def make(insert: Any) -> Any:
+        def replace(self: Any, into: str, width: int, rows: Any) -> None:
+            if into == "INSERT INTO events":
+                into = "INSERT OR REPLACE INTO events"
+            insert(self, into, width, rows)
+
+        return replace
+
+    patches.put(Writer, "_insert", make)
+
+
+def _claim(patches: Patches) -> None:
+    _edit_query(patches, "claim", "fence = fence + 1", "fence = fence")
+
+
+def _takeover(patches: Patches) -> None:
+    async def nothing(self: Any, agent: str, limit: int) -> list[Any]:
+        return []
+
+    patches.put(SQLiteStore, "claim", lambda _: nothing)
+
+
+def _attempts(patches: Patches) -> None:
+    def uncounted(self: Any, log: Any, replay: Any, held_by: int) -> None:
+        return None
+
+    patches.put(Holdings, "_count_attempt", lambda _: uncounted)
+
+
+def _steps(patches: Patches) -> None:
+    def make(recall: Any) -> Any:
+        def forget(self: Any, kind: Any, name: str) -> Any:
+            return recall(self, kind, name)[0], None
+
+        return forget
+
+    patches.put(Replay, "recall", make)
+
+
+def _ends(patches: Patches) -> None:
+    def make(next_state: Any) -> Any:
+        def anything(state: Any, event: Any) -> Any:
+            with contextlib.suppress(lifecycle.TaskIsFinished):
+                return next_state(state, event)
+            return event.status.state if hasattr(event, "status") else state
+
+        return anything
+
+    patches.put(lifecycle, "next_state", make)
+
+
+def _unique_keys(patches: Patches) -> None:
+    def make(migrations: Any) -> Any:
+        first, *others = migrations()
+        script = _edited(first[1], _KEYS_ARE_UNIQUE, "\n);")
+        return lambda: [(first[0], script), *others]
+
+    patches.put(schema, "migrations", make)
+
+
+def _kept_keys(patches: Patches) -> None:
+    def unused(self: Any, key: bytes) -> None:
+        return None
+
+    patches.put(TaskLog, "use_key", lambda _: unused)
+
+
+def _position(patches: Patches) -> None:
+    """Go on with the event a reader has seen, and not with the one after it."""
+
+    def make(batches: Any) -> Any:
+        def again(self: Any, task_id: Any, number: int, after: int, log: Any) -> Any:
+            return batches(self, task_id, number, after - 1, log)
+
+        return again
+
+    patches.put(Engine, "_batches", make)
+
+
+def _tenant(patches: Patches) -> None:
+    _edit_query(patches, "head", _IN_SCOPE, "AND ? IS NOT NULL")
+    _edit_query(patches, "at_rest", _IN_SCOPE, "AND ? IS NOT NULL")
+
+
+def _cursor(patches: Patches) -> None:
+    """Say that an event is dealt with before it is posted."""
+
+    def make(attempt: Any) -> Any:
+        async def settle_first(self: Any, recorded: Any) -> Any:
+            await self._settle(replace(self.push, cursor=recorded.seq))
+            return await attempt(self, recorded)
+
+        return settle_first
+
+    patches.put(Posting, "_try", make)
+
+
+def _timestamp(patches: Patches) -> None:
+    patches.put(receiver, "TOLERANCE", lambda _: float("inf"))
+
+
+def _redirects(patches: Patches) -> None:
+    def make(request: Any) -> Any:
+        def follow(self: Any, method: str, url: Any, **options: Any) -> Any:
+            return request(self, method, url, **options | {"allow_redirects": True})
+
+        return follow
+
+    patches.put(aiohttp.ClientSession, "request", make)
+
+
+def _addresses(patches: Patches) -> None:
+    def unchecked(self: Any, address: Any) -> None:
+        return None
+
+    patches.put(vars(egress)["_Dial"], "check", lambda _: unchecked)
+
+
+def _pinning(patches: Patches) -> None:
+    """Ask for the addresses once more after they were checked, and dial what comes then."""
+
+    def make(resolve: Any) -> Any:
+        async def twice(self: Any, host: str, port: int = 0, family: Any = 0) -> Any:
+            await resolve(self, host, port, family)
+            found: list[Any] = []
+            for text in await self._resolve(host):
+                usual = {"hostname": host, "host": text, "port": port, "proto": 6, "flags": 4}
+                found.append(usual | {"family": 2})
+            return found
+
+        return twice
+
+    patches.put(vars(egress)["_CheckedNames"], "resolve", make)
+    patches.put(egress, "_checked_socket", lambda _: egress.open_socket)
+
+
+def _flow(patches: Patches) -> None:
+    async def drain(self: Any) -> None:
+        await asyncio.sleep(0)
+
+    patches.put(FlowControl, "drain", lambda _: drain)
+
+
+def _pace(patches: Patches) -> None:
+    patches.put(TaskLog, "is_full", lambda _: property(lambda self: False))
+
+
+REMOVALS: dict[str, Removal] = {
+    "sync": _sync,
+    "acknowledgement": _acknowledgement,
+    "fence": _fence,
+    "place": _place,
+    "claim": _claim,
+    "takeover": _takeover,
+    "attempts": _attempts,
+    "steps": _steps,
+    "ends": _ends,
+    "unique keys": _unique_keys,
+    "kept keys": _kept_keys,
+    "position": _position,
+    "tenant": _tenant,
+    "cursor": _cursor,
+    "timestamp": _timestamp,
+    "redirects": _redirects,
+    "addresses": _addresses,
+    "pinning": _pinning,
+    "flow": _flow,
+    "pace": _pace,
+}
+
+
+def main() -> None:
+    """Remove a guard, then run the ordinary command."""
+    guard, *words = sys.argv[1:]
+    REMOVALS[guard](Patches())
+    sys.argv = ["dragoman", *words]
+    runpy.run_module("dragoman", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,466 @@
+"""Several engines on one file: whoever a caller asks, the answer is the same."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import apsw
+import pytest
+from house import House, Street, eventually, message, within
+
+from dragoman import Agent, Turn
+from dragoman.engine import holdings
+from dragoman.errors import Overloaded, TaskNotCancelable, UnsupportedOperation
+from dragoman.model.events import ArtifactUpdate, MessageAdded, StatusUpdate
+from dragoman.model.task import Task, TaskState
+from dragoman.stores.interface import LeaveNote
+
+S = TaskState
+
+
+class Players:
+    """The same agent in every house; it says where its code runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, str]] = []
+        self.go_on = asyncio.Event()
+        self.cancelled: list[str] = []
+
+    def agent(self, place: str) -> Agent:
+        agent = Agent("Player", "Plays.")
+
+        @agent.skill
+        async def held(text: str, turn: Turn) -> str:
+            self.runs.append((place, text))
+            try:
+                await self.go_on.wait()
+            except asyncio.CancelledError:
+                self.cancelled.append(place)
+                raise
+            return f"{text} in {place}"
+
+        @agent.skill
+        async def asks(text: str, turn: Turn) -> str:
+            self.runs.append((place, text))
+            answer = await turn.ask("which?")
+            return f"{text}, {answer.text} in {place}"
+
+        @agent.skill
+        async def counts(text: str) -> AsyncIterator[str]:
+            self.runs.append((place, text))
+            for n in range(int(text)):
+                if n == 5:
+                    await self.go_on.wait()
+                yield f"{n} "
+
+        @agent.skill
+        async def adds(number: int, turn: Turn) -> str:
+            self.runs.append((place, str(number)))
+            await self.go_on.wait()
+            return str(number)
+
+        return agent
+
+
+@pytest.fixture
+def players() -> Players:
+    return Players()
+
+
+@pytest.fixture
+async def a(street: Street, players: Players) -> House:
+    return await street.open(players.agent("a"))
+
+
+@pytest.fixture
+async def b(street: Street, players: Players, a: House) -> House:
+    return await street.open(players.agent("b"))
+
+
+def state(task: Task) -> TaskState:
+    return task.status.state
+
+
+def result(task: Task) -> Any:
+    return task.artifacts[-1].parts[0].text
+
+
+def texts(task: Task) -> list[str]:
+    return [said.text for said in task.history]
+
+
+# Reading
+
+
+async def test_what_is_durable_in_one_is_seen_in_the_other(a: House, b: House) -> None:
+    for n in range(5):
+        task = await a.send(f"{n}", skill="counts")
+        assert await b.get(task.id) == task
+    assert await b.count() == await a.count() == 5
+
+
+async def test_a_subscriber_elsewhere_sees_the_same_events(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("12", skill="counts", wait=False)
+    await eventually(lambda: players.runs)
+    readers = [house.subscribe(task.id, 1) for house in (a, b)]
+    for reader in readers:
+        await reader.until(lambda s: sum(isinstance(e, ArtifactUpdate) for e in s.events) >= 5)
+    players.go_on.set()
+    seen = [await reader.rest() for reader in readers]
+    assert seen[0].seqs == seen[1].seqs == sorted(set(seen[0].seqs))
+    assert seen[0].events == seen[1].events
+    assert [place for place, _ in players.runs] == ["a"]
+
+
+async def test_a_reader_goes_on_elsewhere_exactly_where_it_was(
+    a: House, b: House, players: Players
+) -> None:
+    players.go_on.set()
+    task = await a.send("12", skill="counts")
+    whole = await a.subscribe(task.id, 0).rest()
+    for cursor in range(1, whole.seqs[-1]):
+        rest = await b.subscribe(task.id, cursor).rest()
+        assert rest.seqs == [seq for seq in whole.seqs if seq > cursor]
+
+
+async def test_what_is_written_reaches_readers_elsewhere_within_moments(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("hi", skill="held", wait=False)
+    lags = []
+    for n in range(5):
+        reader = b.subscribe(task.id)
+        await reader.step()
+        waiting = asyncio.ensure_future(reader.step())
+        worker = a.engine._holdings.running(task.id)
+        assert worker is not None
+        worker.status(S.WORKING, [message(f"{n}").parts[0]])
+        await worker.log.durable(worker.log.seq)
+        began = time.monotonic()
+        assert await within(waiting)
+        lags.append(time.monotonic() - began)
+        await reader.close()
+    assert min(lags) < 0.25
+
+
+# Messages
+
+
+async def test_a_message_to_a_task_elsewhere_is_worked_on_there(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("one", skill="held", wait=False)
+    await eventually(lambda: players.runs)
+    sent = [asyncio.ensure_future(b.send(text, task=task.id)) for text in ("two", "three")]
+    await eventually(lambda: _history(a, task, 3))
+    players.go_on.set()
+    done = await within(asyncio.gather(*sent))
+    assert [state(reply) for reply in done] == [S.COMPLETED] * 2
+    assert sorted(texts(done[0])[1:]) == ["three", "two"]
+    assert {place for place, _ in players.runs} == {"a"}
+    assert sorted(text for _, text in players.runs) == ["one", "three", "two"]
+    assert (await b.get(task.id)) == done[0]
+
+
+async def _history(house: House, task: Task, count: int) -> bool:
+    return len((await house.get(task.id)).history) >= count
+
+
+async def test_an_answer_given_elsewhere_reaches_the_code_that_asked(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("hi", skill="asks")
+    assert state(task) is S.INPUT_REQUIRED
+    done = await b.send("this", task=task.id)
+    assert state(done) is S.COMPLETED
+    assert result(done) == "hi, this in a"
+    assert texts(done) == ["hi", "which?", "this"]
+    assert players.runs == [("a", "hi")]
+    assert await a.store.notes(1) == []
+
+
+async def test_a_stream_of_a_message_to_a_task_elsewhere_shows_what_comes_of_it(
+    a: House, b: House
+) -> None:
+    task = await a.send("hi", skill="asks")
+    stream = await b.stream("this", task=task.id).rest()
+    assert stream.opening is not None and stream.opening.id == task.id
+    assert isinstance(stream.events[-1], StatusUpdate)
+    assert stream.events[-1].status.state is S.COMPLETED
+    whole = await a.subscribe(task.id, 0).rest()
+    assert texts(stream.opening) == ["hi", "which?", "this"]
+    assert stream.seqs == [seq for seq in whole.seqs if seq > stream.opened_at]
+
+
+async def test_a_message_that_is_acknowledged_elsewhere_is_worked_on_before_the_task_ends(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("one", skill="held", wait=False)
+    await eventually(lambda: players.runs)
+    assert state(await b.send("two", task=task.id, wait=False)) is S.WORKING
+    players.go_on.set()
+    await eventually(lambda: _is(b, task, S.COMPLETED))
+    assert texts(await b.get(task.id)) == ["one", "two"]
+
+
+async def _is(house: House, task: Task, wanted: TaskState) -> bool:
+    return state(await house.get(task.id)) is wanted
+
+
+async def test_a_message_that_fits_no_argument_is_taken_in_all_the_same(
+    a: House, b: House, players: Players
+) -> None:
+    """Its sender was told so; what to make of it is the code's affair."""
+    task = await a.send("7", skill="adds", wait=False)
+    await eventually(lambda: players.runs)
+    await b.send("not a number", task=task.id, wait=False)
+    await eventually(lambda: _history(b, task, 2))
+    players.go_on.set()
+    await eventually(lambda: _is_over(b, task))
+
+
+async def _is_over(house: House, task: Task) -> bool:
+    return state(await house.get(task.id)).is_terminal
+
+
+async def test_a_message_to_a_task_that_ends_meanwhile_is_refused_and_leaves_nothing(
+    a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await a.send("one", skill="held", wait=False)
+    write = b.engine._write
+
+    async def late(what: Any) -> None:
+        assert isinstance(what, LeaveNote)
+        players.go_on.set()
+        await a.reaches(task.id, S.COMPLETED)
+        await write(what)
+
+    said = message("two", task=task.id)
+    with monkeypatch.context() as patched:
+        patched.setattr(b.engine, "_write", late)
+        with pytest.raises(Overloaded):
+            await b.send(said)
+    with pytest.raises(UnsupportedOperation):
+        await b.send(said)
+    assert texts(await b.get(task.id)) == ["one"]
+    assert await b.store.notes(1) == []
+
+
+# The same message
+
+
+@pytest.mark.requirement("T-32")
+async def test_a_hundred_of_the_same_message_over_two_engines_make_one_task(
+    a: House, b: House, players: Players
+) -> None:
+    players.go_on.set()
+    said = message("hi", skill="held")
+    replies = await within(asyncio.gather(*(((a, b)[n % 2]).send(said) for n in range(100))))
+    assert len({reply.id for reply in replies}) == 1
+    assert all(reply == replies[0] for reply in replies)
+    assert len(players.runs) == 1
+    assert await a.count() == 1
+
+
+async def test_the_same_message_elsewhere_joins_the_running_task(
+    a: House, b: House, players: Players
+) -> None:
+    said = message("hi", skill="held")
+    first = asyncio.ensure_future(a.send(said))
+    await eventually(lambda: players.runs)
+    second = asyncio.ensure_future(b.send(said))
+    stream = b.stream(said)
+    await stream.step()
+    assert stream.opening is not None
+    players.go_on.set()
+    done = await within(asyncio.gather(first, second))
+    assert done[0] == done[1]
+    assert (await stream.rest()).events[-1].status.state is S.COMPLETED  # type: ignore[union-attr]
+    assert players.runs == [("a", "hi")]
+
+
+async def test_the_same_answer_given_in_both_counts_once(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("hi", skill="asks")
+    said = message("this", task=task.id)
+    replies = await asyncio.gather(
+        *(((a, b)[n % 2]).send(said) for n in range(20)), return_exceptions=True
+    )
+    again = [await house.send(said) for house in (a, b)]
+    assert {state(task) for task in again} == {S.COMPLETED}
+    assert all(not isinstance(r, BaseException) or isinstance(r, Overloaded) for r in replies)
+    stored = await a.store.read(1, after=0, limit=1000)
+    assert sum(isinstance(recorded.event, MessageAdded) for recorded in stored) == 1
+    assert texts(again[0]) == ["hi", "which?", "this"]
+
+
+async def test_code_begins_only_when_its_task_is_ours_for_certain(
+    a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that are given one message the loser's code never runs."""
+    known = b.store.known
+
+    async def blind(*_: Any) -> None:
+        monkeypatch.setattr(b.store, "known", known)
+
+    said = message("hi", skill="held")
+    first = await a.send(said, wait=False)
+    await eventually(lambda: players.runs)
+    monkeypatch.setattr(b.store, "known", blind)
+    second = await b.send(said, wait=False)
+    assert second.id == first.id
+    assert players.runs == [("a", "hi")]
+    assert not b.engine._holdings._workers and not b.engine._holdings._logs
+
+
+# Cancelling
+
+
+async def test_a_task_elsewhere_is_canceled_within_moments(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("hi", skill="held", wait=False)
+    await eventually(lambda: players.runs)
+    began = time.monotonic()
+    canceled = await b.cancel(task.id)
+    assert time.monotonic() - began < 2.0
+    assert state(canceled) is S.CANCELED
+    assert players.cancelled == ["a"]
+    assert await a.get(task.id) == canceled
+    with pytest.raises(TaskNotCancelable):
+        await b.cancel(task.id)
+
+
+async def test_a_task_that_waits_elsewhere_is_canceled(a: House, b: House) -> None:
+    task = await a.send("hi", skill="asks")
+    assert state(await b.cancel(task.id)) is S.CANCELED
+    assert state(await a.get(task.id)) is S.CANCELED
+
+
+async def test_cancelling_in_both_at_once_gives_both_the_task(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("hi", skill="held", wait=False)
+    await eventually(lambda: players.runs)
+    canceled = await within(asyncio.gather(a.cancel(task.id), b.cancel(task.id)))
+    assert canceled[0] == canceled[1]
+    assert state(canceled[0]) is S.CANCELED
+
+
+# Notes and faults
+
+
+@pytest.mark.parametrize("how", ["a message", "a cancel"])
+async def test_what_was_left_for_one_that_died_is_done_by_the_next(
+    street: Street, a: House, b: House, players: Players, how: str
+) -> None:
+    task = await a.send("hi", skill="asks")
+    # Its last moments: it hears of nothing any more.
+    a.engine._holdings._is_stopped = True
+    deed = b.send("this", task=task.id) if how == "a message" else b.cancel(task.id)
+    doing = asyncio.ensure_future(deed)
+    await eventually(lambda: _has_notes(b))
+    await street.kill(a)
+    done = await within(doing)
+    assert state(done) is (S.COMPLETED if how == "a message" else S.CANCELED)
+    if how == "a message":
+        assert result(done) == "hi, this in b"
+        assert texts(done) == ["hi", "which?", "this"]
+    assert await b.store.noted("player") == []
+
+
+async def _has_notes(house: House) -> bool:
+    return bool(await house.store.notes(1))
+
+
+async def test_what_was_left_for_a_running_task_survives_its_process(
+    street: Street, a: House, b: House, players: Players
+) -> None:
+    task = await a.send("one", skill="held", wait=False)
+    a.engine._holdings._is_stopped = True
+    await b.send("two", task=task.id, wait=False)
+    await street.kill(a)
+    players.go_on.set()
+    await b.reaches(task.id, S.COMPLETED)
+    assert players.runs[-2:] == [("b", "one"), ("b", "two")]
+    assert texts(await b.get(task.id)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("how", ["a message", "a cancel"])
+async def test_what_could_not_be_written_when_it_was_read_is_read_again(
+    a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(holdings, "RETRY_AFTER", 0.0)
+    task = await a.send("hi", skill="asks")
+    apply, faults = a.store._writer._apply, 0  # type: ignore[attr-defined]
+
+    def full(writes: Any) -> Any:
+        nonlocal faults
+        faults += 1
+        if faults == 1:
+            raise apsw.FullError("no space left")
+        return apply(writes)
+
+    monkeypatch.setattr(a.store._writer, "_apply", full)  # type: ignore[attr-defined]
+    deed = b.send("this", task=task.id) if how == "a message" else b.cancel(task.id)
+    doing = asyncio.ensure_future(deed)
+    await eventually(lambda: faults == 1)
+
+    async def is_done() -> bool:
+        await a.engine.sweep()
+        return doing.done()
+
+    await eventually(is_done)
+    done = await doing
+    assert state(done) is (S.COMPLETED if how == "a message" else S.CANCELED)
+    assert await a.store.notes(1) == []
+
+
+async def test_a_note_is_taken_once_however_often_it_is_looked_for(
+    a: House, b: House, players: Players
+) -> None:
+    task = await a.send("one", skill="held", wait=False)
+    await b.send("two", task=task.id, wait=False)
+    for _ in range(5):
+        await asyncio.gather(*(a.engine._holdings.take_notes() for _ in range(5)))
+    players.go_on.set()
+    await a.reaches(task.id, S.COMPLETED)
+    assert texts(await a.get(task.id)) == ["one", "two"]
+    assert [text for _, text in players.runs] == ["one", "two"]
+
+
+# Coming and going
+
+
+async def test_tasks_of_one_that_left_in_good_order_go_on_elsewhere(
+    street: Street, a: House, b: House, players: Players
+) -> None:
+    tasks = [await a.send(f"{n}", skill="held", wait=False) for n in range(3)]
+    await eventually(lambda: len(players.runs) == 3)
+    street.houses.remove(a)
+    await a.stop()
+    assert await b.engine.sweep() == 3
+    players.go_on.set()
+    for task in tasks:
+        done = await b.reaches(task.id, S.COMPLETED)
+        assert result(done).endswith("in b")
+    stored = await b.store.read(1, after=0, limit=100)
+    assert all(b'"attempt' not in recorded.body for recorded in stored)
+
+
+async def test_a_reader_elsewhere_stays_over_the_death_of_the_holder(
+    street: Street, a: House, b: House, players: Players
+) -> None:
+    task = await a.send("12", skill="counts", wait=False)
+    reader = b.subscribe(task.id, 1)
+    await reader.until(lambda s: sum(isinstance(e, ArtifactUpdate) for e in s.events) >= 5)
+    await street.kill(a)
+    players.go_on.set()
+    await reader.rest()
+    assert reader.seqs == sorted(set(reader.seqs))
+    whole = await b.subscribe(task.id, 1).rest()
+    assert reader.events == whole.events
