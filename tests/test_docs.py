@@ -145,7 +145,9 @@ def options(words: list[str]) -> set[str]:
 
 
 def options_of(command: click.Command) -> set[str]:
-    return {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    within = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    return own.union(*(options_of(one) for one in within))
 
 
 @pytest.mark.parametrize("document", named(DOCUMENTS))

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dragoman.errors import ConfigError
-
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
     import apsw

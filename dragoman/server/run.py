@@ -20,6 +20,7 @@ from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 
+_UNSENT_BYTES = 16 * 1024
 # Seconds agent code has to end when everything else has.
 _LAST_WORDS = 0.5
 
@@ -164,6 +165,11 @@ def _listen(settings: Settings) -> socket.socket:
     # Named as TCP, because asyncio sends small answers at once only on sockets that say so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    lowest = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if lowest is not None:
+        # What a reader has not taken stays with us, as a position, and not in the kernel's buffers,
+        # which would swallow megabytes for each one that stopped reading.
+        listener.setsockopt(socket.IPPROTO_TCP, lowest, _UNSENT_BYTES)
     try:
         listener.bind((settings.host, settings.port))
     except OSError as error:

@@ -22,7 +22,7 @@ async def echo(text: str) -> str:
 
 @pytest.fixture(scope="module")
 async def site() -> AsyncIterator[Site]:
-    async with serving(agent) as site:
+    async with serving(agent, push=False) as site:
         yield site
 
 

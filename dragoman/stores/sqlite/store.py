@@ -54,8 +54,9 @@ logger = logging.getLogger("dragoman")
 _STATES = {number: state for state, number in STATE_NUMBERS.items()}
 _PRUNE_STEP = 200
 _EVERYTHING = 1 << 62
-# A read ends after about so much, however many events were asked for.
-_READ_BYTES = 1024 * 1024
+# A read ends after about so much, however many events were asked for: it is what each of a
+# thousand readers that stopped reading holds.
+_READ_BYTES = 64 * 1024
 _CHUNK = b'{"artifactUpdate"'
 # Seconds between two looks: for others who want in, and for what others wrote.
 _LOOK_ALONE = 0.1
@@ -313,11 +314,10 @@ class SQLiteStore:
                 for seq, body in enumerate(bodies.split(b"\n"), last - count + 1):
                     if seq > after and (artifacts or not body.startswith(_CHUNK)):
                         events.append(Recorded(seq, body=body))
-                size += len(bodies)
-                # Nothing means the end of the log, so a row of which all is passed over is not it.
-                if events and (len(events) >= limit or size >= _READ_BYTES):
-                    break
-        return events[:limit]
+                        size += len(body)
+                        if len(events) >= limit or size >= _READ_BYTES:
+                            return events
+        return events
 
     async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
         """Return the task at its last resting point."""
