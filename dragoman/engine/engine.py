@@ -85,8 +85,6 @@ class _Accepted(msgspec.Struct):
     opening: Task | None = None
     seq: int = 0
     reply: Message | None = None
-    # The message that another process is yet to take in; empty: none.
-    awaits: str = ""
 
 
 class Engine:
@@ -233,9 +231,8 @@ class Engine:
         log = accepted.log
         try:
             if log is None and operation.wait:
-                await asyncio.wait_for(
-                    self._rest_elsewhere(self._scope(call), accepted), call.patience or None
-                )
+                resting = self._rest_elsewhere(self._scope(call), accepted.task_id, accepted.seq)
+                await asyncio.wait_for(resting, call.patience or None)
             elif log is not None and operation.wait:
                 reading = await asyncio.wait_for(log.rest(accepted.seq), call.patience or None)
             elif log is not None:
@@ -249,23 +246,21 @@ class Engine:
             reading = await self._reading(head.number)
         return TaskReply(reading, operation.history)
 
-    async def _rest_elsewhere(self, scope: Scope, accepted: _Accepted) -> None:
-        """Wait until a task that is not written here rests, having taken in what it was told."""
-        head = await self._find(scope, accepted.task_id)
-        awaits = accepted.awaits
+    async def _rest_elsewhere(
+        self, scope: Scope, task_id: TaskId, after: int = 0, *, at_end: bool = False
+    ) -> None:
+        """Wait until a task that is not written here rests, or until its end."""
+        head = await self._find(scope, task_id)
         state = head.standing.state
-        if state.is_terminal or (state.is_interrupted and not awaits):
+        if state.is_terminal or (state.is_resting and not at_end):
             return
-        after = accepted.seq or head.standing.last_seq
-        batches = self._batches(head.task_id, head.number, after, None)
+        batches = self._batches(head.task_id, head.number, after or head.standing.last_seq, None)
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 for event in (recorded.event for recorded in batch):
-                    if isinstance(event, MessageAdded) and event.message.message_id == awaits:
-                        awaits = ""
                     if isinstance(event, StatusUpdate) and (
                         event.status.state.is_terminal
-                        or (event.status.state.is_resting and not awaits)
+                        or (event.status.state.is_resting and not at_end)
                     ):
                         return
 
@@ -364,6 +359,12 @@ class Engine:
 
     async def _earlier(self, scope: Scope, key: bytes) -> _Accepted | None:
         worker = self._holdings.arriving((scope, key))
+        if worker is not None and not worker.is_started:
+            # Another process may have been given the same message and be first.
+            try:
+                await worker.log.durable(1)
+            except StoreRefused:
+                worker = None
         if worker is not None:
             log = None if worker.log.is_retired else worker.log
             resting = log is not None and log.is_idle and not log.is_active
@@ -415,16 +416,25 @@ class Engine:
         if key is not None:
             log.use_key(key)
 
-        async def keep(reply: Message) -> None:
-            if key is not None:
+        async def keep(reply: Message) -> Message:
+            if key is None:
+                return reply
+            try:
                 await self._write(KeepReply(scope, key, encode(reply)))
+            except StoreConflict:
+                # Another process was given the same message, and answered it first.
+                known = await self._store.known(scope, key)
+                if known is None or not known.reply:
+                    raise
+                return decode_message(known.reply)
+            return reply
 
         replay = Replay(operation)
         worker = Worker(log, replay, plan, call.caller, self._clock, keep)
         try:
             log.emit(task, at=now // 1000)
             if plan.deadline is not None:
-                log.deadline = replay.deadline = now // 1000 + int(plan.deadline * 1000)
+                log.deadline = replay.deadline = self._clock.now() + int(plan.deadline * 1000)
                 log.emit(DeadlineSet(log.deadline))
         except LogIsFull:
             raise InvalidParams("is larger than a task may be", field="message") from None
@@ -480,9 +490,26 @@ class Engine:
         keys = [] if key is None else [key]
         body = NoteBody(operation).encoded()
         await self._write(LeaveNote(head.scope, head.number, keys, body))
-        return _Accepted(
-            head.task_id, seq=head.standing.last_seq, awaits=operation.message.message_id
-        )
+        # Not before: a task that ends without having read it has not taken the message in.
+        taking = self._taken_in(head, operation.message.message_id)
+        try:
+            seq = await asyncio.wait_for(taking, self._settings.lease + _ELSEWHERE)
+        except TimeoutError:
+            raise Overloaded from None
+        return _Accepted(head.task_id, seq=seq)
+
+    async def _taken_in(self, head: Head, message_id: str) -> int:
+        """Wait until the process that holds a task recorded a message; return its place."""
+        batches = self._batches(head.task_id, head.number, head.standing.last_seq, None)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                for recorded in batch:
+                    event = recorded.event
+                    if isinstance(event, MessageAdded) and event.message.message_id == message_id:
+                        return recorded.seq
+                    if isinstance(event, StatusUpdate) and event.status.state.is_terminal:
+                        raise _finished(event.status.state)
+        raise Overloaded
 
     async def _write(self, write: Write) -> None:
         """Make a write durable that belongs to no log."""
@@ -551,11 +578,11 @@ class Engine:
 
     async def _cancel_elsewhere(self, head: Head) -> None:
         """Have the process that holds a task end it, and wait for that."""
-        await self._write(LeaveNote(head.scope, head.number, [], NoteBody().encoded()))
-        # Nothing is awaited that could come before the end.
-        ending = _Accepted(head.task_id, seq=head.standing.last_seq, awaits=new_id())
-        within = self._settings.cancel_grace + _ELSEWHERE
-        await asyncio.wait_for(self._rest_elsewhere(head.scope, ending), within)
+        # Refused: it ended a moment ago, and that is what is awaited.
+        with contextlib.suppress(StoreConflict):
+            await self._write(LeaveNote(head.scope, head.number, [], NoteBody().encoded()))
+        ending = self._rest_elsewhere(head.scope, head.task_id, at_end=True)
+        await asyncio.wait_for(ending, self._settings.cancel_grace + _ELSEWHERE)
 
     # Push
 

@@ -7,7 +7,8 @@ process has to say to it comes as a note.
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 
@@ -174,7 +175,7 @@ class Holdings:
         self._workers.clear()
         self._logs.clear()
 
-    def soon(self, deed: Awaitable[None]) -> None:
+    def soon(self, deed: Coroutine[Any, Any, None]) -> None:
         """Do something beside what the caller waits for; it ends with the process at the latest."""
 
         async def run() -> None:
@@ -189,6 +190,8 @@ class Holdings:
         task = asyncio.get_running_loop().create_task(run())
         self._later.add(task)
         task.add_done_callback(self._later.discard)
+        # It may be called off before it began.
+        task.add_done_callback(lambda _: deed.close())
 
     # Reviving
 
@@ -244,6 +247,9 @@ class Holdings:
         if replay.is_cancelled:
             self._end(log, TaskState.CANCELED, CANCELED)
             return None
+        if replay.deadline and replay.deadline <= self._clock.now():
+            self._end(log, TaskState.FAILED, _OVERDUE)
+            return None
         try:
             if log.is_active:
                 self._count_attempt(log, replay, held_by)
@@ -272,7 +278,7 @@ class Holdings:
             return
         is_asleep = replay.is_asleep(self._clock.now())
         if replay.tries >= self._settings.max_attempts and not is_asleep:
-            raise TaskFailed(f"The agent did not finish in {replay.attempt} attempts.")
+            raise TaskFailed(f"The agent did not finish in {replay.tries} attempts.")
         started = AttemptStarted(replay.attempt + 1, counts=not is_asleep)
         log.emit(started)
         replay.apply(started)
@@ -385,6 +391,7 @@ class Holdings:
                 # Thousands of them must not keep the first callers waiting.
                 await asyncio.sleep(0)
             count += len(claimed)
+            logger.info("took over %d tasks that nobody held any more", len(claimed))
         for head in await self._store.overdue(self._code.name, self._clock.now()):
             await self._end_overdue(head)
         await self.take_notes()
@@ -432,17 +439,17 @@ class Holdings:
         try:
             worker = await self.worker_of(head)
             if worker is None:
-                return
+                raise TaskIsFinished
             # Its caller was told that it is taken in, so it is, as it would be after a crash.
             plan = self.plan_for(operation, worker.replay, None)
             worker.log.use_note(note.number)
             self.hand_over(worker, operation, plan)
             self._noted[note.number] = worker.log
-        except StoreRefused as error:
+        except (StoreRefused, TaskIsFinished):
+            # Its end may not be written yet, and may never be: the next look tells.
             del self._noted[note.number]
-            logger.warning("a message to task %s is put off: %s", head.task_id, error)
-        except (A2AError, TaskIsFinished, LogIsFull) as error:
-            logger.warning("a message to task %s came too late: %s", head.task_id, error)
+        except (A2AError, LogIsFull) as error:
+            logger.warning("a message to task %s cannot be taken in: %s", head.task_id, error)
 
     async def _cancel_noted(self, head: Head, number: int) -> None:
         try:
@@ -453,5 +460,6 @@ class Holdings:
             raise
 
 
-async def _no_reply(reply: Message) -> None:
+async def _no_reply(reply: Message) -> Message:
     """A task that exists does not end in a bare message."""
+    return reply

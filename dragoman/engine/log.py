@@ -31,6 +31,8 @@ MAX_DRAFT_BYTES = 256 * 1024
 MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
 _READ_AT_ONCE = 200
+# Bytes read at once by whoever folds them right away and holds none of them.
+_FOLD_AT_ONCE = 1024 * 1024
 _MANY_WAITING = 32
 
 
@@ -405,7 +407,9 @@ async def read_task(
     else:
         reading = None
     while True:
-        batch = await store.read(number, after=seq, limit=500, artifacts=artifacts)
+        batch = await store.read(
+            number, after=seq, limit=500, artifacts=artifacts, size=_FOLD_AT_ONCE
+        )
         if upto is not None:
             batch = [recorded for recorded in batch if recorded.seq <= upto]
         if not batch:

@@ -113,7 +113,7 @@ class Worker:
         plan: Plan,
         caller: Caller,
         clock: Clock,
-        keep: Callable[[Message], Awaitable[None]],
+        keep: Callable[[Message], Awaitable[Message]],
     ) -> None:
         self.log = log
         self.replay = replay
@@ -237,6 +237,14 @@ class Worker:
         update, at = status_update(self.log, state, parts, metadata)
         return self._emit(update, at=at)
 
+    def say(self, parts: list[Part], metadata: Metadata | None = None) -> None:
+        """Record what the agent says. A question that waits stands: the task goes on waiting."""
+        draft = self.log.draft
+        state = TaskState.WORKING
+        if self.is_waiting and draft is not None and draft.state.is_interrupted:
+            state = draft.state
+        self.status(state, parts, metadata)
+
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""
         self.decide()
@@ -340,8 +348,7 @@ class Worker:
                 await self.log.durable(self.begins_after)
             reply = await self._serve_messages()
             if reply is not None:
-                await self._keep(reply)
-                self.decision.set_result(reply)
+                self.decision.set_result(await self._keep(reply))
         except asyncio.CancelledError:
             run = asyncio.current_task()
             if self.is_cancelled:

@@ -95,7 +95,8 @@ class FencingResult(Result, kw_only=True):
     hanging: int
     changed: int
     gaps: int
-    # Freezes in the middle of a commit, when nobody can write to a file at all: not counted.
+    # Further freezes, in the middle of a commit: nobody can take over what nobody can write to,
+    # so that these are only held to what is checked in the end.
     in_commit: int
 
     def rows(self) -> list[Row]:
@@ -184,6 +185,7 @@ class Freezer:
         try:
             if await self._is_in_commit():
                 self.in_commit += 1
+                await asyncio.sleep(FROZEN_FOR * self._lease)
                 return
             attempts = self._attempts(pid)
             held = self._held_by(pid)

@@ -35,6 +35,7 @@ _LIMITS = """
 - A disk that says it has written what it has not can lose anything.
 - Nothing is said about the order of events of different tasks.
 - A worker that was frozen and taken over may touch the outside world until it notices.
+- A process frozen in the middle of a commit keeps others on its file from writing meanwhile.
 """
 
 

@@ -111,8 +111,12 @@ class App:
                 return
             await self.store.open()
             started_at = time.time()
-            if self.settings.push:
-                self._post_room = PostRoom(self.store, self.settings, self._engine_of)
+            try:
+                if self.settings.push:
+                    self._post_room = PostRoom(self.store, self.settings, self._engine_of)
+            except ConfigError:
+                await self.store.close()
+                raise
             for agent in self.agents:
                 agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
                 engine = Engine(agent, self.store, self.settings, postings=self._post_room)

@@ -19,7 +19,7 @@ MAX_RESULT_BYTES = 1024 * 1024
 def encode_result(name: str, value: Any) -> msgspec.Raw:
     """Return a result as JSON; says which step it was if there is no such thing."""
     try:
-        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_encode_model)
+        plain = msgspec.to_builtins(value, enc_hook=_encode_model)
         body = msgspec.json.encode(json_value(plain))
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
         raise TypeError(f"step {name}: its result cannot be kept as JSON: {error}") from None

@@ -91,7 +91,7 @@ class Turn:
         before a step or question that is recorded."""
         if self._worker.replay.is_behind:
             return
-        self._worker.status(TaskState.WORKING, parts_of(content), metadata)
+        self._worker.say(parts_of(content), metadata)
         await self._worker.keep_pace()
 
     def artifact(

@@ -19,6 +19,9 @@ from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
 
+# A read ends after about so much: it is what each of a thousand readers that stopped reading holds.
+READ_BYTES = 64 * 1024
+
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
     """A task at a resting point in two pieces of JSON, so that lists need not touch artifacts."""
@@ -186,8 +189,11 @@ class Store(Protocol):
     worker: int
     # Whether no other worker can write at present, so that what we know of it is all there is.
     is_alone: bool
-    # How often our lease had ended without our knowing; what we held may be another's since.
-    lapses: int
+
+    @property
+    def lapses(self) -> int:
+        """How often our lease had ended without our knowing; what we held may be another's."""
+        ...
 
     async def open(self) -> None:
         """Make ready; raises `ConfigError` if the data cannot be used."""
@@ -222,11 +228,17 @@ class Store(Protocol):
         ...
 
     async def read(
-        self, number: int, *, after: int, limit: int, artifacts: bool = True
+        self,
+        number: int,
+        *,
+        after: int,
+        limit: int,
+        artifacts: bool = True,
+        size: int = READ_BYTES,
     ) -> list[Recorded]:
         """Return the events after a position in order, optionally without artifact chunks.
 
-        Some and at most `limit` if there are any; a store may return fewer to spare memory."""
+        Some and at most `limit` if there are any; fewer once they have about so many bytes."""
         ...
 
     async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:

@@ -14,6 +14,7 @@ from dragoman.model.identity import Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.interface import (
+    READ_BYTES,
     Append,
     Create,
     DeadLetter,
@@ -193,7 +194,13 @@ class MemoryStore:
         return head, reading
 
     async def read(
-        self, number: int, *, after: int, limit: int, artifacts: bool = True
+        self,
+        number: int,
+        *,
+        after: int,
+        limit: int,
+        artifacts: bool = True,
+        size: int = READ_BYTES,
     ) -> list[Recorded]:
         """Return the events after a position."""
         stored = self._tasks.get(number)

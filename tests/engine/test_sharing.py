@@ -9,7 +9,7 @@ import apsw
 import pytest
 from house import House, Street, eventually, message, within
 
-from dragoman import Agent, Turn
+from dragoman import Agent, Message, Turn
 from dragoman.engine import holdings
 from dragoman.errors import Overloaded, TaskNotCancelable, UnsupportedOperation
 from dragoman.model.events import ArtifactUpdate, MessageAdded, StatusUpdate
@@ -53,6 +53,11 @@ class Players:
                 if n == 5:
                     await self.go_on.wait()
                 yield f"{n} "
+
+        @agent.skill
+        async def replies(text: str, turn: Turn) -> Message:
+            await self.go_on.wait()
+            return turn.reply(f"{text} from {place}")
 
         @agent.skill
         async def adds(number: int, turn: Turn) -> str:
@@ -249,6 +254,17 @@ async def test_a_message_to_a_task_that_ends_meanwhile_is_refused_and_leaves_not
     assert await b.store.notes(1) == []
 
 
+async def swept(street: Street, doing: asyncio.Future[Any]) -> Any:
+    """Return what comes of something while every house looks after its tasks."""
+
+    async def is_done() -> bool:
+        await street.look_after(*street.houses)
+        return doing.done()
+
+    await eventually(is_done)
+    return await doing
+
+
 # The same message
 
 
@@ -263,6 +279,19 @@ async def test_a_hundred_of_the_same_message_over_two_engines_make_one_task(
     assert all(reply == replies[0] for reply in replies)
     assert len(players.runs) == 1
     assert await a.count() == 1
+
+
+async def test_the_same_message_gets_one_direct_reply_from_two_engines(
+    a: House, b: House, players: Players
+) -> None:
+    said = message("hi", skill="replies")
+    sending = [asyncio.ensure_future(((a, b)[n % 2]).send(said)) for n in range(10)]
+    await eventually(lambda: b.engine._holdings._workers and a.engine._holdings._workers)
+    players.go_on.set()
+    replies = await within(asyncio.gather(*sending))
+    assert all(reply == replies[0] for reply in replies)
+    assert await a.send(said) == await b.send(said) == replies[0]
+    assert await a.count() == 0
 
 
 async def test_the_same_message_elsewhere_joins_the_running_task(
@@ -283,13 +312,14 @@ async def test_the_same_message_elsewhere_joins_the_running_task(
 
 
 async def test_the_same_answer_given_in_both_counts_once(
-    a: House, b: House, players: Players
+    street: Street, a: House, b: House, players: Players
 ) -> None:
     task = await a.send("hi", skill="asks")
     said = message("this", task=task.id)
-    replies = await asyncio.gather(
+    sending = asyncio.gather(
         *(((a, b)[n % 2]).send(said) for n in range(20)), return_exceptions=True
     )
+    replies = await swept(street, sending)
     again = [await house.send(said) for house in (a, b)]
     assert {state(task) for task in again} == {S.COMPLETED}
     assert all(not isinstance(r, BaseException) or isinstance(r, Overloaded) for r in replies)
@@ -382,8 +412,10 @@ async def test_what_was_left_for_a_running_task_survives_its_process(
 ) -> None:
     task = await a.send("one", skill="held", wait=False)
     a.engine._holdings._is_stopped = True
-    await b.send("two", task=task.id, wait=False)
+    sending = asyncio.ensure_future(b.send("two", task=task.id, wait=False))
+    await eventually(lambda: _has_notes(b))
     await street.kill(a)
+    await sending
     players.go_on.set()
     await b.reaches(task.id, S.COMPLETED)
     assert players.runs[-2:] == [("b", "one"), ("b", "two")]
@@ -392,7 +424,7 @@ async def test_what_was_left_for_a_running_task_survives_its_process(
 
 @pytest.mark.parametrize("how", ["a message", "a cancel"])
 async def test_what_could_not_be_written_when_it_was_read_is_read_again(
-    a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch, how: str
+    street: Street, a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(holdings, "RETRY_AFTER", 0.0)
     task = await a.send("hi", skill="asks")
@@ -409,24 +441,42 @@ async def test_what_could_not_be_written_when_it_was_read_is_read_again(
     deed = b.send("this", task=task.id) if how == "a message" else b.cancel(task.id)
     doing = asyncio.ensure_future(deed)
     await eventually(lambda: faults == 1)
-
-    async def is_done() -> bool:
-        await a.engine.sweep()
-        return doing.done()
-
-    await eventually(is_done)
-    done = await doing
+    done = await swept(street, doing)
     assert state(done) is (S.COMPLETED if how == "a message" else S.CANCELED)
     assert await a.store.notes(1) == []
+
+
+async def test_a_full_disk_is_said_so_in_company_too(
+    a: House, b: House, players: Players, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await a.send("hi", skill="asks")
+
+    def full(*_: Any) -> Any:
+        raise apsw.FullError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(b.store._writer, "_apply", full)  # type: ignore[attr-defined]
+        for said in (message("new", skill="held"), message("this", task=task.id)):
+            with pytest.raises(Overloaded, match="no space left"):
+                await b.send(said)
+        with pytest.raises(Overloaded, match="no space left"):
+            await b.cancel(task.id)
+    assert not b.engine._holdings._workers and not b.engine._holdings._arriving
+    assert state(await b.send("this", task=task.id)) is S.COMPLETED
 
 
 async def test_a_note_is_taken_once_however_often_it_is_looked_for(
     a: House, b: House, players: Players
 ) -> None:
     task = await a.send("one", skill="held", wait=False)
-    await b.send("two", task=task.id, wait=False)
-    for _ in range(5):
+    sending = asyncio.ensure_future(b.send("two", task=task.id, wait=False))
+
+    async def is_taken() -> bool:
+        # Again and again, also while what was made of it is being written.
         await asyncio.gather(*(a.engine._holdings.take_notes() for _ in range(5)))
+        return sending.done()
+
+    await eventually(is_taken)
     players.go_on.set()
     await a.reaches(task.id, S.COMPLETED)
     assert texts(await a.get(task.id)) == ["one", "two"]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from serving import ROOT, WAIT, Child, message, running
 
 DEEDS = ("reserve", "charge", "ship")
@@ -18,9 +17,11 @@ DEEDS = ("reserve", "charge", "ship")
 @contextmanager
 def served(name: str, folder: Path, **env: str) -> Iterator[tuple[Child, httpx.Client]]:
     options = ("--port", "0", "--store", folder / "tasks.db")
-    with running("serve", ROOT / "examples" / name, *options, cwd=folder, env=env) as child:
-        with httpx.Client(base_url=child.ready(), timeout=WAIT, trust_env=False) as http:
-            yield child, http
+    with (
+        running("serve", ROOT / "examples" / name, *options, cwd=folder, env=env) as child,
+        httpx.Client(base_url=child.ready(), timeout=WAIT, trust_env=False) as http,
+    ):
+        yield child, http
 
 
 def kill(child: Child) -> None:
@@ -71,14 +72,11 @@ def test_an_order_whose_server_is_killed_between_steps_does_each_of_them_once(
     assert entered(tmp_path) == dict.fromkeys(DEEDS, 1)
 
 
-@pytest.mark.parametrize("deed", DEEDS)
-def test_an_order_whose_server_is_killed_in_a_step_repeats_no_other(
-    tmp_path: Path, deed: str
-) -> None:
+def test_an_order_whose_server_is_killed_in_a_step_repeats_no_other(tmp_path: Path) -> None:
     said = message("a lamp")
     with served("steps.py", tmp_path, PACKING_SECONDS="0") as (child, http):
         task = send(http, said, returnImmediately=True)
-        until(lambda: deed in entered(tmp_path))
+        until(lambda: "charge" in entered(tmp_path))
         kill(child)
     with served("steps.py", tmp_path, PACKING_SECONDS="0") as (_, http):
         done = send(http, said)
@@ -87,16 +85,11 @@ def test_an_order_whose_server_is_killed_in_a_step_repeats_no_other(
     assert set(counts) == set(DEEDS)
     # The next one may have begun before the kill came.
     doubled = [name for name in DEEDS if counts[name] != 1]
-    assert len(doubled) <= 1 and all(DEEDS.index(name) >= DEEDS.index(deed) for name in doubled)
+    assert doubled in ([], ["charge"], ["ship"])
     assert all(counts[name] == 2 for name in doubled)
 
 
-@pytest.mark.parametrize(
-    ("answer", "state"), [("yes", "TASK_STATE_COMPLETED"), ("no", "TASK_STATE_REJECTED")]
-)
-def test_a_question_outlives_the_server_that_asked_it(
-    tmp_path: Path, answer: str, state: str
-) -> None:
+def test_a_question_outlives_the_server_that_asked_it(tmp_path: Path) -> None:
     with served("approval.py", tmp_path) as (child, http):
         asked = send(http, message("100"))
         assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -105,8 +98,7 @@ def test_a_question_outlives_the_server_that_asked_it(
         waiting = http.get(f"/tasks/{asked['id']}").json()
         assert waiting["status"] == asked["status"]
         # No amount: it is understood as the answer it is.
-        done = send(http, message(answer, taskId=asked["id"]))
-        assert done["status"]["state"] == state
-        if answer == "yes":
-            assert done["artifacts"][0]["parts"] == [{"text": "Paid 100."}]
+        done = send(http, message("yes", taskId=asked["id"]))
+        assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert done["artifacts"][0]["parts"] == [{"text": "Paid 100."}]
         assert child.end() == 0

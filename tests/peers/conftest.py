@@ -1,4 +1,4 @@
-"""One server for all peers, and what the drivers of the selected ones reported about it."""
+"""Servers for all peers, and what the drivers of the selected ones reported about them."""
 
 import os
 import queue
@@ -20,7 +20,6 @@ STOP_WITHIN = 15.0
 # Short streams keep the run short; what is off must be refused as each version says.
 SWITCHES = {
     "CONFORMANCE_STREAM_SECONDS": "1",
-    "CONFORMANCE_PUSH": "0",
     "CONFORMANCE_EXTENDED": "0",
 }
 
@@ -28,20 +27,27 @@ SWITCHES = {
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve the conformance agent in a process of its own; the value is its address."""
-    with serving(tmp_path_factory.mktemp("interop")) as address:
+    with serving(tmp_path_factory.mktemp("interop"), push="off") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def pushing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve it once more, with push to receivers on this machine."""
+    with serving(tmp_path_factory.mktemp("interop"), "--allow-private", push="on") as address:
         yield address
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path, *more: str, push: str) -> Iterator[str]:
     target = str(ROOT / "examples" / "conformance_agent.py")
-    options = ["--host", "127.0.0.1", "--port", "0", "--store", str(folder / "tasks.db")]
+    options = ["--host", "127.0.0.1", "--port", "0", "--store", str(folder / "tasks.db"), *more]
     log = folder / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "dragoman", "serve", target, *options],
             cwd=ROOT,
-            env=os.environ | SWITCHES,
+            env=os.environ | SWITCHES | {"CONFORMANCE_PUSH": push},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -84,7 +90,7 @@ def address_of(process: subprocess.Popen[str]) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def reports(server: str, request: pytest.FixtureRequest) -> dict[Peer, Report]:
+def reports(server: str, pushing: str, request: pytest.FixtureRequest) -> dict[Peer, Report]:
     """Run the driver of every selected peer once, all side by side."""
     wanted: dict[Peer, list[str]] = {}
     for item in request.session.items:
@@ -92,5 +98,5 @@ def reports(server: str, request: pytest.FixtureRequest) -> dict[Peer, Report]:
         if isinstance(peer := arguments.get("peer"), Peer):
             wanted.setdefault(peer, []).append(arguments["scenario"])
     with ThreadPoolExecutor(len(wanted)) as pool:
-        runs = {peer: pool.submit(report, peer, server, wanted[peer]) for peer in wanted}
+        runs = {peer: pool.submit(report, peer, server, pushing, wanted[peer]) for peer in wanted}
         return {peer: run.result() for peer, run in runs.items()}

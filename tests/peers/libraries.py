@@ -1,7 +1,7 @@
 """The client libraries that are held against the product, and how a driver of one is run.
 
-A driver is a script in the peer's environment: it takes an address, what to speak and the names of
-scenarios, and prints one JSON line for each.
+A driver is a script in the peer's environment: it takes the address of a server without push, that
+of one with it, what to speak and the names of scenarios, and prints one JSON line for each.
 """
 
 import json
@@ -22,10 +22,15 @@ class Peer:
     library: str
     speaks: str
 
-    @property
-    def lists_tasks(self) -> bool:
-        """Tell whether that version of the protocol can list tasks over that binding."""
-        return self.speaks.startswith("1.0")
+    def can(self, scenario: str) -> bool:
+        """Tell whether the library can be asked for it at all."""
+        if scenario == "list-in-pages":
+            # Only that version of the protocol lists tasks over these bindings.
+            return self.speaks.startswith("1.0")
+        if scenario == "push-arrives":
+            # Posts are read with the types of a library; this one has none that read JSON.
+            return self.library != "a2a-js"
+        return True
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ PEERS = [
 PYTHON_DRIVERS = {"a2a-sdk==1.3.0": "a2a_sdk_1.py", "a2a-sdk==0.3.26": "a2a_sdk_0_3.py"}
 
 
-def report(peer: Peer, address: str, scenarios: list[str]) -> Report:
+def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Report:
     """Make the peer's environment if there is none, run its driver and return what it said."""
-    arguments = [address, peer.speaks, *scenarios]
+    arguments = [address, pushing, peer.speaks, *scenarios]
     try:
         if peer.library in PYTHON_DRIVERS:
             python = python_with(peer.library)

@@ -27,6 +27,8 @@ SCENARIOS = [
     "unknown-task",
     "finished-task-stays-finished",
     "push-is-not-supported",
+    "push-configurations",
+    "push-arrives",
     "extended-card-is-off",
 ]
 
@@ -34,7 +36,7 @@ CASES = [
     pytest.param(peer, scenario, id=f"{peer.library.replace('==', '-')}-{peer.speaks}-{scenario}")
     for peer in PEERS
     for scenario in SCENARIOS
-    if scenario != "list-in-pages" or peer.lists_tasks
+    if peer.can(scenario)
 ]
 
 

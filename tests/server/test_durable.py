@@ -562,7 +562,7 @@ async def asks(text: str, turn: Turn) -> str:
 
 
 async def swallows(text: str, turn: Turn) -> str:
-    for name in ("bill", "refund"):
+    for name in ("bill", "refund", "beyond what is recorded"):
         try:
             await turn.step(name, TOUCHED.append, name)
         except TaskFailed:
@@ -804,6 +804,51 @@ async def test_a_question_may_be_given_up(house: House) -> None:
 
     await eventually(is_asked_again)
     assert results(await house.send("fine", task=task.id)) == ["fine"]
+
+
+async def test_a_question_that_is_given_up_leaves_one_beside_it_alone(house: House) -> None:
+    given_up = asyncio.Event()
+
+    async def quick(turn: Turn) -> None:
+        try:
+            await asyncio.wait_for(turn.ask("Quick?"), 0.01)
+        except TimeoutError:
+            given_up.set()
+
+    async def work(text: str, turn: Turn) -> str:
+        answer, _ = await asyncio.gather(turn.ask("Slow?"), quick(turn))
+        return answer.text
+
+    await house.start(made(work))
+    task = await house.send("go")
+    await within(given_up.wait())
+    assert results(await house.send("fine", task=task.id)) == ["fine"]
+
+
+async def test_what_is_said_beside_a_question_does_not_answer_it(house: House) -> None:
+    tick = asyncio.Event()
+
+    async def work(number: int, turn: Turn) -> str:
+        async def remind() -> None:
+            await tick.wait()
+            await turn.say("still waiting")
+
+        answer, _ = await asyncio.gather(turn.ask("Well?"), remind())
+        await turn.say("going on")
+        return answer.text
+
+    await house.start(made(work))
+    task = await house.send("1")
+    tick.set()
+
+    async def is_said() -> bool:
+        return sentence(await house.get(task.id)) == "still waiting"
+
+    await eventually(is_said)
+    assert (await house.get(task.id)).status.state is S.INPUT_REQUIRED
+    # No number: taken for anything but the answer, it would be refused.
+    done = await house.send("yes", task=task.id)
+    assert results(done) == ["yes"] and done.status.state is S.COMPLETED
 
 
 # Sleep

@@ -24,17 +24,16 @@ class Pair:
         self.now = 1_000_000
         self._stores: list[SQLiteStore] = []
 
-    def make(self, lease: float = LEASE) -> SQLiteStore:
-        """Return one more worker, not open yet."""
+    def make(self, lease: float = LEASE, patience: float = WITHIN) -> SQLiteStore:
+        """Return one more worker, not open yet, and how long it waits for one that is frozen."""
         store = SQLiteStore(self.path, lease=lease, clock=lambda: self.now)
-        # How long it waits for one that is frozen.
-        store._patience = 0.3
+        store._patience = patience
         self._stores.append(store)
         return store
 
-    async def open(self, lease: float = LEASE) -> SQLiteStore:
+    async def open(self, lease: float = LEASE, patience: float = WITHIN) -> SQLiteStore:
         """Return one more worker, at work."""
-        store = self.make(lease)
+        store = self.make(lease, patience)
         await asyncio.wait_for(store.open(), WITHIN)
         return store
 

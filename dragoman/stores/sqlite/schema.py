@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -85,7 +86,7 @@ def connect(path: str, synchronous: str = "full") -> apsw.Connection:
     with _readable(path):
         connection = apsw.Connection(path)
         connection.set_busy_timeout(_PATIENCE_MS)
-        if run(connection, "PRAGMA journal_mode = wal") != [("wal",)]:
+        if _use_wal(connection) != [("wal",)]:
             raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
         # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
         run(connection, f"PRAGMA synchronous = {synchronous}")
@@ -95,6 +96,18 @@ def connect(path: str, synchronous: str = "full") -> apsw.Connection:
         # Plans that do not depend on values: otherwise each new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
+
+
+def _use_wal(connection: apsw.Connection) -> list[Row]:
+    """Ask for a write-ahead log. While another process does so SQLite refuses without waiting."""
+    until = time.monotonic() + _PATIENCE_MS / 1000
+    while True:
+        try:
+            return run(connection, "PRAGMA journal_mode = wal")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.interface import (
+    READ_BYTES,
     DeadLetter,
     Done,
     Found,
@@ -54,13 +55,12 @@ logger = logging.getLogger("dragoman")
 _STATES = {number: state for state, number in STATE_NUMBERS.items()}
 _PRUNE_STEP = 200
 _EVERYTHING = 1 << 62
-# A read ends after about so much, however many events were asked for: it is what each of a
-# thousand readers that stopped reading holds.
-_READ_BYTES = 64 * 1024
 _CHUNK = b'{"artifactUpdate"'
 # Seconds between two looks: for others who want in, and for what others wrote.
 _LOOK_ALONE = 0.1
 _LOOK_SHARED = 0.02
+# And for others who ended.
+_BURY_EVERY = 0.5
 
 
 class SQLiteStore:
@@ -92,6 +92,8 @@ class SQLiteStore:
         self._arriving: list[bytes] = []
         self._chores: list[asyncio.Task[None]] = []
         self._listeners: list[Callable[[], None]] = []
+        self._seen: int | None = None
+        self._buried_at = 0.0
 
     async def open(self) -> None:
         """Create or migrate the file and join those who work on it."""
@@ -160,26 +162,39 @@ class SQLiteStore:
 
     async def _keep_company(self) -> None:
         """Notice others who come and go, and what they write."""
-        seen = None
         while True:
-            if self.is_alone:
-                await asyncio.sleep(_LOOK_ALONE)
-                # Others may have come and gone while we were frozen.
-                if self._workers.others(self._reader) or not self._is_listed():
-                    await self._share()
-                continue
             began = time.monotonic()
-            version = run(self._reader, "PRAGMA data_version")[0][0]
-            if version != seen:
-                seen = version
-                if not self._is_listed():
-                    with contextlib.suppress(StoreRefused):
-                        await self._do(self._workers.renew)
-                for changed in self._listeners:
-                    changed()
-                # Whoever is woken reads: give them their time before the next look.
-                await asyncio.sleep(0)
-            await asyncio.sleep(max(_LOOK_SHARED, 4 * (time.monotonic() - began)))
+            try:
+                if self.is_alone:
+                    # Others may have come and gone while we were frozen.
+                    if self._workers.others(self._reader) or not self._is_listed():
+                        await self._share()
+                else:
+                    await self._look_around()
+            except (apsw.Error, StoreRefused):
+                logger.exception("the file could not be looked at; trying again")
+            pause = 4 * (time.monotonic() - began)
+            await asyncio.sleep(max(_LOOK_ALONE if self.is_alone else _LOOK_SHARED, pause))
+
+    async def _look_around(self) -> None:
+        """Tell of what others wrote, and bury those who ended: their tasks wait."""
+        version = run(self._reader, "PRAGMA data_version")[0][0]
+        if version != self._seen:
+            self._seen = version
+            if not self._is_listed():
+                await self._do(self._workers.renew)
+            for changed in self._listeners:
+                changed()
+            # Whoever is woken reads: give them their time before the next look.
+            await asyncio.sleep(0)
+        if time.monotonic() > self._buried_at + _BURY_EVERY:
+            self._buried_at = time.monotonic()
+            await self._bury_dead()
+
+    async def _bury_dead(self) -> None:
+        for number in self._workers.others(self._reader):
+            if not self._workers.is_live(self._reader, number):
+                await self._do(functools.partial(self._workers.bury, number=number))
 
     def _is_listed(self) -> bool:
         return self._workers.is_listed(self._reader)
@@ -198,9 +213,7 @@ class SQLiteStore:
         await self._do(self._workers.renew)
         if self.is_alone:
             return
-        for number in self._workers.others(self._reader):
-            if not self._workers.is_live(self._reader, number):
-                await self._do(functools.partial(self._workers.bury, number=number))
+        await self._bury_dead()
         if not self._workers.others(self._reader) and self._workers.try_alone():
             # Nobody can have begun to write since: a newcomer waits for us to notice it.
             self.is_alone = True
@@ -298,7 +311,13 @@ class SQLiteStore:
         return self._head(tuple(columns)), reading
 
     async def read(
-        self, number: int, *, after: int, limit: int, artifacts: bool = True
+        self,
+        number: int,
+        *,
+        after: int,
+        limit: int,
+        artifacts: bool = True,
+        size: int = READ_BYTES,
     ) -> list[Recorded]:
         """Return the events after a position."""
         first = number << SEQ_BITS
@@ -307,15 +326,14 @@ class SQLiteStore:
             self._reader, self._sql[name], (first | min(after, MAX_SEQ), first | MAX_SEQ)
         )
         events: list[Recorded] = []
-        size = 0
         with contextlib.closing(rows):
             for last, count, bodies in rows:
                 # The first row may begin before the position asked for.
                 for seq, body in enumerate(bodies.split(b"\n"), last - count + 1):
                     if seq > after and (artifacts or not body.startswith(_CHUNK)):
                         events.append(Recorded(seq, body=body))
-                        size += len(body)
-                        if len(events) >= limit or size >= _READ_BYTES:
+                        size -= len(body)
+                        if len(events) >= limit or size <= 0:
                             return events
         return events
 

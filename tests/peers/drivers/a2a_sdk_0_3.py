@@ -90,10 +90,38 @@ def message(message_id: str, task: str = "", context: str = "") -> types.Message
     )
 
 
+def config_of(receiver: plain.Receiver) -> types.PushNotificationConfig:
+    given = None
+    if receiver.scheme:
+        given = types.PushNotificationAuthenticationInfo(
+            schemes=[receiver.scheme], credentials=receiver.credentials or None
+        )
+    return types.PushNotificationConfig(
+        id=receiver.id or None,
+        url=receiver.url,
+        token=receiver.token or None,
+        authentication=given,
+    )
+
+
+def plain_receiver(found: types.TaskPushNotificationConfig) -> plain.Receiver:
+    config = found.push_notification_config
+    shown = config.authentication
+    return plain.Receiver(
+        config.id or "",
+        found.task_id,
+        config.url,
+        config.token or "",
+        shown.schemes[0] if shown else "",
+        (shown.credentials or "") if shown else "",
+    )
+
+
 class Sdk:
     """The library's factory and client."""
 
     lists = False
+    lists_receivers = False
     extended_card_off = "AuthenticatedExtendedCardNotConfigured"
 
     def __init__(self, address: str, http: httpx.AsyncClient) -> None:
@@ -157,12 +185,41 @@ class Sdk:
         client = await self.client(streaming=False)
         return plain_task(await client.cancel_task(types.TaskIdParams(id=task)))
 
-    async def set_push(self, task: str) -> None:
+    async def set_push(self, receiver: plain.Receiver) -> plain.Receiver:
         client = await self.client(streaming=False)
-        config = types.PushNotificationConfig(url="https://example.com/hook")
-        await client.set_task_callback(
-            types.TaskPushNotificationConfig(task_id=task, push_notification_config=config)
+        config = config_of(receiver)
+        return plain_receiver(
+            await client.set_task_callback(
+                types.TaskPushNotificationConfig(
+                    task_id=receiver.task, push_notification_config=config
+                )
+            )
         )
+
+    async def get_push(self, task: str, id: str) -> plain.Receiver:
+        client = await self.client(streaming=False)
+        asked = types.GetTaskPushNotificationConfigParams(id=task, push_notification_config_id=id)
+        return plain_receiver(await client.get_task_callback(asked))
+
+    async def list_push(self, task: str) -> list[plain.Receiver]:
+        raise NotImplementedError("the library's client lists none")
+
+    async def delete_push(self, task: str, id: str) -> None:
+        raise NotImplementedError("the library's client deletes none")
+
+    async def send_with_push(self, message_id: str, receiver: plain.Receiver) -> plain.Task:
+        config = ClientConfig(
+            streaming=False,
+            httpx_client=self.http,
+            push_notification_configs=[config_of(receiver)],
+        )
+        client = await ClientFactory.connect(self.address, config)
+        (reply,) = [plain_event(e) async for e in client.send_message(message(message_id))]
+        assert isinstance(reply, plain.Task), reply
+        return reply
+
+    def posted(self, body: bytes) -> plain.Event:
+        return plain_task(types.Task.model_validate_json(body))
 
     async def extended_card(self) -> None:
         card = await A2ACardResolver(self.http, self.address).get_agent_card()

@@ -7,11 +7,17 @@ from typing import Any
 import httpx
 import scenarios as plain
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.compat.v0_3 import types as types_0_3
+from a2a.compat.v0_3.conversions import to_core_task
 from a2a.types import (
     AgentCard,
+    AuthenticationInfo,
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
@@ -25,7 +31,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import A2AError
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, Parse
 
 BINDINGS = {"1.0-jsonrpc": "JSONRPC", "1.0-rest": "HTTP+JSON", "0.3-jsonrpc": "JSONRPC"}
 STATES = {
@@ -91,12 +97,30 @@ def request(message_id: str, task: str, context: str, wait: bool) -> SendMessage
     )
 
 
+def config_of(receiver: plain.Receiver) -> TaskPushNotificationConfig:
+    config = TaskPushNotificationConfig(
+        id=receiver.id, task_id=receiver.task, url=receiver.url, token=receiver.token
+    )
+    if receiver.scheme:
+        given = AuthenticationInfo(scheme=receiver.scheme, credentials=receiver.credentials)
+        config.authentication.CopyFrom(given)
+    return config
+
+
+def plain_receiver(config: TaskPushNotificationConfig) -> plain.Receiver:
+    shown = config.authentication
+    return plain.Receiver(
+        config.id, config.task_id, config.url, config.token, shown.scheme, shown.credentials
+    )
+
+
 class Sdk:
     """The library's factory and client, for one of the three ways it can speak to us."""
 
     def __init__(self, address: str, version: str, http: httpx.AsyncClient) -> None:
         self.address, self.version, self.http = address, version, http
         self.lists = version != "0.3-jsonrpc"
+        self.lists_receivers = True
         self.extended_card_off = (
             "UnsupportedOperation" if self.lists else "ExtendedAgentCardNotConfigured"
         )
@@ -188,11 +212,39 @@ class Sdk:
         client = await self.client(streaming=False)
         return plain_task(await client.cancel_task(CancelTaskRequest(id=task)))
 
-    async def set_push(self, task: str) -> None:
+    async def set_push(self, receiver: plain.Receiver) -> plain.Receiver:
         client = await self.client(streaming=False)
-        await client.create_task_push_notification_config(
-            TaskPushNotificationConfig(task_id=task, url="https://example.com/hook")
-        )
+        made = await client.create_task_push_notification_config(config_of(receiver))
+        return plain_receiver(made)
+
+    async def get_push(self, task: str, id: str) -> plain.Receiver:
+        client = await self.client(streaming=False)
+        asked = GetTaskPushNotificationConfigRequest(task_id=task, id=id)
+        return plain_receiver(await client.get_task_push_notification_config(asked))
+
+    async def list_push(self, task: str) -> list[plain.Receiver]:
+        client = await self.client(streaming=False)
+        asked = ListTaskPushNotificationConfigsRequest(task_id=task)
+        found = await client.list_task_push_notification_configs(asked)
+        return [plain_receiver(config) for config in found.configs]
+
+    async def delete_push(self, task: str, id: str) -> None:
+        client = await self.client(streaming=False)
+        asked = DeleteTaskPushNotificationConfigRequest(task_id=task, id=id)
+        await client.delete_task_push_notification_config(asked)
+
+    async def send_with_push(self, message_id: str, receiver: plain.Receiver) -> plain.Task:
+        client = await self.client(streaming=False)
+        asked = request(message_id, "", "", True)
+        asked.configuration.task_push_notification_config.CopyFrom(config_of(receiver))
+        (reply,) = [plain_event(event) async for event in client.send_message(asked)]
+        assert isinstance(reply, plain.Task), reply
+        return reply
+
+    def posted(self, body: bytes) -> plain.Event:
+        if self.version.startswith("0.3"):
+            return plain_task(to_core_task(types_0_3.Task.model_validate_json(body)))
+        return plain_event(Parse(body, StreamResponse()))
 
     async def extended_card(self) -> None:
         card = await self.resolve()

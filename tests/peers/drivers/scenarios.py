@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -82,6 +82,18 @@ Event = Task | Message | Status | Chunk
 
 
 @dataclass(frozen=True)
+class Receiver:
+    """A push configuration."""
+
+    id: str
+    task: str
+    url: str
+    token: str = ""
+    scheme: str = ""
+    credentials: str = ""
+
+
+@dataclass(frozen=True)
 class Page:
     tasks: list[Task]
     token: str
@@ -92,6 +104,7 @@ class Peer(Protocol):
     """A client library, bent into one shape and nothing more."""
 
     lists: bool
+    lists_receivers: bool  # and deletes them
     extended_card_off: str  # the error the version in use has for it
 
     async def card(self) -> Card: ...
@@ -107,7 +120,12 @@ class Peer(Protocol):
         self, context: str, token: str = "", artifacts: bool = False, state: str = ""
     ) -> Page: ...
     async def cancel(self, task: str) -> Task: ...
-    async def set_push(self, task: str) -> None: ...
+    async def set_push(self, receiver: Receiver) -> Receiver: ...
+    async def get_push(self, task: str, id: str) -> Receiver: ...
+    async def list_push(self, task: str) -> list[Receiver]: ...
+    async def delete_push(self, task: str, id: str) -> None: ...
+    async def send_with_push(self, message_id: str, receiver: Receiver) -> Task: ...
+    def posted(self, body: bytes) -> Event: ...
     async def extended_card(self) -> None: ...
     def meaning(self, error: Exception) -> str | None: ...
 
@@ -356,7 +374,58 @@ async def finished_task_stays_finished(peer: Peer) -> None:
 
 async def push_is_not_supported(peer: Peer) -> None:
     task = await finished_task(peer)
-    await refused(peer, peer.set_push(task.id), "PushNotificationNotSupported")
+    wanted = Receiver("", task.id, "https://example.com/hook")
+    await refused(peer, peer.set_push(wanted), "PushNotificationNotSupported")
+
+
+async def push_configurations(peer: Peer) -> None:
+    task = await finished_task(peer)
+    first = Receiver("first", task.id, "http://127.0.0.1:9/1", "t", "Bearer", "hunter2")
+    second = Receiver("second", task.id, "http://127.0.0.1:9/2")
+    expect("answer", await peer.set_push(first), first)
+    shown = replace(first, credentials="")
+    expect("without credentials", await peer.get_push(task.id, "first"), shown)
+    await refused(peer, peer.get_push(UNKNOWN_TASK, "first"), "TaskNotFound")
+    await peer.set_push(second)
+    moved = replace(second, url="http://127.0.0.1:9/3")
+    expect("the same id again", await peer.set_push(moved), moved)
+    expect("replaced", await peer.get_push(task.id, "second"), moved)
+    if not peer.lists_receivers:
+        return
+    expect("list", await peer.list_push(task.id), [shown, moved])
+    await peer.delete_push(task.id, "first")
+    await peer.delete_push(task.id, "first")
+    expect("rest", await peer.list_push(task.id), [moved])
+
+
+async def push_arrives(peer: Peer) -> None:
+    posts: list[tuple[dict[str, str], bytes]] = []
+    is_over = asyncio.Event()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        fields = (line.partition(": ") for line in head[1:] if line)
+        headers = {name.lower(): value for name, _, value in fields}
+        posts.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        if getattr(peer.posted(posts[-1][1]), "state", "") == "completed":
+            is_over.set()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+        wanted = Receiver("", "", url, "t-0ken", "Bearer", "hunter2")
+        task = await peer.send_with_push(message_id("tck-artifact-text"), wanted)
+        await is_over.wait()
+    events = [peer.posted(body) for _, body in posts]
+    first = a_task(events[0])
+    expect("first post", (first.id, first.state), (task.id, "submitted"))
+    ids = {event.id if isinstance(event, Task) else getattr(event, "task", "") for event in events}
+    expect("tasks of the posts", ids, {task.id})
+    for headers, _ in posts:
+        expect("credentials", headers.get("authorization"), "Bearer hunter2")
+        expect("token", headers.get("x-a2a-notification-token"), "t-0ken")
 
 
 async def extended_card_is_off(peer: Peer) -> None:
@@ -384,8 +453,14 @@ SCENARIOS: dict[str, Callable[[Peer], Awaitable[None]]] = {
     "unknown-task": unknown_task,
     "finished-task-stays-finished": finished_task_stays_finished,
     "push-is-not-supported": push_is_not_supported,
+    "push-configurations": push_configurations,
+    "push-arrives": push_arrives,
     "extended-card-is-off": extended_card_is_off,
 }
+
+
+# Against the server that has it.
+WITH_PUSH = {"push-configurations", "push-arrives"}
 
 
 async def outcome(scenario: str, peer: Peer) -> dict[str, object]:
@@ -401,11 +476,13 @@ async def outcome(scenario: str, peer: Peer) -> dict[str, object]:
 
 
 def main(connect: Callable[[str, str], AbstractAsyncContextManager[Peer]]) -> None:
-    """Run the scenarios the command line names after address and version, a JSON line for each."""
+    """Run the scenarios the command line names after addresses and version, a JSON line for
+    each."""
 
-    async def run(address: str, version: str, *chosen: str) -> None:
-        async with connect(address, version) as peer:
+    async def run(address: str, pushing: str, version: str, *chosen: str) -> None:
+        async with connect(address, version) as peer, connect(pushing, version) as other:
             for scenario in chosen:
-                print(json.dumps(await outcome(scenario, peer)), flush=True)
+                asked = other if scenario in WITH_PUSH else peer
+                print(json.dumps(await outcome(scenario, asked)), flush=True)
 
     asyncio.run(run(*sys.argv[1:]))

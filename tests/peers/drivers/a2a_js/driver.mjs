@@ -24,7 +24,7 @@ const EACH_WITHIN = 30_000;
 const UNKNOWN_TASK = '00000000-0000-4000-8000-000000000000';
 const BINDINGS = { '1.0-jsonrpc': 'JSONRPC', '1.0-rest': 'HTTP+JSON', '0.3-jsonrpc': 'JSONRPC' };
 
-const [address, version, ...chosen] = process.argv.slice(2);
+const [address, pushing, version, ...chosen] = process.argv.slice(2);
 const spoken = version.split('-')[0];
 const binding = BINDINGS[version];
 
@@ -355,6 +355,34 @@ const scenarios = {
     const config = { tenant: '', id: '', taskId: task.id, url: 'https://example.com/hook' };
     const call = () => told.createTaskPushNotificationConfig({ ...config, token: '' });
     await refused(call, PushNotificationNotSupportedError);
+  },
+
+  async 'push-configurations'() {
+    const other = await factory.createFromUrl(pushing);
+    const task = await other.sendMessage(request(messageId('tck-complete-task')));
+    const authentication = { scheme: 'Bearer', credentials: 'hunter2' };
+    const named = (id) => ({ tenant: '', taskId: task.id, id });
+    const set = (id, path, more) =>
+      other.createTaskPushNotificationConfig({
+        ...named(id), url: `http://127.0.0.1:9/${path}`, token: 't', ...more,
+      });
+    const plain = ({ id, taskId, url, authentication: shown }) =>
+      [id, taskId, url, shown?.scheme ?? '', shown?.credentials ?? ''];
+    const first = ['first', task.id, 'http://127.0.0.1:9/1', 'Bearer', ''];
+    const second = ['second', task.id, 'http://127.0.0.1:9/3', '', ''];
+    expect('answer', plain(await set('first', '1', { authentication })).at(-1), 'hunter2');
+    const get = (id) => other.getTaskPushNotificationConfig(named(id));
+    expect('without credentials', plain(await get('first')), first);
+    await set('second', '2');
+    await set('second', '3');
+    const list = async () => {
+      const page = { tenant: '', taskId: task.id, pageSize: 0, pageToken: '' };
+      return (await other.listTaskPushNotificationConfig(page)).configs.map(plain);
+    };
+    expect('list', await list(), [first, second]);
+    await other.deleteTaskPushNotificationConfig(named('first'));
+    await other.deleteTaskPushNotificationConfig(named('first'));
+    expect('rest', await list(), [second]);
   },
 
   async 'extended-card-is-off'() {

@@ -1,0 +1,256 @@
+"""Whoever lost a task to another stops, tells its readers, and changes nothing any more."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from house import House, Street, eventually, message, within
+
+from dragoman import Agent, Turn
+from dragoman.engine import holdings
+from dragoman.errors import Overloaded, StoreConflict
+from dragoman.model.events import AttemptStarted, StatusUpdate
+from dragoman.model.identity import Scope
+from dragoman.model.task import Task, TaskState
+from dragoman.stores.interface import Head
+
+S = TaskState
+
+
+class Twins:
+    """The same agent in every house; each has its own gate, and says which attempt it is."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.gates: dict[str, asyncio.Event] = {}
+
+    def agent(self, place: str) -> Agent:
+        agent = Agent("Twin", "Is there twice.")
+        gate = self.gates[place] = asyncio.Event()
+
+        @agent.skill
+        async def work(text: str, turn: Turn) -> str:
+            self.runs.append(f"{text} {place} {turn.attempt}")
+            await gate.wait()
+            await turn.say(f"{place} says")
+            return f"{text} {place} {turn.attempt}"
+
+        @agent.skill
+        async def asks(text: str, turn: Turn) -> str:
+            answer = await turn.ask("which?")
+            return f"{text}, {answer.text} {place}"
+
+        return agent
+
+
+@pytest.fixture
+def twins() -> Twins:
+    return Twins()
+
+
+@pytest.fixture
+async def a(street: Street, twins: Twins) -> House:
+    return await street.open(twins.agent("a"))
+
+
+@pytest.fixture
+async def b(street: Street, twins: Twins, a: House) -> House:
+    return await street.open(twins.agent("b"))
+
+
+def state(task: Task) -> TaskState:
+    return task.status.state
+
+
+def result(task: Task) -> Any:
+    return task.artifacts[-1].parts[0].text
+
+
+async def test_the_task_of_a_frozen_worker_is_finished_by_another_and_its_own_end_is_refused(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    task = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: twins.runs == ["hi a 1"])
+    await street.freeze(a)
+    await eventually(lambda: twins.runs == ["hi a 1", "hi b 2"])
+    # The first one wakes and goes on as if nothing had happened.
+    log = a.engine._holdings.get(task.id)
+    assert log is not None
+    twins.gates["a"].set()
+    await eventually(lambda: isinstance(log.failure, StoreConflict))
+    await eventually(lambda: not a.engine._holdings._workers)
+    twins.gates["b"].set()
+    done = await b.reaches(task.id, S.COMPLETED)
+    assert result(done) == "hi b 2"
+    assert [said.text for said in done.history] == ["hi", "b says"]
+    assert await a.get(task.id) == done
+
+
+async def test_no_task_of_a_living_worker_is_taken_over(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    running = await a.send("hi", skill="work", wait=False)
+    waiting = await a.send("hi", skill="asks")
+    for _ in range(4):
+        street.now += 10_000
+        await street.look_after(a, b)
+    assert twins.runs == ["hi a 1"]
+    for task in (running, waiting):
+        head = await head_of(b, task)
+        assert (head.holder, head.fence) == (a.store.worker, 1)
+
+
+async def head_of(house: House, task: Task) -> Head:
+    head = await house.store.head(Scope("twin", "", ""), task.id)
+    assert head is not None
+    return head
+
+
+async def test_readers_in_a_house_that_lost_a_task_see_how_it_goes_on(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    """Its own log would never grow again; once it knows, they read what the other writes."""
+    task = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: twins.runs)
+    reader = a.subscribe(task.id, 1)
+    await reader.step()
+    await street.freeze(a)
+    twins.gates["b"].set()
+    await b.reaches(task.id, S.COMPLETED)
+    await street.wake(a)
+    await reader.rest()
+    last = reader.events[-1]
+    assert isinstance(last, StatusUpdate) and last.status.state is S.COMPLETED
+    assert reader.seqs == (await b.subscribe(task.id, 1).rest()).seqs
+    assert a.engine._holdings.get(task.id) is None
+
+
+async def test_callers_that_wait_in_a_house_that_lost_a_task_are_told_to_ask_again(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    said = message("hi", skill="work")
+    waiting = asyncio.ensure_future(a.send(said))
+    await eventually(lambda: twins.runs)
+    await street.freeze(a)
+    await street.wake(a)
+    with pytest.raises(Overloaded):
+        await within(waiting)
+    again = asyncio.ensure_future(a.send(said))
+    twins.gates["b"].set()
+    assert result(await within(again)) == "hi b 2"
+
+
+async def test_code_that_waits_for_an_answer_that_was_given_elsewhere_is_let_go(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    task = await a.send("hi", skill="asks")
+    reader = a.subscribe(task.id)
+    await reader.step()
+    await street.freeze(a)
+    # The holder's lease has ended, so whoever is asked goes on with it.
+    done = await b.send("this", task=task.id)
+    assert result(done) == "hi, this b"
+    await street.wake(a)
+    await reader.rest()
+    last = reader.events[-1]
+    assert isinstance(last, StatusUpdate) and last.status.state is S.COMPLETED
+    await eventually(lambda: not a.engine._holdings._workers)
+
+
+async def test_what_nobody_took_meanwhile_goes_on_where_it_was(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    task = await a.send("hi", skill="asks")
+    running = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: twins.runs)
+    await street.freeze(a)
+    await street.wake(a)
+    assert a.engine._holdings.running(task.id) is not None
+    assert a.engine._holdings.running(running.id) is None
+    done = await b.send("this", task=task.id)
+    assert result(done) == "hi, this a"
+
+
+async def test_a_message_and_a_take_over_at_the_same_moment_start_the_code_once(
+    street: Street, a: House, b: House, twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [await a.send(f"{n}", skill="work", wait=False) for n in range(4)]
+    await eventually(lambda: len(twins.runs) == 4)
+    street.houses.remove(a)
+    await a.die()
+    await b.store.renew()
+    claim = b.store.claim
+    sent: list[asyncio.Future[Any]] = []
+
+    async def claimed(agent: str, limit: int) -> Any:
+        found = await claim(agent, limit)
+        # They are ours in the store, and none of them is started yet.
+        sent.extend(
+            asyncio.ensure_future(b.send("more", task=head.task_id, wait=False))
+            for head, _ in reversed(found)
+        )
+        return found
+
+    monkeypatch.setattr(b.store, "claim", claimed)
+    await within(b.engine.sweep())
+    await within(asyncio.gather(*sent))
+    await eventually(lambda: len(twins.runs) == 8)
+    twins.gates["b"].set()
+    for task in tasks:
+        await b.reaches(task.id, S.COMPLETED)
+    began = [run.split()[0] for run in twins.runs[4:] if not run.startswith("more")]
+    assert sorted(began) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("how", ["a message", "a cancel"])
+async def test_a_call_that_is_overtaken_by_our_own_take_over_leaves_no_orphan(
+    street: Street,
+    a: House,
+    b: House,
+    twins: Twins,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    """The claim raised the fence under the call's feet; whoever claimed has to go on."""
+    monkeypatch.setattr(holdings, "RETRY_AFTER", 0.0)
+    task = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: twins.runs)
+    street.houses.remove(a)
+    await a.die()
+    await b.store.renew()
+    call = b.send("more", task=task.id, wait=False) if how == "a message" else b.cancel(task.id)
+    outcome, _ = await asyncio.gather(call, b.engine.sweep(), return_exceptions=True)
+    twins.gates["b"].set()
+    await eventually(lambda: _is_over(b, task))
+    ended = await b.get(task.id)
+    if isinstance(outcome, Overloaded):
+        assert state(ended) is S.COMPLETED
+    else:
+        assert state(ended) is (S.COMPLETED if how == "a message" else S.CANCELED), outcome
+
+
+async def _is_over(house: House, task: Task) -> bool:
+    return state(await house.get(task.id)).is_terminal
+
+
+async def test_each_take_over_raises_the_fence_and_is_an_attempt(
+    street: Street, a: House, b: House, twins: Twins
+) -> None:
+    task = await a.send("hi", skill="work", wait=False)
+    await eventually(lambda: len(twins.runs) == 1)
+    await street.freeze(a)
+    await eventually(lambda: len(twins.runs) == 2)
+    await street.wake(a)
+    await street.freeze(b)
+    await eventually(lambda: len(twins.runs) == 3)
+    assert twins.runs == ["hi a 1", "hi b 2", "hi a 3"]
+    found = await head_of(a, task)
+    assert (found.fence, found.holder) == (3, a.store.worker)
+    stored = await a.store.read(found.number, after=0, limit=100)
+    attempts = [r.event.attempt for r in stored if isinstance(r.event, AttemptStarted)]
+    assert attempts == [2, 3]
+    twins.gates["a"].set()
+    twins.gates["b"].set()
+    await street.wake(b)
+    done = await a.reaches(task.id, S.COMPLETED)
+    assert result(done) == "hi a 3"

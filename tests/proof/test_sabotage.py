@@ -1,0 +1,93 @@
+"""The table of guards, and the removals that take no time; all of them are a run of their own."""
+
+import asyncio
+import inspect
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dragoman.cli.proof import PROOFS
+from dragoman.proof import sabotage
+from dragoman.proof.sabotage import GUARDS, Finding, Guard, Trial
+from dragoman.proof.saboteur import REMOVALS, Patches, without
+from dragoman.push import receiver
+from dragoman.stores.sqlite import store
+
+WITHIN = 60.0
+HERE = [guard for guard in GUARDS if guard.is_here]
+# One that takes processes; the others need a few seconds each.
+QUICK = "tenant"
+
+
+def named(name: str) -> Guard:
+    (guard,) = [guard for guard in GUARDS if guard.name == name]
+    return guard
+
+
+def test_every_guard_has_a_removal_and_a_check_and_every_removal_is_used() -> None:
+    names = [guard.name for guard in GUARDS]
+    assert len(names) == len(set(names)) >= 12
+    assert set(names) == set(REMOVALS)
+    for guard in GUARDS:
+        assert inspect.iscoroutinefunction(guard.check) and inspect.getdoc(guard.check), guard
+        assert guard.protects and guard.removed and guard.check_name
+    assert {"fencing", "sabotage"} <= set(PROOFS)
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_what_is_to_be_removed_is_there_and_is_put_back(name: str) -> None:
+    before = store.queries(), receiver.TOLERANCE, store.connect
+    with without(name):
+        pass
+    assert (store.queries(), receiver.TOLERANCE, store.connect) == before
+
+
+def test_a_guard_that_is_not_where_it_was_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Patches().put(receiver, "NO_SUCH_GUARD", lambda _: None)
+    with pytest.raises(KeyError), without("no such guard"):
+        pass
+
+
+@pytest.mark.parametrize("guard", [*HERE, named(QUICK)], ids=lambda guard: guard.name)
+async def test_a_check_is_green_with_its_guard_and_red_without(
+    guard: Guard, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(WITHIN):
+        result = await sabotage.prove(4, folder=tmp_path, guards=[guard])
+    assert result.kept and result.red == result.guards == 1, result
+
+
+async def test_a_removal_that_nobody_notices_is_not_kept(tmp_path: Path) -> None:
+    async def blind(trial: Trial) -> Finding:
+        return Finding(True, "all is well")
+
+    async def cross(trial: Trial) -> Finding:
+        return Finding(False, "nothing is well")
+
+    guards = [Guard("fence", "X1", "x", blind, True), Guard("claim", "X1", "x", cross, True)]
+    result = await sabotage.prove(4, folder=tmp_path, guards=guards)
+    # Blind to the removal, and red before anything was removed.
+    assert not result.kept and result.red == 0
+    assert result.findings == ["fence: blind did not notice"]
+    shown = msgspec.json.decode(msgspec.json.encode(result))
+    assert (shown["guards"], shown["red"]) == (2, 0)
+    assert [(row["guard"], row["green"], row["red"]) for row in shown["rows"]] == [
+        ("fence", True, False),
+        ("claim", False, True),
+    ]
+
+
+async def test_a_check_that_hangs_without_its_guard_is_red(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def patient(trial: Trial) -> Finding:
+        if trial.guard:
+            await asyncio.Event().wait()
+        return Finding(True, "done")
+
+    monkeypatch.setattr(sabotage, "WITHIN", 0.05)
+    guards = [Guard("fence", "X1", "x", patient, True)]
+    result = await sabotage.prove(4, folder=tmp_path, guards=guards)
+    assert result.kept and "no end" in result.table[0].figure_without
