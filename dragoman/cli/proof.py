@@ -193,11 +193,13 @@ def _run(
     signal.signal(signal.SIGTERM, _interrupt)
     # A shell may have told its background jobs to ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Agents fail on purpose here, and what a killed server says is in its own log.
-    logging.getLogger("dragoman").setLevel(logging.CRITICAL)
     progress = ProgressLine()
     progress(f"{name}, seed {seed}")
     module = importlib.import_module(f"dragoman.proof.{entry.module or name.replace('-', '_')}")
+    # Agents fail on purpose here, and what a killed server says is in its own log.
+    logger = logging.getLogger("dragoman")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         result = module.run(**given, seed=seed, progress=progress)
         if compare is not None:
@@ -211,6 +213,8 @@ def _run(
         # A server that could not be started is a sentence, wherever it was noticed.
         known = failures.subgroup(ConfigError)
         raise failures if known is None else known.exceptions[0] from None
+    finally:
+        logger.setLevel(level)
     progress.end()
     rows = entry.rows(result) if entry.rows else result.rows()
     words = ["dragoman", "proof", name]

@@ -317,6 +317,8 @@ class Engine:
         scope = self._scope(call)
         key = self._key(operation) if self._settings.idempotency else None
         if key is not None and (earlier := await self._earlier(scope, key)) is not None:
+            if operation.push is not None and earlier.task_id:
+                await self._also_tell(scope, earlier.task_id, operation.push)
             return earlier
         try:
             if operation.message.task_id:
@@ -602,16 +604,30 @@ class Engine:
         postings = self._check_push(config)
         config = _named_push(config, head)
         kept = await self._store.pushes(head.number)
-        if len(kept) >= MAX_PUSHES and all(push.config.id != config.id for push in kept):
-            raise InvalidParams(f"a task has at most {MAX_PUSHES} of these", field="id")
-        for push in kept:
-            if push.config.id == config.id:
-                postings.drop(push)
         try:
-            postings.add(await self._store.put_push(head.number, config, head.standing.last_seq))
+            push = await self._store.put_push(
+                head.number, config, head.standing.last_seq, most=MAX_PUSHES
+            )
         except StoreRefused as error:
             raise refused(error) from None
+        if push is None:
+            raise InvalidParams(f"a task has at most {MAX_PUSHES} of these", field="id")
+        for before in kept:
+            if before.config.id == config.id:
+                postings.drop(before)
+        postings.add(push)
         return config
+
+    async def _also_tell(self, scope: Scope, task_id: TaskId, config: PushConfig) -> None:
+        """Keep the receiver that a repeated message names, unless it is one already."""
+        head = await self._store.head(scope, task_id)
+        if head is None:
+            return
+        for push in await self._store.pushes(head.number):
+            same = msgspec.structs.replace(config, id=push.config.id, task_id=task_id)
+            if push.config == same:
+                return
+        await self._put_push(head, config)
 
     async def _deliver(self, log: TaskLog) -> None:
         """Begin to deliver a task whose first write carries its receivers."""
@@ -636,13 +652,14 @@ class Engine:
         if self._postings is None:
             raise PushNotSupported
         head = await self._find(scope, operation.task_id)
-        for push in await self._store.pushes(head.number):
-            if push.config.id == operation.config_id:
-                self._postings.drop(push)
+        kept = await self._store.pushes(head.number)
         try:
             await self._store.drop_push(head.number, operation.config_id)
         except StoreRefused as error:
             raise refused(error) from None
+        for push in kept:
+            if push.config.id == operation.config_id:
+                self._postings.drop(push)
         return Nothing()
 
     async def _configs(self, scope: Scope, task_id: TaskId) -> list[PushConfig]:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
-import aiohttp
 from msgspec.structs import replace
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -233,7 +232,7 @@ def _redirects(patches: Patches) -> None:
 
         return follow
 
-    patches.put(aiohttp.ClientSession, "request", make)
+    patches.put(egress.aiohttp.ClientSession, "request", make)
 
 
 def _addresses(patches: Patches) -> None:

@@ -283,8 +283,11 @@ class Store(Protocol):
 
     # Pushes
 
-    async def put_push(self, number: int, config: PushConfig, after: int) -> Push:
-        """Keep a receiver for the events of a task after a position; one of the same id goes."""
+    async def put_push(
+        self, number: int, config: PushConfig, after: int, *, most: int
+    ) -> Push | None:
+        """Keep a receiver for the events of a task after a position. One of the same id is
+        replaced, and its successor goes on where it was. None: the task has so many already."""
         ...
 
     async def drop_push(self, number: int, config_id: str) -> None:

@@ -296,10 +296,23 @@ class MemoryStore:
 
     # Pushes
 
-    async def put_push(self, number: int, config: PushConfig, after: int) -> Push:
-        """Keep a receiver in place of one with the same id."""
-        await self.drop_push(number, config.id)
-        return self._receive(self._tasks[number].head, config, after)
+    async def put_push(
+        self, number: int, config: PushConfig, after: int, *, most: int
+    ) -> Push | None:
+        """Keep a receiver in place of one with the same id, if there is room."""
+        kept = await self.pushes(number)
+        before = next((push for push in kept if push.config.id == config.id), None)
+        if before is None:
+            if len(kept) >= most:
+                return None
+            return self._receive(self._tasks[number].head, config, after)
+        letters = self._receivers.pop(before.number).letters
+        push = self._receive(self._tasks[number].head, config, before.cursor)
+        self._receivers[push.number].letters = {
+            seq: msgspec.structs.replace(letter, push=push.number, url=config.url)
+            for seq, letter in letters.items()
+        }
+        return push
 
     def _receive(self, head: Head, config: PushConfig, after: int) -> Push:
         push = Push(self._next_receiver, head.number, head.scope, config, after)

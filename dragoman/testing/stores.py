@@ -841,7 +841,9 @@ class StorePromises:
         """From its first write or later, in the order of their ids, with all that was said."""
         configs = [receiver("c"), receiver("a")]
         number = await write(store, creation("t", chunk("t", "x"), pushes=configs))
-        added = await store.put_push(number, receiver("b"), 2)
+        added = await store.put_push(number, receiver("b"), 2, most=3)
+        assert added is not None
+        assert await store.put_push(number, receiver("d"), 2, most=3) is None
         assert added == Push(added.number, number, HERE, receiver("b"), cursor=2)
         kept_ones = await store.pushes(number)
         assert [push.config for push in kept_ones] == [receiver("a"), receiver("b"), receiver("c")]
@@ -853,21 +855,27 @@ class StorePromises:
         await store.drop_push(number, "unknown")
         assert [push.config.id for push in await store.pushes(number)] == ["b", "c"]
 
-    async def test_a_receiver_of_the_same_id_is_another_one(self, store: Store) -> None:
-        """It begins afresh; what concerned the first is void."""
-        number = await write(store, creation("t"))
-        first = await store.put_push(number, receiver("a"), 0)
+    async def test_a_receiver_of_the_same_id_goes_on_where_the_other_was(
+        self, store: Store
+    ) -> None:
+        """Under a number of its own: what the first still has to say is void."""
+        number = await write(store, creation("t", pushes=[receiver("a")]))
+        (first,) = await store.pushes(number)
+        first = msgspec.structs.replace(first, cursor=1, tries=4, problem="a 500")
         await store.settle(first, letter(first, 1, 5))
         moved = PushConfig("https://example.net/", "a", TaskId("t"))
-        second = await store.put_push(number, moved, 1)
-        assert second.number > first.number
+        second = await store.put_push(number, moved, 9, most=1)
+        assert second is not None and second.number > first.number
         assert await store.pushes(number) == [Push(second.number, number, HERE, moved, cursor=1)]
-        assert await store.dead_letters(10) == []
+        assert [(dead.push, dead.seq) for dead in await store.dead_letters(10)] == [
+            (second.number, 1)
+        ]
         assert await _refuses_to_settle(store, first)
         await store.drop_push(number, "a")
+        assert await store.dead_letters(10) == []
         assert await _refuses_to_settle(store, second)
-        third = await store.put_push(number, moved, 1)
-        assert third.number > second.number
+        third = await store.put_push(number, moved, 1, most=1)
+        assert third is not None and third.number > second.number and third.cursor == 1
 
     async def test_how_far_a_receiver_is_is_remembered(self, store: Store) -> None:
         """Every field, and for the next worker too."""

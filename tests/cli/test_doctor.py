@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> Path:
         await store.open()
         number = await write(store, creation("t1", at=now()))
         config = PushConfig(id="p", url="https://hook.example/in?key=hush", token="hush")
-        await store.put_push(number, config, 0)
+        await store.put_push(number, config, 0, most=10)
         await store.close()
 
     asyncio.run(fill())

@@ -479,8 +479,9 @@ async def test_a_config_for_a_task_that_ended_is_closed_without_a_post(office: O
     async with Receiver([OK]) as receiver:
         (push,) = await begin(office.store, [PushConfig(receiver.url, "c")])
         late = await office.store.put_push(
-            push.task, PushConfig(receiver.url, "late", task_id=push.config.task_id), 4
+            push.task, PushConfig(receiver.url, "late", task_id=push.config.task_id), 4, most=10
         )
+        assert late is not None
         office.sender.add(late)
         await office.quiet()
         assert receiver.posts == [] and not (await office.now(late)).is_open

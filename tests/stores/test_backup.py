@@ -97,7 +97,7 @@ async def test_whoever_opens_a_copy_takes_over_in_good_order(
     end = TaskState.COMPLETED
     await write(store, addition(await head_of(store, "t0"), status("t0", end), state=end))
     config = PushConfig(task_id="t1", id="p", url="https://example.com/hook")
-    await store.put_push((await head_of(store, "t1")).number, config, 0)
+    await store.put_push((await head_of(store, "t1")).number, config, 0, most=10)
     back_up(store.path, target)
     assert rows(target, "SELECT count(*) FROM workers") == [(0,)]
     assert rows(target, "SELECT holder FROM pushes") == [(0,)]

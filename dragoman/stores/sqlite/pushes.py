@@ -35,31 +35,42 @@ class Pushes:
         self._do = do
         self._worker = worker
 
-    async def put(self, number: int, config: PushConfig, after: int) -> Push:
-        """Keep a receiver in place of one with the same id."""
+    async def put(self, number: int, config: PushConfig, after: int, most: int) -> Push | None:
+        """Keep a receiver in place of one with the same id, if there is room."""
 
         def put(connection: apsw.Connection) -> None:
-            self._forget(connection, number, config.id)
-            run(
-                connection,
-                self._sql["put_push"],
-                (number, config.id, encode(config), self._worker, after),
-            )
+            # Counted where it is added: others may be adding too.
+            kept = {push.config.id: push for push in self.of(number, connection)}
+            before = kept.get(config.id)
+            if before is None and len(kept) >= most:
+                return
+            if before is not None:
+                # It goes on where the other was, under a number of its own: what the other still
+                # has to say is void.
+                run(connection, self._sql["drop_push"], (number, config.id))
+            cursor = after if before is None else before.cursor
+            values = (number, config.id, encode(config), self._worker, cursor)
+            run(connection, self._sql["put_push"], values)
+            if before is not None:
+                moved = (connection.last_insert_rowid(), before.number)
+                run(connection, self._sql["move_letters"], moved)
 
         await self._do(put)
-        return next(push for push in self.of(number) if push.config.id == config.id)
+        return next((push for push in self.of(number) if push.config.id == config.id), None)
 
     async def drop(self, number: int, config_id: str) -> None:
         """Forget a receiver and what it never took."""
-        await self._do(lambda connection: self._forget(connection, number, config_id))
 
-    def _forget(self, connection: apsw.Connection, number: int, config_id: str) -> None:
-        run(connection, self._sql["drop_letters"], (number, config_id))
-        run(connection, self._sql["drop_push"], (number, config_id))
+        def forget(connection: apsw.Connection) -> None:
+            run(connection, self._sql["drop_letters"], (number, config_id))
+            run(connection, self._sql["drop_push"], (number, config_id))
 
-    def of(self, number: int) -> list[Push]:
+        await self._do(forget)
+
+    def of(self, number: int, connection: apsw.Connection | None = None) -> list[Push]:
         """Return a task's receivers."""
-        return [self._push(row) for row in run(self._reader, self._sql["pushes"], (number,))]
+        rows = run(connection or self._reader, self._sql["pushes"], (number,))
+        return [self._push(row) for row in rows]
 
     async def claim(self, limit: int) -> list[Push]:
         """Take over what nobody delivers; most often nothing, which one look tells."""

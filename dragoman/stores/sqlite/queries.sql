@@ -132,6 +132,9 @@ WHERE at <= ? AND agent = ? ORDER BY at LIMIT 100;
 INSERT INTO pushes (task, id, config, holder, is_open, cursor, tries, due_at, failing_since, problem)
 VALUES (?, ?, ?, ?, 1, ?, 0, 0, 0, '');
 
+-- name: move_letters
+UPDATE dead_letters SET push = ? WHERE push = ?;
+
 -- name: drop_push
 DELETE FROM pushes WHERE task = ? AND id = ?;
 

@@ -425,9 +425,11 @@ class SQLiteStore:
 
     # Pushes
 
-    async def put_push(self, number: int, config: PushConfig, after: int) -> Push:
+    async def put_push(
+        self, number: int, config: PushConfig, after: int, *, most: int
+    ) -> Push | None:
         """Keep a receiver."""
-        return await self._pushes.put(number, config, after)
+        return await self._pushes.put(number, config, after, most)
 
     async def drop_push(self, number: int, config_id: str) -> None:
         """Forget a receiver."""
