@@ -18,7 +18,8 @@ from dragoman.cli.main import cli
 from dragoman.config import PREFIX, Settings
 from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations as operation_table
-from dragoman.dialects import reading, v1_0
+from dragoman.dialects import push, reading, v1_0
+from dragoman.engine.engine import MAX_PUSHES
 from dragoman.model.identity import MAX_ID_LENGTH
 from dragoman.server import request
 from dragoman.transports import json_text
@@ -106,6 +107,10 @@ def limits() -> str:
                 "tasks on one page of a list",
                 f"1 to {v1_0.MAX_PAGE_SIZE}, {v1_0.DEFAULT_PAGE_SIZE} unless told",
             ),
+            ("receivers of one task", str(MAX_PUSHES)),
+            ("address of a receiver", f"{push.MAX_URL_LENGTH:,} characters"),
+            ("token of a receiver", f"{push.MAX_TOKEN_LENGTH:,} characters"),
+            ("credentials of a receiver", f"{push.MAX_CREDENTIALS_LENGTH:,} characters"),
         ],
     )
 

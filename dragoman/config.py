@@ -8,12 +8,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import fields
 
 from dragoman.errors import ConfigError
+from dragoman.model.push import hidden
 
 PREFIX = "DRAGOMAN_"
 # What people write for a switch, besides true and false.
@@ -160,9 +162,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     retain_tasks: Annotated[int, _about("How many finished tasks are kept.", ge=1)] = 1_000_000
 
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        words = [
+            f"{name}={hidden(value) if name == 'push_secret' else repr(value)}"
+            for name, value in shown
+        ]
+        return f"Settings({', '.join(words)})"
+
     def store_path(self) -> Path:
         """Return the SQLite file."""
         return Path(self.store).expanduser() if self.store else data_folder() / "tasks.db"
+
+
+# `off` is a word of other settings as well.
+_BOOLS = {f.name for f in fields(Settings) if get_args(f.type)[0] is bool}
 
 
 def data_folder() -> Path:
@@ -183,8 +197,8 @@ def load(environment: Mapping[str, str], **given: Any) -> Settings:
         for name in names
         if PREFIX + name.upper() in environment
     }
-    for name, value in values.items():
-        values[name] = _SWITCHES.get(value.lower(), value)
+    for name in values.keys() & _BOOLS:
+        values[name] = _SWITCHES.get(values[name].lower(), values[name])
     values |= {name: value for name, value in given.items() if value is not None}
     try:
         return msgspec.convert(values, Settings, strict=False)

@@ -24,6 +24,8 @@
     ├── TaskFailed                  ends the task as failed with a public sentence
     └── TaskRejected                ends the task as rejected with a public sentence
 
+    StepFailed                      a step failed in an earlier run of the code
+
     StoreRefused                    a write did not happen
     ├── StoreConflict               a compare-and-append lost: someone else wrote first
     └── StoreUnavailable            the disk would not take it
@@ -140,6 +142,10 @@ class TaskFailed(AuthorError):
 
 class TaskRejected(AuthorError):
     """Ends the task as rejected; the text is shown to the caller."""
+
+
+class StepFailed(Exception):
+    """A step failed in an earlier run of the code, with an exception that cannot be made again."""
 
 
 class StoreRefused(Exception):

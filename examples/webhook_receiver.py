@@ -11,12 +11,7 @@ It answers before it works on a post: the sender waits for the answer, nobody fo
 """
 
 import os
-
-from starlette.applications import Starlette
-from starlette.background import BackgroundTask
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from typing import Any
 
 from dragoman.push import NotVerified, Replayed, verify
 
@@ -28,16 +23,22 @@ def work(content: object) -> None:
     print(content, flush=True)
 
 
-async def hook(request: Request) -> Response:
-    """Take one post."""
+async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Take one post, whichever path it comes to."""
+    if scope["type"] != "http":
+        return  # There is nothing to start or stop.
+    body, more = b"", True
+    while more:
+        piece = await receive()
+        body, more = body + piece.get("body", b""), piece.get("more_body", False)
+    delivery, status = None, 204
     try:
-        delivery = verify(request.headers, await request.body(), SECRETS)
+        delivery = verify(scope["headers"], body, SECRETS)
     except Replayed:
-        # We took it before and the sender has not heard so: it must not try again.
-        return Response(status_code=204)
+        pass  # We took it before and the sender has not heard so: it must not try again.
     except NotVerified:
-        return Response(status_code=401)
-    return Response(status_code=204, background=BackgroundTask(work, delivery.content))
-
-
-app = Starlette(routes=[Route("/hook", hook, methods=["POST"])])
+        status = 401
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body"})
+    if delivery is not None:
+        work(delivery.content)

@@ -36,6 +36,14 @@ _LARGE = 512 * 1024 * 1024
 _JITTER = 2_000
 # 2026-01-01: a clock before it was never set.
 _EARLIEST = 1_767_225_600_000
+# Milliseconds after which a try that is due and was not made is worth a word.
+_OVERDUE = 60_000
+_STUCK = """
+SELECT count(*) FROM pushes JOIN tasks ON tasks.number = pushes.task
+WHERE is_open = 1 AND cursor < last_seq AND state IN (3, 4, 5, 7)
+    AND status_at < :before AND due_at < :before
+    AND pushes.holder IN (SELECT value FROM json_each(:live))
+"""
 _NAMES_SHOWN = 5
 _RESTORE = "stop the servers, keep a copy of the file, start from the last backup"
 
@@ -124,9 +132,16 @@ def _configuration(subject: Subject) -> Verdict:
     from difflib import get_close_matches
 
     from dragoman.config import PREFIX, Settings
+    from dragoman.errors import ConfigError
+    from dragoman.server.push import check
 
-    if subject.refusal:
-        return _problem(subject.refusal, "correct the DRAGOMAN_ variable of that name")
+    refusal = subject.refusal
+    try:
+        check(subject.settings)
+    except ConfigError as error:
+        refusal = refusal or str(error)
+    if refusal:
+        return _problem(refusal, "correct the DRAGOMAN_ variable of that name")
     known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
     named = {name for name in subject.environment if name.startswith(PREFIX)}
     unknown = sorted(named - known - _OTHERS)
@@ -319,12 +334,44 @@ def _pushes(subject: Subject) -> Verdict:
             f"{_count(abandoned, 'receiver')} of webhooks wait and nobody delivers",
             "start a server on this store",
         )
-    if failing or given_up:
-        return _warning(
-            f"{_count(failing, 'receiver')} failing, {given_up} given up",
-            "`dragoman push list` names them, `dragoman push replay` opens them again",
+    if stuck := _stuck(subject):
+        return _problem(
+            f"{_count(stuck, 'receiver')} of ended tasks wait for a try that is overdue",
+            "restart the server that has them; look at its load and at push_slots",
         )
+    if failing or given_up:
+        hint = "`dragoman push list` names them and why"
+        if given_up:
+            hint += "; `dragoman push replay` opens those again that were given up"
+        else:
+            hint += "; they are tried again by themselves"
+        return _warning(f"{_count(failing, 'receiver')} failing, {given_up} given up", hint)
     return _ok("every receiver of webhooks takes them")
+
+
+def _stuck(subject: Subject) -> int:
+    """Return how many receivers a live server should have posted to by now. Only of ended tasks:
+    their last event is posted in every version, so whoever has not got it is owed something."""
+    import time
+
+    import msgspec
+
+    from dragoman.stores.sqlite.inspection import open_to_read
+    from dragoman.stores.sqlite.schema import run
+
+    live = [worker.number for worker in subject.inspection.workers() if worker.state == "live"]
+    if not live:
+        return 0
+    connection = open_to_read(subject.path)
+    try:
+        values = {
+            "live": msgspec.json.encode(live).decode(),
+            "before": time.time_ns() // 1_000_000 - _OVERDUE,
+        }
+        ((number,),) = run(connection, _STUCK, values)
+    finally:
+        connection.close()
+    return int(number)
 
 
 def _dead_letters(subject: Subject) -> Verdict:

@@ -187,6 +187,8 @@ def _run(
 
     from dragoman.proof import record as records
 
+    if record is not None:
+        records.check(record)
     if seed is None:
         seed = random.SystemRandom().randrange(_SEEDS)
     # Whatever ends us, children are ended on the way out.
@@ -221,14 +223,15 @@ def _run(
     for option, value in given.items():
         words += [f"--{option}", str(value)]
     words += ["--seed", str(seed), *(["--compare", compare] if compare else [])]
-    if record is not None:
-        records.merge(record, name, words, result, rows)
+    # Shown before it is kept: what a long run found is not lost with a disk.
     if as_json:
         import msgspec
 
         click.echo(msgspec.json.encode(result))
     else:
         _show(name, result, rows)
+    if record is not None:
+        records.merge(record, name, words, result, rows)
     if not all(row.kept for row in rows):
         sys.exit(1)
 

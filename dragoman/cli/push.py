@@ -158,6 +158,8 @@ def list_(store: str | None, as_json: bool) -> None:
             click.echo(_sentence(line))
     if not lines and not as_json:
         click.echo("Nobody waits for a webhook, and none was given up.")
+    if not _settings(store).push:
+        click.echo("Push is off (DRAGOMAN_PUSH): a server with this setting posts none.", err=True)
 
 
 def _sentence(line: dict[str, Any]) -> str:
@@ -174,7 +176,7 @@ def _sentence(line: dict[str, Any]) -> str:
 @push.command()
 @_store_option
 @click.argument("ids", nargs=-1, metavar="ID...")
-@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
+@click.option("--all", "everything", is_flag=True, help="Every dead letter and receiver given up.")
 @click.option("--allow-private", is_flag=True, help="Post to private addresses too.")
 def replay(store: str | None, ids: tuple[str, ...], everything: bool, allow_private: bool) -> None:
     """Post dead letters once more, and open receivers again that were given up.
@@ -188,12 +190,16 @@ def replay(store: str | None, ids: tuple[str, ...], everything: bool, allow_priv
     closed = [
         one
         for one in books.pushes.values()
-        if f"{one.config.task_id}/{one.config.id}" in ids and books.state(one) == "disabled"
+        if books.state(one) == "disabled"
+        and (everything or f"{one.config.task_id}/{one.config.id}" in ids)
     ]
     known = {letter.id for letter in letters}
     known |= {f"{one.config.task_id}/{one.config.id}" for one in closed}
     if unknown := [id for id in ids if id not in known]:
         raise click.UsageError(f"{unknown[0]}: no dead letter and no receiver that was given up")
+    if not letters and not closed:
+        click.echo("There is no dead letter, and no receiver was given up.")
+        return
     settings = _settings(store)
     if asyncio.run(_replay(settings, letters, closed, allow_private)):
         sys.exit(1)
@@ -297,9 +303,13 @@ def _settings(store: str | None) -> "Settings":
 
 def _read(store: str | None, read: "Callable[[apsw.Connection], T]") -> T:
     """Read a store's file without becoming one of its workers."""
+    from dragoman.errors import ConfigError
     from dragoman.stores.sqlite.inspection import open_to_read
 
-    connection = open_to_read(_settings(store).store_path())
+    settings = _settings(store)
+    if settings.store == "memory:":
+        raise ConfigError("memory: has no file, so only its own server knows; name one by --store")
+    connection = open_to_read(settings.store_path())
     try:
         return read(connection)
     finally:

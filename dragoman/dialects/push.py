@@ -5,8 +5,6 @@ break a header or an address, and credentials that no scheme presents. Where a r
 who assigns a missing id, is decided elsewhere.
 """
 
-import re
-
 import msgspec
 
 from dragoman.dialects import reading
@@ -14,7 +12,7 @@ from dragoman.dialects.reading import Object, Value, both_spellings, one_spellin
 from dragoman.errors import InvalidParams, UnsupportedOperation
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
-from dragoman.model.push import PushAuthentication, PushConfig
+from dragoman.model.push import PushAuthentication, PushConfig, is_scheme, is_sendable
 from dragoman.service import Nothing, PushPage, Reply
 
 MAX_URL_LENGTH = 2_048
@@ -28,7 +26,6 @@ OPERATIONS: frozenset[type[ops.Operation]] = frozenset(
     {ops.CreatePush, ops.GetPush, ops.ListPush, ops.DeletePush}
 )
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 # Shapes of drafts put the configuration into one of these, and its id beside it.
 _WRAPPERS = ("config", "push_notification_config")
 _FLAT = both_spellings(
@@ -252,6 +249,8 @@ def _authentication(value: Value, path: str) -> PushAuthentication:
         schemes = reading.texts(fields.get("schemes", []), f"{path}.schemes")
         name, scheme = f"{path}.schemes[0]", schemes[0] if schemes else ""
     scheme = _printable(scheme, name, MAX_SCHEME_LENGTH)
+    if scheme and not is_scheme(scheme):
+        raise InvalidParams("must be the name of a scheme", field=name)
     credentials = _printable(
         fields.get("credentials", ""), f"{path}.credentials", MAX_CREDENTIALS_LENGTH
     )
@@ -265,8 +264,8 @@ def _printable(value: Value, path: str, longest: int) -> str:
     said = reading.text(value, path)
     if len(said) > longest:
         raise InvalidParams(f"must be at most {longest} characters", field=path)
-    if _CONTROL.search(said):
-        raise InvalidParams("must not have control characters", field=path)
+    if not is_sendable(said):
+        raise InvalidParams("must not have control or unseen characters", field=path)
     return said
 
 

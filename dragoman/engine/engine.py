@@ -85,6 +85,8 @@ class _Accepted(msgspec.Struct):
     opening: Task | None = None
     seq: int = 0
     reply: Message | None = None
+    # What of the log has to be durable before anyone hears of it.
+    durable: int = 1
 
 
 class Engine:
@@ -224,6 +226,16 @@ class Engine:
 
     async def _send(self, call: Call, operation: ops.SendMessage) -> Reply:
         accepted = await self._accept(call, operation)
+        try:
+            try:
+                return await self._answered(call, operation, accepted)
+            except StoreConflict:
+                again = await self._again(call, operation)
+                return await self._answered(call, operation, again)
+        except StoreRefused as error:
+            raise refused(error) from None
+
+    async def _answered(self, call: Call, operation: ops.SendMessage, accepted: _Accepted) -> Reply:
         reply = await self._reply(accepted)
         if reply is not None:
             return reply
@@ -236,11 +248,9 @@ class Engine:
             elif log is not None and operation.wait:
                 reading = await asyncio.wait_for(log.rest(accepted.seq), call.patience or None)
             elif log is not None:
-                await log.durable(max(accepted.seq, 1))
+                await log.durable(max(accepted.seq, accepted.durable))
         except TimeoutError:
             pass
-        except StoreRefused as error:
-            raise refused(error) from None
         if reading is None:
             head = await self._find(self._scope(call), accepted.task_id)
             reading = await self._reading(head.number)
@@ -278,20 +288,30 @@ class Engine:
                 raise InternalError from None
             raise
 
+    async def _again(self, call: Call, operation: ops.SendMessage) -> _Accepted:
+        """Return what became of a message that another process was given too, and took first."""
+        key = self._key(operation) if self._settings.idempotency else None
+        earlier = None if key is None else await self._earlier(self._scope(call), key, operation)
+        if earlier is None:
+            raise Overloaded
+        return earlier
+
     async def _send_and_follow(
         self, call: Call, operation: ops.SendMessage
     ) -> AsyncGenerator[Batch]:
         accepted = await self._accept(call, operation)
-        reply = await self._reply(accepted)
+        try:
+            try:
+                reply = await self._begun(accepted)
+            except StoreConflict:
+                accepted = await self._again(call, operation)
+                reply = await self._begun(accepted)
+        except StoreRefused as error:
+            raise refused(error) from None
         if reply is not None:
             yield reply
             return
         log = accepted.log
-        if log is not None:
-            try:
-                await log.durable(max(accepted.seq, 1))
-            except StoreRefused as error:
-                raise refused(error) from None
         is_reset = False
         if accepted.opening is not None and log is not None:
             reading = TaskReading(accepted.seq, accepted.opening)
@@ -310,13 +330,20 @@ class Engine:
             async for batch in shown:
                 yield batch
 
+    async def _begun(self, accepted: _Accepted) -> Message | None:
+        """Wait until what a stream begins with is durable; return the reply if it is only that."""
+        reply = await self._reply(accepted)
+        if reply is None and accepted.log is not None:
+            await accepted.log.durable(max(accepted.seq, accepted.durable))
+        return reply
+
     async def _accept(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Take a message in, once: the same one again leads to the same task."""
         if operation.push is not None:
             self._check_push(operation.push)
         scope = self._scope(call)
         key = self._key(operation) if self._settings.idempotency else None
-        if key is not None and (earlier := await self._earlier(scope, key)) is not None:
+        if key is not None and (earlier := await self._earlier(scope, key, operation)) is not None:
             if operation.push is not None and earlier.task_id:
                 await self._also_tell(scope, earlier.task_id, operation.push)
             return earlier
@@ -334,10 +361,7 @@ class Engine:
             raise refused(error) from None
         except StoreConflict:
             # Another process was given the same message at the same moment, and was first.
-            earlier = None if key is None else await self._earlier(scope, key)
-            if earlier is None:
-                raise Overloaded from None
-            return earlier
+            return await self._again(call, operation)
         return accepted
 
     async def _start_recorded(self, accepted: _Accepted) -> None:
@@ -359,18 +383,22 @@ class Engine:
         if refusal is not None:
             raise refusal
 
-    async def _earlier(self, scope: Scope, key: bytes) -> _Accepted | None:
-        worker = self._holdings.arriving((scope, key))
-        if worker is not None and not worker.is_started:
+    async def _earlier(
+        self, scope: Scope, key: bytes, operation: ops.SendMessage
+    ) -> _Accepted | None:
+        """Return what became of the same message before."""
+        found = self._holdings.arriving((scope, key))
+        if found is not None and not found[0].is_started:
             # Another process may have been given the same message and be first.
             try:
-                await worker.log.durable(1)
+                await found[0].log.durable(1)
             except StoreRefused:
-                worker = None
-        if worker is not None:
+                found = None
+        if found is not None and found[0].log.failure is None:
+            worker, seq = found
             log = None if worker.log.is_retired else worker.log
             resting = log is not None and log.is_idle and not log.is_active
-            return _Accepted(worker.log.task_id, worker, None if resting else log, seq=0)
+            return _Accepted(worker.log.task_id, worker, None if resting else log, durable=seq)
         known = await self._store.known(scope, key)
         if known is None:
             return None
@@ -380,8 +408,20 @@ class Engine:
             # The task was forgotten; its message is not a new one for that.
             raise TaskNotFound
         log = self._holdings.get(known.task_id)
+        if log is None:
+            await self._wait_for_note(scope, known.task_id, operation.message.message_id)
         is_moving = log is not None and (log.is_active or not log.is_idle)
         return _Accepted(known.task_id, None, log if is_moving else None)
+
+    async def _wait_for_note(self, scope: Scope, task_id: TaskId, message_id: str) -> None:
+        """Wait until a message that was left for another process is taken in, if it is not yet."""
+        head = await self._store.head(scope, task_id)
+        if head is None or head.standing.state.is_terminal:
+            return
+        for note in await self._store.notes(head.number):
+            said = NoteBody.decoded(note.body).operation
+            if said is not None and said.message.message_id == message_id:
+                await self._taken_in_time(head, message_id)
 
     @staticmethod
     def _key(operation: ops.SendMessage) -> bytes:
@@ -481,7 +521,7 @@ class Engine:
             raise refused(error) from None
         if key is not None:
             worker.log.use_key(key)
-            self._holdings.add(worker, (head.scope, key))
+            self._holdings.add(worker, (head.scope, key), seq)
         return _Accepted(head.task_id, worker, worker.log, None, seq)
 
     async def _leave_note(
@@ -493,12 +533,15 @@ class Engine:
         body = NoteBody(operation).encoded()
         await self._write(LeaveNote(head.scope, head.number, keys, body))
         # Not before: a task that ends without having read it has not taken the message in.
-        taking = self._taken_in(head, operation.message.message_id)
+        seq = await self._taken_in_time(head, operation.message.message_id)
+        return _Accepted(head.task_id, seq=seq)
+
+    async def _taken_in_time(self, head: Head, message_id: str) -> int:
+        taking = self._taken_in(head, message_id)
         try:
-            seq = await asyncio.wait_for(taking, self._settings.lease + _ELSEWHERE)
+            return await asyncio.wait_for(taking, self._settings.lease + _ELSEWHERE)
         except TimeoutError:
             raise Overloaded from None
-        return _Accepted(head.task_id, seq=seq)
 
     async def _taken_in(self, head: Head, message_id: str) -> int:
         """Wait until the process that holds a task recorded a message; return its place."""
@@ -630,8 +673,11 @@ class Engine:
         await self._put_push(head, config)
 
     async def _deliver(self, log: TaskLog) -> None:
-        """Begin to deliver a task whose first write carries its receivers."""
-        await log.durable(1)
+        """Begin to deliver a task whose first write carries its receivers, if there comes one."""
+        try:
+            await log.durable(1)
+        except StoreRefused:
+            return
         if self._postings is not None:
             for push in await self._store.pushes(log.number):
                 self._postings.add(push)

@@ -6,6 +6,7 @@ process has to say to it comes as a note.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -53,6 +54,11 @@ class NoteBody(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return it as it is stored."""
         return encode(self)
 
+    @staticmethod
+    def decoded(body: bytes) -> "NoteBody":
+        """Return what was stored."""
+        return _decode_note(body)
+
 
 _decode_note = msgspec.json.Decoder(NoteBody).decode
 
@@ -69,8 +75,8 @@ class Holdings:
         self._limits = Limits(settings.max_events, settings.max_task_bytes)
         self._logs: dict[TaskId, TaskLog] = {}
         self._workers: dict[TaskId, Worker] = {}
-        # Messages whose keys may not be in the store yet.
-        self._arriving: dict[Key, Worker] = {}
+        # Messages whose keys may not be in the store yet: who has each, and its place in the log.
+        self._arriving: dict[Key, tuple[Worker, int]] = {}
         self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
         self._later: set[asyncio.Task[None]] = set()
         # Notes dealt with that are still in the store, each with the log whose write takes it out;
@@ -92,8 +98,8 @@ class Holdings:
         worker = self._workers.get(task_id)
         return worker if worker is not None and worker.is_running else None
 
-    def arriving(self, key: Key) -> Worker | None:
-        """Return the worker that a message was given to a moment ago."""
+    def arriving(self, key: Key) -> tuple[Worker, int] | None:
+        """Return the worker that a message was given to a moment ago, and its place in the log."""
         return self._arriving.get(key)
 
     def is_elsewhere(self, head: Head) -> bool:
@@ -117,13 +123,13 @@ class Holdings:
 
     # Coming and going
 
-    def add(self, worker: Worker, key: Key | None) -> None:
+    def add(self, worker: Worker, key: Key | None, seq: int = 1) -> None:
         """Have a worker found from here on, by its task and its message."""
         log = worker.log
         self._logs[log.task_id] = log
         self._workers[log.task_id] = worker
         if key is not None:
-            self._arriving[key] = worker
+            self._arriving[key] = worker, seq
             worker.keys.append(key)
 
     def start(self, worker: Worker) -> None:
@@ -152,6 +158,10 @@ class Holdings:
             if self._logs.get(log.task_id) is log:
                 del self._logs[log.task_id]
             log.is_retired = True
+        if log.is_held:
+            # There was no task after all; whoever waits for its first write is told so.
+            log.on_idle = None
+            log.fail(StoreRefused("there is no task"))
         for key in worker.keys:
             self._arriving.pop(key, None)
 
@@ -273,8 +283,12 @@ class Holdings:
 
     def _count_attempt(self, log: TaskLog, replay: Replay, held_by: int) -> None:
         """Note that a worker died on the task; give it up if that happened too often."""
-        if held_by in (0, self._store.worker):
-            # It was let go in good order, or the disk failed: nothing speaks against the code.
+        if held_by == 0:
+            # It was let go in good order: nothing speaks against the code.
+            return
+        if held_by == self._store.worker:
+            # The disk failed: no attempt, but the code waits until the disk takes this.
+            log.emit(AttemptStarted(replay.attempt, counts=False))
             return
         is_asleep = replay.is_asleep(self._clock.now())
         if replay.tries >= self._settings.max_attempts and not is_asleep:
@@ -308,10 +322,15 @@ class Holdings:
         writes again, or the one that was in our way was ourselves."""
 
         async def go_on() -> None:
-            head = await self._store.head(scope, task_id)
-            if head is None or head.standing.state.is_resting or self.is_elsewhere(head):
-                return
-            await self.worker_of(head)
+            try:
+                head = await self._store.head(scope, task_id)
+                if head is None or head.standing.state.is_resting or self.is_elsewhere(head):
+                    return
+                await self.worker_of(head)
+            except Exception:
+                # We hold it, so nobody else will.
+                logger.exception("task %s cannot go on yet", task_id)
+                self._try_again_later(scope, task_id)
 
         def begin() -> None:
             if not self._is_stopped:
@@ -358,8 +377,10 @@ class Holdings:
         if not worker.is_cancelled:
             if note:
                 log.use_note(note)
-            # Whoever takes the task over, should we die here, is to end it.
-            log.emit(CancelRequested())
+            # Whoever takes the task over, should we die here, is to end it. If it ended a moment
+            # ago, that is what is awaited.
+            with contextlib.suppress(TaskIsFinished):
+                log.emit(CancelRequested())
             worker.cancel()
         try:
             async with asyncio.timeout(self._settings.cancel_grace):
@@ -393,7 +414,11 @@ class Holdings:
             count += len(claimed)
             logger.info("took over %d tasks that nobody held any more", len(claimed))
         for head in await self._store.overdue(self._code.name, self._clock.now()):
-            await self._end_overdue(head)
+            try:
+                await self._end_overdue(head)
+            except Exception:
+                # The others are overdue too.
+                logger.exception("task %s is overdue and cannot be ended yet", head.task_id)
         await self.take_notes()
         return count
 
@@ -426,12 +451,16 @@ class Holdings:
                     seen.add(note.number)
                     log = self._noted.get(note.number)
                     if note.number not in self._noted or (log is not None and log.failure):
-                        await self._take_note(head, note)
+                        try:
+                            await self._take_note(head, note)
+                        except Exception:
+                            # The others wait too; this one is looked at again after a restart.
+                            logger.exception("a note for task %s cannot be read", head.task_id)
             # What is gone from the store is dealt with.
             self._noted = {number: log for number, log in self._noted.items() if number in seen}
 
     async def _take_note(self, head: Head, note: Note) -> None:
-        operation = _decode_note(note.body).operation
+        operation = NoteBody.decoded(note.body).operation
         self._noted[note.number] = None
         if operation is None:
             self.soon(self._cancel_noted(head, note.number))
@@ -440,7 +469,11 @@ class Holdings:
             worker = await self.worker_of(head)
             if worker is None:
                 raise TaskIsFinished
-            # Its caller was told that it is taken in, so it is, as it would be after a crash.
+            if worker.queued >= self._settings.max_queued_messages:
+                # Its caller waits until there is room, and is told if there is none.
+                del self._noted[note.number]
+                return
+            # It was checked where it came in; what it is for is decided as after a crash.
             plan = self.plan_for(operation, worker.replay, None)
             worker.log.use_note(note.number)
             self.hand_over(worker, operation, plan)

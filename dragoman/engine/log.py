@@ -15,7 +15,7 @@ import msgspec
 
 from dragoman.engine.lifecycle import Draft
 from dragoman.errors import InvalidAgentResponse
-from dragoman.model.events import Event, StatusUpdate
+from dragoman.model.events import CancelRequested, Event, StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
@@ -184,7 +184,10 @@ class TaskLog:
         body = encode_event(event)
         recorded = Recorded(self.seq + 1, event, body)
         size = len(body)
-        ends = isinstance(event, StatusUpdate) and event.status.state.is_terminal
+        # What ends a log, or is to, always has its place.
+        ends = isinstance(event, CancelRequested) or (
+            isinstance(event, StatusUpdate) and event.status.state.is_terminal
+        )
         if not ends and (
             recorded.seq >= self._limits.events or self._size + size > self._limits.size
         ):

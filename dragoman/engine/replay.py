@@ -45,6 +45,8 @@ class Replay:
         self._waiting: list[int] = []
         self._steps: dict[int, StepRecorded] = {}
         self._asked: dict[int, str] = {}
+        # Steps that raised, as they would be recorded.
+        self._failed: dict[int, StepRecorded] = {}
         self._next = 0
         # The last place of a step or question.
         self._furthest = -1
@@ -93,7 +95,7 @@ class Replay:
         """Begin afresh with a message."""
         self.turn = message
         self._waiting = [place for place in self._waiting if place != message]
-        self._steps, self._asked, self.tries = {}, {}, 1
+        self._steps, self._asked, self._failed, self.tries = {}, {}, {}, 1
         self._next, self._furthest = 0, -1
 
     def _record(self, event: StepRecorded) -> None:
@@ -112,21 +114,41 @@ class Replay:
     def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
         """Return the place of the next step, and the step if it was done already.
 
-        Raises `CodeChanged` if something else was done there."""
+        A step that failed and is tried again has its old place. Raises `CodeChanged` if something
+        else was done there."""
+        for index, failure in self._failed.items():
+            if kind is StepKind.STEP and failure.name == name:
+                del self._failed[index]
+                return index, None
         index, self._next = self._next, self._next + 1
         done = self._steps.get(index)
-        if done is not None and (done.kind is not kind or done.name != name):
-            raise CodeChanged(self._difference(index, done.kind, done.name, kind, name))
+        was = done.kind if done is not None else kind
+        if was is StepKind.FAILURE:
+            was = StepKind.STEP
+        if done is not None and (was is not kind or done.name != name):
+            raise CodeChanged(self._difference(index, was, done.name, kind, name))
         asked = self._asked.get(index)
         if done is None and asked is not None and (kind is not StepKind.ANSWER or asked != name):
             raise CodeChanged(self._difference(index, StepKind.ANSWER, asked, kind, name))
         return index, done
 
-    def give_back(self, index: int) -> None:
-        """Let a place be taken again: nothing came of the step. Code that tries once more does what
-        it would have done had the first try succeeded."""
-        if index == self._next - 1 and index not in self._steps:
-            self._next = index
+    def fail(self, index: int, name: str, value: msgspec.Raw) -> None:
+        """Note that a step raised. It is recorded only if the code goes on with something else: if
+        it tries again, or the process dies first, nothing came of it."""
+        if index not in self._steps:
+            self._failed[index] = StepRecorded(StepKind.FAILURE, index, name, value)
+
+    def failures(self, kind: StepKind, name: str) -> list[StepRecorded]:
+        """Return what failed and is not what the code does next: it belongs to the code's way, and
+        is not tried again if the code runs again."""
+        given_up = [
+            failure
+            for failure in self._failed.values()
+            if kind is not StepKind.STEP or failure.name != name
+        ]
+        for failure in given_up:
+            del self._failed[failure.index]
+        return given_up
 
     @property
     def is_behind(self) -> bool:

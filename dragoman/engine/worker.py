@@ -283,6 +283,8 @@ class Worker:
         if self._changed:
             # Code that swallowed the first refusal does nothing more.
             raise TaskFailed(self._changed)
+        for failure in self.replay.failures(kind, name):
+            self._note(failure)
         try:
             return self.replay.recall(kind, name)
         except CodeChanged as change:
@@ -358,8 +360,12 @@ class Worker:
             else:
                 # Nobody cancelled this worker: something its code waited for was.
                 self._incident("The agent failed.")
-        except (Ended, StoreRefused):
+        except (Ended, StoreRefused) as error:
             logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
+            if isinstance(error, StoreRefused) and not self.decision.done():
+                # Whoever waits for the reply is told why there is none.
+                self.decision.set_exception(error)
+                self.decision.exception()
         except TaskRejected as refusal:
             self._finish(TaskState.REJECTED, refusal.public)
         except TaskFailed as failure:

@@ -60,6 +60,8 @@ class StepKind(enum.Enum):
     """What a durable step of an agent's code was."""
 
     STEP = "step"
+    # A step that raised, and the code went on with something else.
+    FAILURE = "failure"
     SLEEP = "sleep"
     # The question, and the message that answered it.
     ASK = "ask"
@@ -73,7 +75,8 @@ class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     # Its place among the steps of its turn.
     index: int
     name: str
-    # What came of it: a result, when a sleep ends (milliseconds), which message answered.
+    # What came of it: a result, when a sleep ends (milliseconds), which message answered, what was
+    # raised.
     value: msgspec.Raw = msgspec.Raw(b"null")
 
 

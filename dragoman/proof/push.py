@@ -321,7 +321,9 @@ async def _fail(
                 store = SQLiteStore(path)
                 await store.open()
                 ours = sender(store, egress, clock, chance)
-                await ours.claim()
+                while left := await store.claim_pushes(200):
+                    for push in left:
+                        ours.add(push)
                 result.restarts += 1
             await quiet(ours, clock)
             if not ours.running:

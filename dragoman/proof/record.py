@@ -17,6 +17,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from dragoman.errors import ConfigError
 from dragoman.proof.harness import Row
 
 _PACKAGES = ("dragoman", "msgspec", "uvicorn", "uvloop", "httptools", "apsw")
@@ -69,10 +70,23 @@ class Record(msgspec.Struct):
 
 
 def load(path: Path) -> Record:
-    """Return the record in a file; an absent file is an empty one."""
+    """Return the record in a file; an absent file is an empty one. Raises `ConfigError`."""
     if not path.exists():
         return Record()
-    return msgspec.json.decode(path.read_bytes(), type=Record)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ConfigError(f"{path}: is not a record of proofs") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def check(path: Path) -> None:
+    """Raise `ConfigError` if no run could be put into a record: to be asked before a long one."""
+    load(path)
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: its folder is not there or cannot be written to")
 
 
 def merge(path: Path, name: str, words: Sequence[str], result: Any, rows: list[Row]) -> None:
@@ -95,8 +109,11 @@ def merge(path: Path, name: str, words: Sequence[str], result: Any, rows: list[R
     )
     text = msgspec.json.format(msgspec.json.encode(record), indent=2)
     draft = path.with_name(f"{path.name}.part")
-    draft.write_bytes(text + b"\n")
-    draft.replace(path)
+    try:
+        draft.write_bytes(text + b"\n")
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; the run is not in the record") from None
 
 
 def _commit() -> str:

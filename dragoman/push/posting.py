@@ -150,12 +150,23 @@ class Posting:
             async with self._means.slots.place(self._origin):
                 if self.is_ending:
                     return
+                await self._check_is_ours()
                 self.is_busy = True
                 try:
                     outcome = await self._try(recorded)
                     is_done = await self._record(recorded, outcome)
                 finally:
                     self.is_busy = False
+
+    async def _check_is_ours(self) -> None:
+        """Raise `StoreConflict` if the receiver was dropped or replaced, or another worker went on
+        with it: before a post, since whoever took credentials back wants them sent no more."""
+        ours = self.push
+        for found in await self._means.store.pushes(ours.task):
+            is_same = found.number == ours.number and found.config == ours.config
+            if is_same and found.is_open and found.cursor == ours.cursor:
+                return
+        raise StoreConflict("the receiver is no longer ours")
 
     async def _body(self, recorded: Recorded) -> bytes:
         task = None

@@ -11,7 +11,7 @@ again before answering 5xx, so that the next try of it is accepted.
 import hmac
 import re
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -25,7 +25,16 @@ _NUMBER = re.compile(r"[0-9]{1,12}\Z", re.ASCII)
 # An id with a dot could be read as id and time; ours have none.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,256}\Z", re.ASCII)
 
-Headers = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
+
+class Pairs(Protocol):
+    """Headers that can be gone through: a mapping, or what `http.server` and `email` have."""
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Return names and values."""
+        ...
+
+
+Headers = Pairs | Iterable[tuple[str | bytes, str | bytes]]
 
 
 class NotVerified(Exception):
@@ -91,7 +100,8 @@ class Delivery(msgspec.Struct, frozen=True):
     # The task it is about; empty if its body does not say so.
     task_id: str
     # The event's place in the task's log: rises, and a gap is an event that was given up.
-    # None: the sender did not say.
+    # None: the sender did not say. Of a header that the signature does not cover, so a hint: what
+    # was taken before is told by `id`.
     position: int | None
     # The parsed body.
     content: Any
@@ -102,7 +112,7 @@ _recent = Recent()
 
 def verify(
     headers: Headers,
-    body: bytes,
+    body: bytes | str,
     secret: str | Sequence[str],
     *,
     seen: Ids | None = None,
@@ -114,8 +124,10 @@ def verify(
 
     Give several secrets while one is exchanged for another. `seen` holds the ids taken before
     (default: in this process); `task_ids` the tasks a post may be about (default: any); `token`
-    the one of the configuration, if it has one.
+    the one of the configuration, if it has one. The body is what came over the wire; as text it is
+    taken to be UTF-8.
     """
+    body = _bytes(body)
     found = _headers(headers)
     try:
         id, at = found["webhook-id"], found["webhook-timestamp"]
@@ -135,7 +147,7 @@ def verify(
         raise Stale("webhook-timestamp is too far from our clock")
     try:
         content = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadSignature("the body is not JSON") from None
     task_id = _task_id(content)
     if task_ids is not None and task_id not in task_ids:
@@ -149,18 +161,33 @@ def verify(
     return Delivery(id, int(at), task_id, int(place) if _NUMBER.match(place) else None, content)
 
 
+def _bytes(body: object) -> bytes:
+    """Return a body as it came; frameworks pass on what they have read of it as well."""
+    if isinstance(body, str):
+        return body.encode("utf-8", "surrogatepass")
+    if isinstance(body, bytes | bytearray):
+        return bytes(body)
+    raise TypeError("the body must be the bytes that came, not what was read from them")
+
+
 def _headers(headers: Headers) -> dict[str, str]:
-    pairs = cast(
-        "Iterable[tuple[str | bytes, str | bytes]]",
-        headers.items() if isinstance(headers, Mapping) else headers,
-    )
+    items = getattr(headers, "items", None)
+    pairs = cast("Iterable[tuple[object, object]]", headers if items is None else items())
     found: dict[str, str] = {}
     for name, value in pairs:
-        key = (name if isinstance(name, str) else name.decode("latin-1")).lower()
+        key, said = _word(name).lower(), _word(value)
         if key in found and key.startswith("webhook-"):
             raise BadSignature(f"{key} is given twice")
-        found[key] = value if isinstance(value, str) else value.decode("latin-1")
+        # What is no text is as good as not there.
+        if isinstance(value, str | bytes):
+            found[key] = said
     return found
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return value if isinstance(value, str) else ""
 
 
 def _task_id(content: Any) -> str:

@@ -1,7 +1,7 @@
 """The sender: one posting for every receiver this process is responsible for.
 
 A failing receiver waits in its own posting and delays nobody. What a process that died left behind
-is claimed from the store, at the start and then every few seconds.
+is claimed from the store by whoever has the sender, and added like any other.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dragoman.dialects.dialect import Dialect
-from dragoman.errors import InvalidParams, StoreRefused
+from dragoman.errors import InvalidParams
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.push import PushConfig
 from dragoman.push.posting import Follow, Means, Poster, Posting, Read
@@ -26,12 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman.push")
 
-CLAIM_EVERY = 3.0
-_CLAIM_AT_ONCE = 200
-
 
 class Sender:
-    """Delivers to every receiver it was given or has claimed."""
+    """Delivers to every receiver it was given."""
 
     def __init__(
         self,
@@ -62,18 +59,6 @@ class Sender:
             random or Random(),
         )
         self._running: dict[int, tuple[Posting, asyncio.Task[None]]] = {}
-        self._claiming: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Take over what nobody delivers, and keep doing so."""
-        await self.claim()
-        self._claiming = asyncio.get_running_loop().create_task(self._keep_claiming())
-
-    async def claim(self) -> None:
-        """Take over the receivers of workers that are gone."""
-        while pushes := await self._means.store.claim_pushes(_CLAIM_AT_ONCE):
-            for push in pushes:
-                self.add(push)
 
     def add(self, push: Push) -> None:
         """Begin to deliver to a receiver that this process holds."""
@@ -109,10 +94,6 @@ class Sender:
 
     async def stop(self, grace: float = 5.0) -> None:
         """End. Posts on their way have a moment to be answered, so that they are not repeated."""
-        if self._claiming is not None:
-            self._claiming.cancel()
-            await asyncio.wait([self._claiming])
-            self._claiming = None
         tasks: list[asyncio.Task[None]] = []
         for posting, task in self._running.values():
             posting.is_ending = True
@@ -135,12 +116,3 @@ class Sender:
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         if (found := self._running.get(number)) is not None and found[1] is task:
             del self._running[number]
-
-    async def _keep_claiming(self) -> None:
-        while True:
-            # Not the schedule's clock: this is about processes, which end in real time.
-            await asyncio.sleep(CLAIM_EVERY)
-            try:
-                await self.claim()
-            except StoreRefused:
-                logger.warning("receivers could not be claimed", exc_info=True)

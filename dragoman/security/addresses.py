@@ -4,7 +4,7 @@ The standard library has such a list too, and it differs between the versions of
 192.0.0.192, where a metadata service answers. This one is the same everywhere.
 """
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -56,8 +56,9 @@ PRIVATE = tuple(
 ) + tuple(IPv6Network(text) for text in ("::1/128", "fc00::/7"))
 
 # Services that hand out the machine's own credentials, at addresses that look private.
-METADATA = frozenset(
-    ip_address(text) for text in ("100.100.100.200", "fd00:ec2::254", "fd00:42::42", "fd20:ce::254")
+METADATA = tuple(
+    ip_network(text)
+    for text in ("100.100.100.200/32", "fd00:ec2::/32", "fd00:42::42/128", "fd20:ce::254/128")
 )
 
 # Compatible, mapped, translated and the two of NAT64. A network of its own kind may place the IPv4
@@ -86,7 +87,9 @@ def is_public(ip: Address) -> bool:
 
 def is_private(ip: Address) -> bool:
     """Say whether an address is loopback or of a private network, and no metadata service."""
-    return ip not in METADATA and any(ip in network for network in PRIVATE)
+    if any(ip in network for network in METADATA):
+        return False
+    return any(ip in network for network in PRIVATE)
 
 
 def embedded(ip: Address) -> IPv4Address | None:

@@ -6,8 +6,9 @@ followed by hand, so every hop passes the same checks. Proxies and cookies there
 """
 
 import asyncio
+import os
 import socket
-import unicodedata
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -20,7 +21,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from dragoman.model.push import is_sendable
 from dragoman.security.addresses import Address
+from dragoman.security.names import Names
 from dragoman.security.targets import (
     USUAL_PORTS,
     NotCanonical,
@@ -134,7 +137,8 @@ class Egress:
         connect_timeout: float = 5.0,
     ) -> None:
         self._policy = Policy(allow=allow, allow_private=allow_private, ports=ports)
-        self._resolve = resolver or resolve
+        self._names = Names()
+        self._resolve = resolver or self._names.resolve
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
 
@@ -154,6 +158,7 @@ class Egress:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+        self._names.close()
 
     def check(self, url: str) -> None:
         """Raise EgressRefused for a URL that can be refused without resolving its name."""
@@ -218,8 +223,8 @@ class Egress:
             raise EgressRefused("the redirect has a space, a control or a backslash")
         try:
             following = self._target(urldefrag(urljoin(target.url, location)).url)
-        except ValueError as error:
-            raise EgressRefused(f"the redirect leads nowhere: {error}") from None
+        except ValueError:
+            raise EgressRefused("the redirect leads nowhere") from None
         if target.scheme == "https" and following.scheme != "https":
             raise EgressRefused("the redirect leads from https to http")
         return following
@@ -242,9 +247,10 @@ class Egress:
             ) as response:
                 return await _read(response, most)
         except (aiohttp.ClientError, OSError) as error:
+            # Without its cause: a trace of it would show the whole URL.
             if dial.refusal:
-                raise EgressRefused(dial.refusal) from error
-            raise EgressFailed(f"{type(error).__name__}: {error}") from error
+                raise EgressRefused(dial.refusal) from None
+            raise EgressFailed(kind_of(error)) from None
         finally:
             _dial.reset(before)
 
@@ -343,13 +349,24 @@ def open_socket(info: AddressInfo) -> socket.socket:
     return socket.socket(family=family, type=kind, proto=protocol)
 
 
-async def resolve(host: str) -> list[str]:
-    """Return the addresses of a name, as the system resolves it."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(
-        host, None, type=socket.SOCK_STREAM, flags=socket.AddressInfo.AI_ADDRCONFIG
-    )
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+def kind_of(error: Exception) -> str:
+    """Return what kind of failure it was, in words of this machine alone: the client's own message
+    has the URL, which may be a secret, or bytes that the peer chose."""
+    kind = error.__class__.__name__
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    said = ""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        said = cause.verify_message
+    elif isinstance(cause, ssl.SSLError):
+        said = cause.reason
+    elif isinstance(cause, socket.gaierror):
+        said = cause.strerror
+    elif isinstance(cause, OSError) and cause.errno:
+        said = os.strerror(cause.errno)
+    said = "".join(c for c in str(said or "").partition("\n")[0] if c.isprintable())
+    return f"{kind}: {said}" if said else kind
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> Answer:
@@ -373,9 +390,7 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
         lower = name.lower()
         if not lower or not set(lower) <= _TOKEN or lower in OUR_HEADERS:
             raise EgressRefused(f"the header {name!r} is not one to send")
-        if any(
-            character != "\t" and unicodedata.category(character)[0] == "C" for character in value
-        ):
+        if not is_sendable(value):
             raise EgressRefused(f"the header {name!r} has a control in its value")
         checked[lower] = value
     return checked

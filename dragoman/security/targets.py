@@ -183,7 +183,7 @@ class Policy:
         """Return why a target is refused before it is resolved; empty when it is not."""
         if not self._lists(target):
             if target.scheme != "https" and not self._private:
-                return "http to a host that is not allowed for"
+                return "http to a host that is not allowed for: see `allow` and --allow-private"
             if target.port not in self._ports and not self._private:
                 return f"port {target.port} is not a usual one"
             if target.address is None and self._is_private_name(target.host):
@@ -201,7 +201,9 @@ class Policy:
             return ""
         if (listed or self._private) and is_private(address):
             return ""
-        return f"{target.host} is at {address}, which is not public"
+        refusal = f"{target.host} is at {address}, which is not public"
+        # Those that no general permission opens get no such advice.
+        return f"{refusal}: see `allow` and --allow-private" if is_private(address) else refusal
 
     def _lists(self, target: Target) -> bool:
         if (target.host, target.port) in self._hosts or (target.host, None) in self._hosts:

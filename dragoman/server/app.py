@@ -24,7 +24,6 @@ from dragoman.errors import (
     InternalError,
     MethodNotFound,
     Overloaded,
-    StoreRefused,
     Unauthenticated,
     UnsupportedOperation,
 )
@@ -190,8 +189,9 @@ class App:
             await asyncio.sleep(self.settings.lease / 3)
             try:
                 await self.store.renew()
-            except StoreRefused as error:
-                logger.warning("the lease could not be renewed: %s", error)
+            except Exception:
+                # Whatever it was: without the next renewal our tasks are another's.
+                logger.exception("the lease could not be renewed")
 
     async def _sweep(self) -> None:
         """Look after tasks that others left, and those that are overdue. The first look does not
@@ -199,8 +199,9 @@ class App:
         while True:
             try:
                 await self._take_over()
-            except StoreRefused as error:
-                logger.warning("nothing is taken over this time: %s", error)
+            except Exception:
+                # Whatever it was: others depend on the next look.
+                logger.exception("nothing is taken over this time")
             await asyncio.sleep(min(SWEEP_EVERY, self.settings.lease / 4))
 
     async def _take_over(self) -> None:
@@ -236,8 +237,8 @@ class App:
                 )
                 if count:
                     logger.info("forgot %d finished tasks", count)
-            except StoreRefused as error:
-                logger.warning("finished tasks are not forgotten this time: %s", error)
+            except Exception:
+                logger.exception("finished tasks are not forgotten this time")
             await asyncio.sleep(PRUNE_EVERY)
 
     # ASGI

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dragoman.security.egress import Egress
 
 _GRACE = 2.0
+_CLAIM_AT_ONCE = 200
 
 
 class PostRoom:
@@ -34,8 +35,8 @@ class PostRoom:
         self._engine_of = engine_of
         self._sender: Sender | None = None
         self._egress: Egress | None = None
+        check(settings)
         self._tokens = tokens_of(settings, store.secret)
-        _check(settings)
 
     def keys(self) -> dict[str, Any] | None:
         """Return the public keys of our tokens, if posts carry any."""
@@ -56,7 +57,7 @@ class PostRoom:
 
     async def claim(self) -> None:
         """Take over the receivers of workers that are gone."""
-        while pushes := await self._store.claim_pushes(200):
+        while pushes := await self._store.claim_pushes(_CLAIM_AT_ONCE):
             for push in pushes:
                 self.add(push)
 
@@ -122,9 +123,12 @@ def tokens_of(settings: Settings, secret: bytes) -> "Tokens | None":
     return Tokens(settings.public_url, [key_from(secret)])
 
 
-def _check(settings: Settings) -> None:
+def check(settings: Settings) -> None:
     """Raise `ConfigError` for a mistake in the settings: it must end the start, not the request
     of whoever names the first receiver."""
+    if not settings.push:
+        return
+    tokens_of(settings, b"")
     if settings.push_secret:
         from dragoman.push.signature import secrets_of
 

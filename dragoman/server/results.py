@@ -4,16 +4,22 @@ The code always gets the recorded form, the first time too: it cannot come to de
 that a second run would not have.
 """
 
+import asyncio
 import functools
+import sys
 import typing
 from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 
+from dragoman.errors import StepFailed
+from dragoman.model.events import StepKind, StepRecorded
 from dragoman.server.content import json_value
 
 MAX_RESULT_BYTES = 1024 * 1024
+# Characters of what a step's exception says.
+MAX_FAILURE = 4096
 
 
 def encode_result(name: str, value: Any) -> msgspec.Raw:
@@ -70,3 +76,39 @@ def _decode_model(kind: Any, value: Any) -> Any:
     if hasattr(kind, "model_validate"):
         return kind.model_validate(value)
     raise NotImplementedError
+
+
+class _Failure(msgspec.Struct):
+    """What a step raised."""
+
+    kind: str
+    text: str
+
+
+def encode_failure(error: BaseException) -> msgspec.Raw:
+    """Return what a step raised as it is recorded."""
+    kind = type(error)
+    failure = _Failure(f"{kind.__module__}:{kind.__qualname__}", str(error)[:MAX_FAILURE])
+    return msgspec.Raw(msgspec.json.encode(failure))
+
+
+def decode_failure(body: msgspec.Raw) -> BaseException:
+    """Return what a step raised, of the same class if it is one that is loaded: the code may catch
+    it as it did before."""
+    failure = msgspec.json.decode(body, type=_Failure)
+    module, _, name = failure.kind.partition(":")
+    kind: Any = sys.modules.get(module)
+    for part in name.split("."):
+        kind = getattr(kind, part, None)
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        error = kind.__new__(kind)
+        error.args = (failure.text,)
+        return error
+    return StepFailed(failure.text)
+
+
+def is_given_up(done: StepRecorded) -> bool:
+    """Tell whether a step was cancelled while the code around it went on, as by a time limit."""
+    if done.kind is not StepKind.FAILURE:
+        return False
+    return isinstance(decode_failure(done.value), asyncio.CancelledError)

@@ -27,7 +27,13 @@ from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState
 from dragoman.server.content import Content, parts_of
-from dragoman.server.results import decode_result, encode_result
+from dragoman.server.results import (
+    decode_failure,
+    decode_result,
+    encode_failure,
+    encode_result,
+    is_given_up,
+)
 
 
 class Turn:
@@ -135,12 +141,15 @@ class Turn:
         that was under way when the process died is called again, so it should bear that."""
         index, done = await self.recall_step(name)
         if done is not None:
+            if is_given_up(done):
+                # It was cancelled from around it, and will be again.
+                await asyncio.get_running_loop().create_future()
             return self.recalled(done, function)
         try:
             value = encode_result(name, await self._call(function, args, kwargs))
             result = decode_result(name, value, function)
-        except BaseException:
-            await self.give_back_step(index)
+        except BaseException as error:
+            await self.fail_step(index, name, error)
             raise
         await self.record_step(index, name, value)
         return result
@@ -156,7 +165,9 @@ class Turn:
         return await result if inspect.isawaitable(result) else result
 
     def recalled(self, done: StepRecorded, function: Callable[..., Any]) -> Any:
-        """Return the result of a step that was done before."""
+        """Return the result of a step that was done before, or raise what it raised."""
+        if done.kind is StepKind.FAILURE:
+            raise decode_failure(done.value)
         try:
             return decode_result(done.name, done.value, function)
         except TypeError as error:
@@ -167,9 +178,9 @@ class Turn:
         """Return the place of the next step, and the step if it was done already."""
         return self._worker.recall(StepKind.STEP, name)
 
-    async def give_back_step(self, index: int) -> None:
-        """Let the next step have the place of one that came to nothing."""
-        self._worker.replay.give_back(index)
+    async def fail_step(self, index: int, name: str, error: BaseException) -> None:
+        """Note that a step raised, in case the code goes on with something else."""
+        self._worker.replay.fail(index, name, encode_failure(error))
 
     async def record_step(self, index: int, name: str, value: msgspec.Raw) -> None:
         """Record a step's result; once this returns it will not be done again."""
@@ -317,8 +328,8 @@ class WaitingTurn:
                     result = self._wait(_awaited, result)
             value = encode_result(name, result)
             result = decode_result(name, value, function)
-        except BaseException:
-            self._wait(self._turn.give_back_step, index)
+        except BaseException as error:
+            self._wait(self._turn.fail_step, index, name, error)
             raise
         self._wait(self._turn.record_step, index, name, value)
         return result
@@ -339,7 +350,7 @@ class WaitingTurn:
 
     async def _on_loop(self, make: Any, *args: Any, **kwargs: Any) -> Any:
         turn = self._turn
-        passing = (turn.say, turn.artifact, turn.record_step, turn.give_back_step)
+        passing = (turn.say, turn.artifact, turn.record_step, turn.fail_step)
         if self._is_let_go and make not in passing:
             for given in args:
                 if inspect.iscoroutine(given):

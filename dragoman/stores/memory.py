@@ -359,11 +359,12 @@ class MemoryStore:
     # Forgetting
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
-        """Forget terminal tasks by age and number."""
+        """Forget terminal tasks by age and number, unless someone is still to be told of them."""
+        awaited = {r.push.task for r in self._receivers.values() if r.push.is_open}
         ended = sorted(
             (stored.head.standing.status_at, number)
             for number, stored in self._tasks.items()
-            if stored.head.standing.state.is_terminal
+            if stored.head.standing.state.is_terminal and number not in awaited
         )
         surplus = max(0, len(ended) - keep)
         doomed = [

@@ -953,6 +953,10 @@ class StorePromises:
         head = await head_of(store, "t")
         failed = status("t", TaskState.FAILED)
         await write(store, addition(head, failed, state=TaskState.FAILED, at=1))
+        # Someone is still to be told of it.
+        assert await store.prune(ended_before=2, keep=0) == 0
+        (push,) = await store.pushes(head.number)
+        await store.settle(msgspec.structs.replace(push, is_open=False))
         assert await store.prune(ended_before=2, keep=0) == 1
         assert await store.pushes(numbers[0]) == []
         assert await store.notes(numbers[0]) == []

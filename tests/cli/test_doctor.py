@@ -167,6 +167,19 @@ def test_settings_that_make_no_sense_do_not_hide_the_rest(
     assert found["store"]["level"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("PUSH_SECRET", "whsec_hush"), ("ALLOW", "http://x"), ("PUSH_TOKENS", "1")],
+)
+def test_settings_of_push_that_a_server_refuses_are_a_problem(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"DRAGOMAN_{name}", value)
+    assert only(doctor, "configuration")[0] == "problem"
+    monkeypatch.setenv("DRAGOMAN_PUSH", "off")
+    assert only(doctor, "configuration")[0] == "ok", "no server looks at it"
+
+
 def test_connections_that_could_lose_commits_are_a_problem(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +201,9 @@ def test_settings_that_lose_tasks_are_found(
     monkeypatch.setenv("DRAGOMAN_SYNCHRONOUS", "normal")
     level, message = only(doctor, "durability")
     assert level == "problem" and "no server starts" in message
+    monkeypatch.setenv("DRAGOMAN_SYNCHRONOUS", "off")
+    level, message = only(doctor, "durability")
+    assert level == "problem" and "synchronous off" in message
     monkeypatch.setenv("DRAGOMAN_ACCEPT_DATA_LOSS", "on")
     assert only(doctor, "durability")[0] == "warning"
 
@@ -320,6 +336,37 @@ def test_receivers_that_fail_are_counted_and_not_named(doctor: Doctor, path: Pat
     old = f"UPDATE tasks SET status_at = {now() - 36_000}"
     change(path, "UPDATE pushes SET is_open = 1, cursor = 0", old)
     assert only(doctor, "pushes")[0] == "problem"
+
+
+def test_what_is_said_of_receivers_is_what_can_be_done(doctor: Doctor, path: Path) -> None:
+    change(path, "UPDATE pushes SET failing_since = 5")
+    hint = doctor("--check", "pushes")["pushes"]["hint"]
+    assert "by themselves" in hint and "replay" not in hint
+    change(path, "UPDATE pushes SET is_open = 0")
+    assert "`dragoman push replay`" in doctor("--check", "pushes")["pushes"]["hint"]
+
+
+async def test_a_receiver_whose_live_server_leaves_it_waiting_is_a_problem(
+    doctor: Doctor, path: Path
+) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+
+    async def found() -> str:
+        return (await asyncio.to_thread(only, doctor, "pushes"))[0]
+
+    try:
+        assert len(await store.claim_pushes(10)) == 1
+        change(path, f"UPDATE tasks SET state = 3, status_at = {now() - 50_000}")
+        assert await found() == "ok", "there is still time"
+        change(path, f"UPDATE tasks SET status_at = {now() - 70_000}")
+        assert await found() == "problem"
+        change(path, f"UPDATE pushes SET due_at = {now() + 60_000}")
+        assert await found() == "ok", "its time has not come"
+        change(path, "UPDATE pushes SET due_at = 0", "UPDATE tasks SET state = 2")
+        assert await found() == "ok", "what is not posted may be what 0.x does not post"
+    finally:
+        await store.close()
 
 
 def test_dead_letters_are_counted_with_the_time_of_the_latest(doctor: Doctor, path: Path) -> None:

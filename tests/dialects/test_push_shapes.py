@@ -16,9 +16,10 @@ from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, AttemptStarted, Event, MessageAdded, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.push import PushAuthentication, PushConfig
+from dragoman.model.push import PushAuthentication, PushConfig, is_sendable
 from dragoman.model.record import Recorded, encode_event
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.push.request import TOKEN_HEADER, headers
 from dragoman.service import Nothing, PushPage
 
 ALL = pytest.mark.parametrize("dialect", [V1_0, V0_3, V0_2], ids=["1.0", "0.3", "0.2"])
@@ -108,7 +109,9 @@ def test_a_wrong_configuration_is_refused_by_field(
 
 
 @ALL
-@pytest.mark.parametrize("sign", ["\r", "\n", "\x00", "\t", "\x1b", "\x7f", "\x85"])
+@pytest.mark.parametrize(
+    "sign", ["\r", "\n", "\x00", "\t", "\x1b", "\x7f", "\x85", "\u200b", "\u202e"]
+)
 @pytest.mark.parametrize("name", ["url", "token", "scheme", "schemes", "credentials"])
 def test_no_text_may_end_the_header_it_would_stand_in(
     dialect: Dialect, name: str, sign: str
@@ -123,6 +126,22 @@ def test_no_text_may_end_the_header_it_would_stand_in(
         (config if name in config else authentication)[name] = bad
     for field in (refused(created, dialect, config), refused(sent, dialect, config)):
         assert field.split(".")[-1].removesuffix("[0]") == name
+
+
+@ALL
+@pytest.mark.parametrize("scheme", ["Bearer x", "a,b", "B\u00e4r", "a:b", " ", "a/b", '"a"'])
+def test_a_scheme_is_one_word_of_a_header(dialect: Dialect, scheme: str) -> None:
+    config = {"url": URL, "authentication": {"scheme": scheme, "credentials": "x"}}
+    assert refused(created, dialect, config).endswith("authentication.scheme")
+
+
+@ALL
+@pytest.mark.parametrize("text", ["a b", "p\u00e4ss", "\u6f22", 'a,b;c="d"', "x" * 50])
+def test_what_is_taken_here_is_taken_by_the_way_out(dialect: Dialect, text: str) -> None:
+    authentication = {"scheme": "Api-Key", "credentials": text}
+    config = created(dialect, {"url": URL, "token": text, "authentication": authentication})
+    made = headers(config, b"", id="m", seq=1, content_type="a/b", now=0, secrets=[b"s"])
+    assert is_sendable(made["authorization"]) and is_sendable(made[TOKEN_HEADER])
 
 
 @ALL

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from house import House, message
+from house import House, eventually, message
 
 from dragoman import Agent, Turn
 from dragoman.config import Settings
@@ -96,5 +96,6 @@ async def test_a_repeated_message_may_name_another_receiver_and_the_same_one_is_
     for url in (URL, URL, "https://example.net/"):
         operation = ops.SendMessage(message=said, push=PushConfig(url))
         await house.engine.answer(Call(operation=operation))
+    await eventually(lambda: len(desk.running) == 2)
     assert sorted(c.url for c in desk.running.values()) == [URL, "https://example.net/"]
     assert await house.count() == 1

@@ -218,23 +218,44 @@ def test_an_open_question_that_is_not_reached_any_more_is_told_too() -> None:
 # Places
 
 
-def test_a_place_whose_step_came_to_nothing_is_taken_again() -> None:
+def failed(replay: Replay, index: int, name: str) -> None:
+    replay.fail(index, name, msgspec.Raw(b'"boom"'))
+
+
+def test_a_step_that_failed_has_its_place_when_it_is_tried_again() -> None:
     replay = fed()
     index, _ = replay.recall(STEP, "a")
-    replay.give_back(index)
+    failed(replay, index, "a")
+    assert replay.failures(STEP, "a") == []
     assert replay.recall(STEP, "a") == (0, None)
+    assert replay.recall(STEP, "b") == (1, None)
 
 
-def test_a_place_is_kept_once_a_later_one_is_taken_or_it_is_recorded() -> None:
+def test_a_failure_the_code_goes_on_from_is_part_of_its_way() -> None:
     replay = fed()
-    first, _ = replay.recall(STEP, "a")
-    second, _ = replay.recall(STEP, "b")
-    replay.give_back(first)
-    assert replay.recall(STEP, "c")[0] == 2
-    replay.give_back(second)
-    replay.apply(step(2, "c"))
-    replay.give_back(2)
-    assert replay.recall(STEP, "d")[0] == 3
+    index, _ = replay.recall(STEP, "a")
+    failed(replay, index, "a")
+    (failure,) = replay.failures(STEP, "b")
+    assert (failure.index, failure.name, failure.kind) == (0, "a", StepKind.FAILURE)
+    replay.apply(failure)
+    assert replay.recall(STEP, "b") == (1, None)
+    again = fed(failure, step(1, "b"))
+    assert again.recall(STEP, "a") == (0, failure)
+    assert again.recall(STEP, "b")[1] == step(1, "b")
+    again.check_end()
+
+
+def test_a_failure_of_another_name_is_a_change() -> None:
+    failure = step(0, "a", kind=StepKind.FAILURE)
+    with pytest.raises(CodeChanged, match='step 1 was step "a" and is step "b"'):
+        fed(failure).recall(STEP, "b")
+
+
+def test_what_is_recorded_cannot_fail_any_more() -> None:
+    replay = fed(step(0, "a"))
+    replay.recall(STEP, "a")
+    failed(replay, 0, "a")
+    assert replay.failures(STEP, "b") == []
 
 
 def test_code_is_behind_until_it_passed_all_that_is_recorded() -> None:

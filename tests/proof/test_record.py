@@ -74,6 +74,26 @@ def test_the_record_keeps_the_latest_run_and_the_page_shows_what_is_broken(
     assert "| **BROKEN: 5 of 300** |  |" in page and "< 1 %" in page and entry.command in page
 
 
+@pytest.mark.parametrize("kind", ["no folder", "a file for a folder", "no record"])
+def test_a_record_that_cannot_be_kept_is_said_before_the_run(
+    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("nothing of ours")
+    file = {"no folder": tmp_path / "none" / "p.json", "no record": taken}.get(kind, taken / "p")
+    ended, given = proved(monkeypatch, made(), "--record", str(file))
+    assert ended.exit_code != 0 and given == {}, "nothing was run"
+    assert "Traceback" not in ended.output and taken.read_text() == "nothing of ours"
+
+
+def test_what_was_found_is_shown_even_if_it_cannot_be_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "p.json.part").mkdir()
+    ended, _ = proved(monkeypatch, made(), "--record", str(tmp_path / "p.json"), "--json")
+    assert ended.exit_code != 0 and json.loads(ended.stdout)["seed"] == 7
+
+
 def test_every_proof_has_its_module_and_its_help(tmp_path: Path) -> None:
     shown = run("proof", "--help", cwd=tmp_path).stdout
     for name in PROOFS:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from standardwebhooks.webhooks import Webhook
 
 from dragoman.cli.push import push as command
+from dragoman.errors import ConfigError
 from dragoman.model.push import PushConfig
 from dragoman.proof.push import DIALECTS, begin, follower, quiet, reader
 from dragoman.proof.receivers import Receiver, Treatment
@@ -138,6 +139,35 @@ async def test_a_receiver_that_was_given_up_goes_on_from_its_cursor(file: str) -
         (claimed,) = await store.claim_pushes(10)
         assert (claimed.cursor, claimed.tries, claimed.failing_since) == (1, 0, 0)
         await store.close()
+
+
+async def test_all_opens_those_that_were_given_up_and_says_when_there_is_nothing(
+    file: str,
+) -> None:
+    async with Receiver([Treatment.GONE]) as receiver:
+        store = await work(file, receiver, until=lambda sender: not sender.running)
+        await store.close()
+    opened = await run("replay", "--store", file, "--all")
+    assert opened.exit_code == 0 and "open again" in opened.output
+    again = await run("replay", "--store", file, "--all")
+    assert again.exit_code == 0 and "no dead letter" in again.output
+
+
+async def test_the_list_says_that_push_is_off_or_that_memory_has_no_file(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(file)
+    await store.open()
+    await store.close()
+    monkeypatch.setenv("DRAGOMAN_PUSH", "off")
+    off = await run("list", "--store", file, "--json")
+    assert off.stdout == "" and "Push is off" in off.stderr
+    monkeypatch.setenv("DRAGOMAN_PUSH", "on")
+    assert (await run("list", "--store", file)).stderr == ""
+    monkeypatch.setenv("DRAGOMAN_STORE", "memory:")
+    for command in ("list", "secret"):
+        ended = await run(command)
+        assert isinstance(ended.exception, ConfigError) and "no file" in str(ended.exception)
 
 
 async def test_what_cannot_be_replayed_is_a_mistake_in_the_command(file: str) -> None:

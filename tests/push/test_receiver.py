@@ -1,5 +1,7 @@
 """What a receiver believes, and what it does not."""
 
+import http.client
+import io
 import json
 from typing import Any
 
@@ -34,7 +36,7 @@ def post(
     }
 
 
-def check(headers: Any, body: bytes = BODY, **given: Any) -> Any:
+def check(headers: Any, body: Any = BODY, **given: Any) -> Any:
     return verify(headers, body, SECRET, **{"seen": Recent(), "now": NOW, **given})
 
 
@@ -45,6 +47,34 @@ def test_a_post_of_ours_is_believed_in_any_shape_of_headers() -> None:
         delivery = check(headers, task_ids={"t-1"})
         assert (delivery.id, delivery.sent_at, delivery.position) == ("msg_1", NOW, 7)
         assert delivery.task_id == "t-1" and delivery.content == json.loads(BODY)
+
+
+def test_headers_of_the_standard_librarys_server_are_read() -> None:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in post().items())
+    headers = http.client.parse_headers(io.BytesIO(f"{lines}\r\n".encode()))
+    assert check(headers).position == 7
+    headers["webhook-id"] = "msg_2"
+    with pytest.raises(BadSignature, match="given twice"):
+        check(headers)
+
+
+def test_values_that_are_no_text_are_as_good_as_absent() -> None:
+    assert check({**post(), "x-count": 7, "x-none": None, 5: "x"}).position == 7
+    with pytest.raises(BadSignature, match="webhook-id is missing"):
+        check({**post(), "Webhook-Id": 7})
+
+
+def test_a_body_is_bytes_or_their_text() -> None:
+    for body in (BODY, bytearray(BODY), BODY.decode()):
+        assert check(post(), body).task_id == "t-1"
+    with pytest.raises(TypeError, match="bytes that came"):
+        check(post(), json.loads(BODY))
+
+
+def test_a_body_nested_too_deep_is_refused() -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    with pytest.raises(BadSignature):
+        check(post(deep), deep)
 
 
 def test_what_the_independent_library_signs_is_believed() -> None:

@@ -116,7 +116,8 @@ def test_where_there_is_none_none_is_found(text: str) -> None:
 
 
 def test_a_metadata_service_is_not_private() -> None:
-    assert not any(is_private(ip) for ip in METADATA)
+    assert not any(is_private(network[0]) or is_private(network[-1]) for network in METADATA)
+    assert not is_private(ip_address("fd00:ec2::23")) and is_private(ip_address("fd00:ec3::23"))
     assert not is_private(ip_address("169.254.169.254"))
     assert not is_private(ip_address("168.63.129.16"))
 

@@ -8,6 +8,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import traceback
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -615,5 +616,40 @@ async def test_a_cancelled_request_is_cancelled_and_not_failed() -> None:
             await request
 
 
-async def test_the_systems_resolver_finds_this_machine() -> None:
-    assert "127.0.0.1" in await asyncio.wait_for(module.resolve("localhost"), 10)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"nonsense \x1b[31m PEER\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nPEER: a\x00b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: PEER\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"P" * 9000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nPEER\r\n",
+    ],
+)
+async def test_a_failure_is_told_without_the_url_and_without_bytes_of_the_peer(
+    answer: bytes,
+) -> None:
+    async with serving(answer) as server, Egress(allow=["127.0.0.1"]) as egress:
+        url = server.url(path="/SECRET?key=SECRET")
+        with pytest.raises(EgressFailed) as failed:
+            await egress.post(url, b"{}", {})
+    reason = failed.value.reason
+    assert reason.isprintable() and reason.isidentifier(), "the kind of the error and nothing else"
+    trace = "".join(traceback.format_exception(failed.value))
+    assert "SECRET" not in trace and "PEER" not in trace
+
+
+async def test_a_failure_says_what_the_system_said() -> None:
+    async with serving() as server:
+        port = server.port
+    async with Egress(allow=["127.0.0.1"]) as egress:
+        with pytest.raises(EgressFailed) as failed:
+            await egress.get(f"http://127.0.0.1:{port}/SECRET")
+    assert failed.value.reason == "ClientConnectorError: Connection refused"
+
+
+async def test_a_redirect_that_leads_nowhere_is_not_quoted() -> None:
+    async with serving(redirect("http://[PEER]/")) as server, Egress(allow=["127.0.0.1"]) as egress:
+        with pytest.raises(EgressRefused) as refused:
+            await egress.get(server.url(), redirects=1)
+    assert "PEER" not in refused.value.reason

@@ -114,9 +114,11 @@ SELECT number, ? FROM tasks WHERE number = ? AND state NOT IN (3, 4, 5, 7);
 SELECT number, body FROM notes WHERE task = ? ORDER BY number;
 
 -- name: noted
+-- Few notes, many tasks: the joins go in this order whatever the planner thinks.
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
-FROM (SELECT DISTINCT task FROM notes) AS noted JOIN tasks ON tasks.number = noted.task
-JOIN scopes ON scopes.number = tasks.scope
+FROM (SELECT DISTINCT task FROM notes) AS noted
+CROSS JOIN tasks ON tasks.number = noted.task
+CROSS JOIN scopes ON scopes.number = tasks.scope
 WHERE holder = ? AND state NOT IN (3, 4, 5, 7) AND agent = ?;
 
 -- name: drop_notes
@@ -124,9 +126,18 @@ DELETE FROM notes WHERE number IN (SELECT value FROM json_each(?));
 
 -- name: overdue
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
-FROM deadlines JOIN tasks ON tasks.number = deadlines.task
-JOIN scopes ON scopes.number = tasks.scope
-WHERE at <= ? AND agent = ? ORDER BY at LIMIT 100;
+FROM deadlines INDEXED BY deadlines_by_time
+CROSS JOIN tasks ON tasks.number = deadlines.task
+CROSS JOIN scopes ON scopes.number = tasks.scope
+WHERE at <= ? AND state NOT IN (3, 4, 5, 7) AND agent = ? ORDER BY at LIMIT 100;
+
+-- name: met_deadlines
+SELECT deadlines.task FROM deadlines INDEXED BY deadlines_by_time
+CROSS JOIN tasks ON tasks.number = deadlines.task
+WHERE at <= ? AND state IN (3, 4, 5, 7) LIMIT 5000;
+
+-- name: drop_deadlines
+DELETE FROM deadlines WHERE task IN (SELECT value FROM json_each(?));
 
 -- name: put_push
 INSERT INTO pushes (task, id, config, holder, is_open, cursor, tries, due_at, failing_since, problem)
@@ -168,13 +179,15 @@ ORDER BY at DESC, push, seq DESC LIMIT ?;
 -- name: doomed_by_age
 SELECT tasks.number, tasks.scope, state FROM scopes
 JOIN tasks INDEXED BY tasks_by_state ON tasks.scope = scopes.number
-WHERE state IN (3, 4, 5, 7) AND status_at < ? LIMIT ?;
+WHERE state IN (3, 4, 5, 7) AND status_at < ?
+    AND NOT EXISTS (SELECT 1 FROM pushes WHERE task = tasks.number AND is_open = 1) LIMIT ?;
 
 -- name: ended
 SELECT coalesce(sum(n), 0) FROM counts WHERE state IN (3, 4, 5, 7);
 
 -- name: doomed_by_number
 SELECT number, scope, state FROM tasks WHERE state IN (3, 4, 5, 7)
+    AND NOT EXISTS (SELECT 1 FROM pushes WHERE task = tasks.number AND is_open = 1)
 ORDER BY number LIMIT ?;
 
 -- name: forget_task

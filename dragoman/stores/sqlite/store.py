@@ -90,6 +90,7 @@ class SQLiteStore:
         # Which keys there may be. Exact in saying no, while no other process writes the file.
         self._filter: KeyFilter | None = None
         self._arriving: list[bytes] = []
+        self._learning = 0
         self._chores: list[asyncio.Task[None]] = []
         self._listeners: list[Callable[[], None]] = []
         self._seen: int | None = None
@@ -171,7 +172,8 @@ class SQLiteStore:
                         await self._share()
                 else:
                     await self._look_around()
-            except (apsw.Error, StoreRefused):
+            except Exception:
+                # Whatever it was, whoever waits for others' writes depends on the next look.
                 logger.exception("the file could not be looked at; trying again")
             pause = 4 * (time.monotonic() - began)
             await asyncio.sleep(max(_LOOK_ALONE if self.is_alone else _LOOK_SHARED, pause))
@@ -219,6 +221,9 @@ class SQLiteStore:
             self.is_alone = True
             self._chores = [chore for chore in self._chores if not chore.done()]
             self._chores.append(asyncio.get_running_loop().create_task(self._learn_keys()))
+            # Nobody looks any more: what the others wrote last is told here.
+            for changed in self._listeners:
+                changed()
         elif not self.is_alone:
             # Trying in vain gave up the lock we had.
             self._workers.try_shared()
@@ -258,20 +263,24 @@ class SQLiteStore:
 
     async def _learn_keys(self) -> None:
         """Learn all keys in the background; until then every look-up asks the file."""
+        self._learning += 1
+        learning = self._learning
         self._arriving.clear()
         loop = asyncio.get_running_loop()
         # What is on its way may be missed by the scan.
         await self._writer.flush()
         known = await loop.run_in_executor(self._scanner, self._scan_keys)
+        if not self.is_alone or learning != self._learning:
+            # Others came meanwhile, and may have gone again: a later scan knows more.
+            return
         for key in self._arriving:
             known.add(key)
         self._arriving.clear()
-        if self.is_alone:
-            self._filter = known
+        self._filter = known
 
     def _scan_keys(self) -> KeyFilter:
         known = KeyFilter()
-        for (key,) in run(self._scans, self._sql["keys"]):
+        for (key,) in rows_of(self._scans, self._sql["keys"], ()):
             known.add(key)
         return known
 
@@ -417,11 +426,11 @@ class SQLiteStore:
 
     async def overdue(self, agent: str, now: int) -> list[Head]:
         """Return the tasks that should have ended; forget the deadlines of those that did."""
-        heads = [self._head(row) for row in self._rows("overdue", (now, agent))]
-        ended = [head.number for head in heads if head.standing.state.is_terminal]
-        for number in ended:
-            await self._do(lambda c, n=number: run(c, self._sql["forget_deadline"], (n,)))
-        return [head for head in heads if head.number not in ended]
+        met = [row[0] for row in self._rows("met_deadlines", (now,))]
+        if met:
+            numbers = msgspec.json.encode(met).decode()
+            await self._do(lambda c: run(c, self._sql["drop_deadlines"], (numbers,)))
+        return [self._head(row) for row in self._rows("overdue", (now, agent))]
 
     # Pushes
 

@@ -57,8 +57,11 @@ class Workers:
 
     def leave(self, connection: apsw.Connection) -> None:
         """Let go of everything in good order: the tasks are nobody's, and no attempt is lost."""
-        run(connection, "UPDATE tasks SET holder = 0 WHERE holder = ?", (self.number,))
-        run(connection, "UPDATE pushes SET holder = 0 WHERE holder = ?", (self.number,))
+        # Those that rest are nobody's once we have no row.
+        unfinished = "WHERE holder = ? AND state IN (1, 2)"
+        run(connection, f"UPDATE tasks SET holder = 0 {unfinished}", (self.number,))
+        open_ones = "WHERE holder = ? AND is_open = 1"
+        run(connection, f"UPDATE pushes SET holder = 0 {open_ones}", (self.number,))
         run(connection, "DELETE FROM workers WHERE number = ?", (self.number,))
 
     def close(self) -> None:
@@ -155,6 +158,9 @@ def _lock(file: int, *, exclusive: bool) -> bool:
         return not exclusive
     try:
         fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:
+        # A file system without such locks: leases end by time alone.
+        return not exclusive
     return True

@@ -196,6 +196,7 @@ class Writer:
 
     def _do(self, chore: Chore, done: Done) -> list[_Outcome]:
         try:
+            self._met = {}
             self._connection.set_busy_timeout(_PATIENCE_MS)
             run(self._connection, "BEGIN IMMEDIATE")
             chore(self._connection)
@@ -221,17 +222,21 @@ class Writer:
 
     def _insert_one(self, write: Write, done: Done) -> _Outcome:
         run(self._connection, "SAVEPOINT one")
+        met = dict(self._met)
         try:
             (number,) = self._apply([write])
         except (apsw.ConstraintError, StoreConflict) as error:
+            # Only these leave the transaction as it is; any other ends it, and whoever called us.
             run(self._connection, "ROLLBACK TO one")
-            self._met = {}
-            return done, _refusal(error), 0
-        finally:
             run(self._connection, "RELEASE one")
+            self._met = met
+            return done, _refusal(error), 0
+        run(self._connection, "RELEASE one")
         return done, None, number
 
     def _roll_back(self) -> None:
+        # What was met in the transaction is not in the file.
+        self._met = {}
         with contextlib.suppress(apsw.Error):
             if self._connection.in_transaction:
                 run(self._connection, "ROLLBACK")
