@@ -19,7 +19,7 @@ from dragoman.config import PREFIX, Settings
 from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations as operation_table
 from dragoman.dialects import push, reading, v1_0
-from dragoman.engine.engine import MAX_PUSHES
+from dragoman.engine.receivers import MAX_PUSHES
 from dragoman.model.identity import MAX_ID_LENGTH
 from dragoman.server import request
 from dragoman.transports import json_text

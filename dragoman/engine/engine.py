@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -13,6 +12,7 @@ from dragoman.config import Settings
 from dragoman.engine.holdings import Holdings, NoteBody
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, Place, TaskLog, follow, read_task, tail
+from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
 from dragoman.engine.seal import seal, unseal
 from dragoman.engine.worker import AgentCode, Worker
@@ -21,9 +21,7 @@ from dragoman.errors import (
     InternalError,
     InvalidParams,
     Overloaded,
-    PushNotSupported,
     StoreConflict,
-    StoreFull,
     StoreRefused,
     StoreUnavailable,
     TaskNotCancelable,
@@ -36,15 +34,12 @@ from dragoman.model.events import DeadlineSet, MessageAdded, StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message
-from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, decode_message, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import (
     Batch,
     Call,
-    Nothing,
     Opening,
-    PushPage,
     Reply,
     TaskPage,
     TaskReply,
@@ -53,26 +48,9 @@ from dragoman.stores.interface import Head, KeepReply, LeaveNote, Push, Query, S
 
 # A page of a list holds not much more than this.
 _PAGE_BYTES = 16 * 1024 * 1024
-MAX_PUSHES = 10
 # Seconds beyond its grace that a cancel in another process may take.
 _ELSEWHERE = 5.0
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
-
-
-class Postings(Protocol):
-    """Who delivers a task's events to the receivers its caller named."""
-
-    def check(self, config: PushConfig) -> None:
-        """Raise `InvalidParams` if nothing would ever be posted there."""
-        ...
-
-    def add(self, push: Push) -> None:
-        """Begin to deliver."""
-        ...
-
-    def drop(self, push: Push) -> None:
-        """Deliver no more."""
-        ...
 
 
 class _Accepted(msgspec.Struct):
@@ -105,7 +83,7 @@ class Engine:
         self._store = store
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._postings = postings
+        self._receivers = Receivers(store, postings)
         self._holdings = Holdings(code, store, settings, self._clock)
 
     # Life
@@ -132,14 +110,8 @@ class Engine:
                 return await self._list(self._scope(call), operation)
             case ops.CancelTask() as operation:
                 return await self._cancel(self._scope(call), operation)
-            case ops.CreatePush() as operation:
-                return await self._create_push(self._scope(call), operation)
-            case ops.GetPush() as operation:
-                return await self._get_push(self._scope(call), operation)
-            case ops.ListPush() as operation:
-                return await self._list_push(self._scope(call), operation)
-            case ops.DeletePush() as operation:
-                return await self._delete_push(self._scope(call), operation)
+            case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush() as operation:
+                return await self._receivers.answer(self._scope(call), operation)
             case _:
                 raise UnsupportedOperation
 
@@ -340,12 +312,12 @@ class Engine:
     async def _accept(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Take a message in, once: the same one again leads to the same task."""
         if operation.push is not None:
-            self._check_push(operation.push)
+            self._receivers.check(operation.push)
         scope = self._scope(call)
         key = self._key(operation) if self._settings.idempotency else None
         if key is not None and (earlier := await self._earlier(scope, key, operation)) is not None:
             if operation.push is not None and earlier.task_id:
-                await self._also_tell(scope, earlier.task_id, operation.push)
+                await self._receivers.also_tell(scope, earlier.task_id, operation.push)
             return earlier
         try:
             if operation.message.task_id:
@@ -481,8 +453,8 @@ class Engine:
         except LogIsFull:
             raise InvalidParams("is larger than a task may be", field="message") from None
         if operation.push is not None:
-            log.pushes = [_named_push(operation.push, log)]
-            self._holdings.soon(self._deliver(log))
+            log.pushes = [named(operation.push, task_id)]
+            self._holdings.soon(self._receivers.deliver(log))
         self._holdings.add(worker, (scope, key) if key is not None else None)
         if self._store.is_alone or plan.may_reply:
             self._holdings.start(worker)
@@ -502,7 +474,7 @@ class Engine:
             raise _finished(head.standing.state)
         operation = _stamped(operation, head.task_id, head.context_id)
         if operation.push is not None:
-            await self._put_push(head, operation.push)
+            await self._receivers.put(head, operation.push)
         if self._holdings.is_elsewhere(head):
             return await self._leave_note(operation, head, key)
         worker = await self._holdings.worker_of(head)
@@ -629,90 +601,7 @@ class Engine:
         ending = self._rest_elsewhere(head.scope, head.task_id, at_end=True)
         await asyncio.wait_for(ending, self._settings.cancel_grace + _ELSEWHERE)
 
-    # Push
-
-    def _check_push(self, config: PushConfig) -> Postings:
-        if self._postings is None:
-            raise PushNotSupported
-        self._postings.check(config)
-        return self._postings
-
-    async def _create_push(self, scope: Scope, operation: ops.CreatePush) -> PushConfig:
-        self._check_push(operation.config)
-        head = await self._find(scope, operation.task_id)
-        return await self._put_push(head, operation.config)
-
-    async def _put_push(self, head: Head, config: PushConfig) -> PushConfig:
-        """Keep a receiver for what happens to a task from here on, and begin to deliver."""
-        postings = self._check_push(config)
-        config = _named_push(config, head)
-        kept = await self._store.pushes(head.number)
-        try:
-            push = await self._store.put_push(
-                head.number, config, head.standing.last_seq, most=MAX_PUSHES
-            )
-        except StoreRefused as error:
-            raise refused(error) from None
-        if push is None:
-            raise InvalidParams(f"a task has at most {MAX_PUSHES} of these", field="id")
-        for before in kept:
-            if before.config.id == config.id:
-                postings.drop(before)
-        postings.add(push)
-        return config
-
-    async def _also_tell(self, scope: Scope, task_id: TaskId, config: PushConfig) -> None:
-        """Keep the receiver that a repeated message names, unless it is one already."""
-        head = await self._store.head(scope, task_id)
-        if head is None:
-            return
-        for push in await self._store.pushes(head.number):
-            same = msgspec.structs.replace(config, id=push.config.id, task_id=task_id)
-            if push.config == same:
-                return
-        await self._put_push(head, config)
-
-    async def _deliver(self, log: TaskLog) -> None:
-        """Begin to deliver a task whose first write carries its receivers, if there comes one."""
-        try:
-            await log.durable(1)
-        except StoreRefused:
-            return
-        if self._postings is not None:
-            for push in await self._store.pushes(log.number):
-                self._postings.add(push)
-
-    async def _get_push(self, scope: Scope, operation: ops.GetPush) -> PushConfig:
-        for config in await self._configs(scope, operation.task_id):
-            if operation.config_id in ("", config.id):
-                return config
-        raise TaskNotFound(taskId=operation.task_id)
-
-    async def _list_push(self, scope: Scope, operation: ops.ListPush) -> PushPage:
-        configs = await self._configs(scope, operation.task_id)
-        rest = [config for config in configs if config.id > operation.page_token]
-        page = rest[: operation.page_size]
-        return PushPage(page, page[-1].id if len(rest) > len(page) else "")
-
-    async def _delete_push(self, scope: Scope, operation: ops.DeletePush) -> Nothing:
-        if self._postings is None:
-            raise PushNotSupported
-        head = await self._find(scope, operation.task_id)
-        kept = await self._store.pushes(head.number)
-        try:
-            await self._store.drop_push(head.number, operation.config_id)
-        except StoreRefused as error:
-            raise refused(error) from None
-        for push in kept:
-            if push.config.id == operation.config_id:
-                self._postings.drop(push)
-        return Nothing()
-
-    async def _configs(self, scope: Scope, task_id: TaskId) -> list[PushConfig]:
-        if self._postings is None:
-            raise PushNotSupported
-        head = await self._find(scope, task_id)
-        return [push.config.masked() for push in await self._store.pushes(head.number)]
+    # For whoever posts events
 
     async def follow_push(self, push: Push) -> AsyncGenerator[Sequence[Recorded]]:
         """Yield a task's events after a receiver's cursor, until there will be no more."""
@@ -730,13 +619,6 @@ class Engine:
     async def task_as_of(self, push: Push, seq: int) -> Task:
         """Return a receiver's task as it was after an event."""
         return (await self._reading(push.task, seq)).task
-
-
-def refused(error: StoreRefused) -> Overloaded:
-    """Return what a caller is told of a write that did not happen."""
-    if isinstance(error, StoreFull):
-        return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
-    return Overloaded()
 
 
 def _position(after: int | None, head: Head) -> int | None:
@@ -759,10 +641,3 @@ def _stamped(operation: ops.SendMessage, task_id: TaskId, context_id: ContextId)
     """Return the operation with its message bearing the ids of its task and context."""
     message = msgspec.structs.replace(operation.message, task_id=task_id, context_id=context_id)
     return msgspec.structs.replace(operation, message=message)
-
-
-def _named_push(config: PushConfig, task: Head | TaskLog) -> PushConfig:
-    """Return a configuration with its ids. A second one without an id replaces the first in 0.x,
-    whose callers know only one."""
-    chosen = config.id or (new_id() if config.version == "1.0" else task.task_id)
-    return msgspec.structs.replace(config, id=chosen, task_id=task.task_id)

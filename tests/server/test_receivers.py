@@ -18,7 +18,7 @@ from standardwebhooks.webhooks import Webhook
 
 from dragoman import Agent, App, Message, Settings, Turn
 from dragoman.cli.push import push as command
-from dragoman.engine.engine import MAX_PUSHES
+from dragoman.engine.receivers import MAX_PUSHES
 from dragoman.errors import ConfigError
 from dragoman.proof.receivers import Post, Receiver, Treatment
 from dragoman.push import Recent, verify

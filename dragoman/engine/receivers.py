@@ -1,0 +1,151 @@
+"""Who is told of a task's events: the push configurations of tasks, as their callers ask for them.
+
+Delivering is not done here; whoever does it is told who comes and goes.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from dragoman.engine.log import TaskLog
+from dragoman.errors import (
+    InvalidParams,
+    Overloaded,
+    PushNotSupported,
+    StoreFull,
+    StoreRefused,
+    TaskNotFound,
+)
+from dragoman.model import operations as ops
+from dragoman.model.identity import Scope, TaskId, new_id
+from dragoman.model.push import PushConfig
+from dragoman.service import Nothing, PushPage
+from dragoman.stores.interface import Head, Push, Store
+
+MAX_PUSHES = 10
+Operation = ops.CreatePush | ops.GetPush | ops.ListPush | ops.DeletePush
+
+
+class Postings(Protocol):
+    """Who delivers a task's events to the receivers its caller named."""
+
+    def check(self, config: PushConfig) -> None:
+        """Raise `InvalidParams` if nothing would ever be posted there."""
+        ...
+
+    def add(self, push: Push) -> None:
+        """Begin to deliver."""
+        ...
+
+    def drop(self, push: Push) -> None:
+        """Deliver no more."""
+        ...
+
+
+class Receivers:
+    """The receivers of an agent's tasks."""
+
+    def __init__(self, store: Store, postings: Postings | None) -> None:
+        self._store = store
+        # None: push is off.
+        self._postings = postings
+
+    async def answer(self, scope: Scope, operation: Operation) -> PushConfig | PushPage | Nothing:
+        """Return the one reply to an operation on a task's receivers."""
+        if isinstance(operation, ops.CreatePush):
+            self.check(operation.config)
+        elif self._postings is None:
+            raise PushNotSupported
+        head = await self._store.head(scope, operation.task_id)
+        if head is None:
+            raise TaskNotFound(taskId=operation.task_id)
+        match operation:
+            case ops.CreatePush():
+                return await self.put(head, operation.config)
+            case ops.GetPush():
+                for config in await self._configs(head):
+                    if operation.config_id in ("", config.id):
+                        return config
+                raise TaskNotFound(taskId=operation.task_id)
+            case ops.ListPush():
+                configs = await self._configs(head)
+                rest = [config for config in configs if config.id > operation.page_token]
+                page = rest[: operation.page_size]
+                return PushPage(page, page[-1].id if len(rest) > len(page) else "")
+            case ops.DeletePush():
+                return await self._drop(head, operation.config_id)
+
+    def check(self, config: PushConfig) -> Postings:
+        """Raise `PushNotSupported` or `InvalidParams` if nothing would ever be posted there."""
+        if self._postings is None:
+            raise PushNotSupported
+        self._postings.check(config)
+        return self._postings
+
+    async def put(self, head: Head, config: PushConfig) -> PushConfig:
+        """Keep a receiver for what happens to a task from here on, and begin to deliver."""
+        postings = self.check(config)
+        config = named(config, head.task_id)
+        kept = await self._store.pushes(head.number)
+        try:
+            push = await self._store.put_push(
+                head.number, config, head.standing.last_seq, most=MAX_PUSHES
+            )
+        except StoreRefused as error:
+            raise refused(error) from None
+        if push is None:
+            raise InvalidParams(f"a task has at most {MAX_PUSHES} of these", field="id")
+        for before in kept:
+            if before.config.id == config.id:
+                postings.drop(before)
+        postings.add(push)
+        return config
+
+    async def also_tell(self, scope: Scope, task_id: TaskId, config: PushConfig) -> None:
+        """Keep the receiver that a repeated message names, unless it is one already."""
+        head = await self._store.head(scope, task_id)
+        if head is None:
+            return
+        for push in await self._store.pushes(head.number):
+            same = msgspec.structs.replace(config, id=push.config.id, task_id=task_id)
+            if push.config == same:
+                return
+        await self.put(head, config)
+
+    async def deliver(self, log: TaskLog) -> None:
+        """Begin to deliver a task whose first write carries its receivers, if there comes one."""
+        try:
+            await log.durable(1)
+        except StoreRefused:
+            return
+        if self._postings is not None:
+            for push in await self._store.pushes(log.number):
+                self._postings.add(push)
+
+    async def _drop(self, head: Head, config_id: str) -> Nothing:
+        kept = await self._store.pushes(head.number)
+        try:
+            await self._store.drop_push(head.number, config_id)
+        except StoreRefused as error:
+            raise refused(error) from None
+        for push in kept:
+            if push.config.id == config_id and self._postings is not None:
+                self._postings.drop(push)
+        return Nothing()
+
+    async def _configs(self, head: Head) -> list[PushConfig]:
+        return [push.config.masked() for push in await self._store.pushes(head.number)]
+
+
+def refused(error: StoreRefused) -> Overloaded:
+    """Return what a caller is told of a write that did not happen."""
+    if isinstance(error, StoreFull):
+        return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
+    return Overloaded()
+
+
+def named(config: PushConfig, task_id: TaskId) -> PushConfig:
+    """Return a configuration with its ids. A second one without an id replaces the first in 0.x,
+    whose callers know only one."""
+    chosen = config.id or (new_id() if config.version == "1.0" else task_id)
+    return msgspec.structs.replace(config, id=chosen, task_id=task_id)
