@@ -356,6 +356,9 @@ def kind_of(error: Exception) -> str:
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error
+    elif isinstance(error.__cause__, ssl.SSLError):
+        # Its number is one of TLS, not of the system.
+        cause = error.__cause__
     said = ""
     if isinstance(cause, ssl.SSLCertVerificationError):
         said = cause.verify_message
@@ -363,6 +366,8 @@ def kind_of(error: Exception) -> str:
         said = cause.reason
     elif isinstance(cause, socket.gaierror):
         said = cause.strerror
+    elif isinstance(cause, TimeoutError):
+        said = "timed out"
     elif isinstance(cause, OSError) and cause.errno:
         said = os.strerror(cause.errno)
     said = "".join(c for c in str(said or "").partition("\n")[0] if c.isprintable())

@@ -165,8 +165,8 @@ async def test_the_list_says_that_push_is_off_or_that_memory_has_no_file(
     monkeypatch.setenv("DRAGOMAN_PUSH", "on")
     assert (await run("list", "--store", file)).stderr == ""
     monkeypatch.setenv("DRAGOMAN_STORE", "memory:")
-    for command in ("list", "secret"):
-        ended = await run(command)
+    for words in ("list", "secret"):
+        ended = await run(words)
         assert isinstance(ended.exception, ConfigError) and "no file" in str(ended.exception)
 
 

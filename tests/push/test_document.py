@@ -1,5 +1,6 @@
 """The page about push, as a reader sees it."""
 
+from itertools import pairwise
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "push.md"
@@ -11,6 +12,6 @@ def test_a_heading_is_a_heading_and_a_table_stands_below_it() -> None:
     assert len(headings) >= 5
     for line in headings:
         assert len(line) <= 60 and "|" not in line, line
-    for above, line in zip(lines, lines[1:], strict=False):
+    for above, line in pairwise(lines):
         if line.startswith("|---"):
             assert above.count("|") == line.count("|"), above

@@ -22,7 +22,7 @@ from dragoman.engine.receivers import MAX_PUSHES
 from dragoman.errors import ConfigError
 from dragoman.proof.receivers import Post, Receiver, Treatment
 from dragoman.push import Recent, verify
-from dragoman.security import egress
+from dragoman.security import egress, names
 
 OK, SILENCE = Treatment.OK, Treatment.SILENCE
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
@@ -371,7 +371,7 @@ async def test_a_name_that_leads_to_a_private_address_is_never_dialled(
     asked: list[str] = []
     opened: list[Any] = []
 
-    async def resolve(host: str) -> list[str]:
+    def look_up(host: str) -> list[str]:
         asked.append(host)
         return ["10.1.2.3"]
 
@@ -379,7 +379,7 @@ async def test_a_name_that_leads_to_a_private_address_is_never_dialled(
         opened.append(info)
         raise OSError("dialled")
 
-    monkeypatch.setattr(egress, "resolve", resolve)
+    monkeypatch.setattr(names, "addresses_of", look_up)
     monkeypatch.setattr(egress, "open_socket", open_socket)
     file = tmp_path / "tasks.db"
     async with serving(make(), store=str(file)) as site, asyncio.timeout(WAIT):

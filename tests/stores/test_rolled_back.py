@@ -1,0 +1,165 @@
+"""What a write left behind in memory when it did not happen, and what a process leaves in the file
+when it goes: neither may mislead whoever comes next."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pair import Pair
+
+from dragoman.errors import StoreConflict, StoreFull
+from dragoman.model.identity import Scope, TaskId
+from dragoman.model.task import TaskState
+from dragoman.stores.interface import KeepReply, Known
+from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.filter import KeyFilter
+from dragoman.testing.stores import HERE, WITHIN, chunk, creation, head_of, submit, write
+
+DAVE = Scope("agent", "", "dave")
+EVE = Scope("agent", "", "eve")
+MUCH = "x" * 500_000
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    pair = Pair(tmp_path / "tasks.db")
+    yield pair
+    await pair.close()
+
+
+@pytest.fixture
+async def store(pair: Pair) -> SQLiteStore:
+    return await pair.open()
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    """Let the stores' own chores run until something is so."""
+    async with asyncio.timeout(WITHIN):
+        # What the chores see is nobody's event.
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def fill_up(store: SQLiteStore) -> None:
+    """Let the file grow no more."""
+    await store._do(lambda c: c.pragma("max_page_count", c.pragma("page_count")))
+
+
+async def make_room(store: SQLiteStore) -> None:
+    await store._do(lambda c: c.pragma("max_page_count", 1 << 30))
+
+
+async def belongs_to(store: SQLiteStore, task_id: str, owner: Scope, other: Scope) -> bool:
+    mine = await store.head(owner, TaskId(task_id))
+    return mine is not None and await store.head(other, TaskId(task_id)) is None
+
+
+# Who a task belongs to
+
+
+async def test_a_caller_first_met_on_a_full_disk_has_tasks_of_his_own_later(
+    store: SQLiteStore,
+) -> None:
+    await write(store, creation("first"))
+    await fill_up(store)
+    large = creation("d", chunk("d", MUCH, append=False), scope=DAVE)
+    (outcome,) = await submit(store, large)
+    assert isinstance(outcome.error, StoreFull)
+    # A transaction that succeeds, in which nobody was met.
+    await store.renew()
+    await make_room(store)
+    await write(store, creation("d", scope=DAVE))
+    await write(store, creation("e", scope=EVE))
+    assert await belongs_to(store, "d", DAVE, EVE)
+    assert await belongs_to(store, "e", EVE, DAVE)
+
+
+async def test_a_caller_met_in_a_group_in_which_one_is_refused_has_his_own_tasks(
+    store: SQLiteStore,
+) -> None:
+    reply, task = KeepReply(DAVE, b"k" * 16, b"{}"), creation("d", scope=DAVE)
+    outcomes = await submit(store, reply, reply, task, creation("e", scope=EVE))
+    assert [type(outcome.error) for outcome in outcomes] == [
+        type(None),
+        StoreConflict,
+        type(None),
+        type(None),
+    ]
+    assert await belongs_to(store, "d", DAVE, EVE)
+    assert await belongs_to(store, "e", EVE, DAVE)
+
+
+# What is said of a full disk
+
+
+async def test_a_disk_that_fills_up_beside_a_conflict_is_said_to_be_full(
+    store: SQLiteStore,
+) -> None:
+    taken = KeepReply(HERE, b"k" * 16, b"{}")
+    await submit(store, taken)
+    await fill_up(store)
+    _, full = await submit(store, taken, KeepReply(HERE, b"l" * 16, MUCH.encode()))
+    assert isinstance(full.error, StoreFull)
+    await make_room(store)
+    await write(store, creation("t"))
+
+
+# Leaving
+
+
+async def test_whoever_leaves_lets_go_of_what_is_unfinished_and_of_nothing_else(
+    pair: Pair,
+) -> None:
+    leaving, staying = await pair.open(), await pair.open()
+    number = leaving.worker
+    await write(leaving, creation("ended", state=TaskState.COMPLETED))
+    await write(leaving, creation("asks", state=TaskState.INPUT_REQUIRED))
+    await write(leaving, creation("works", state=TaskState.WORKING))
+    await pair.end(leaving)
+    # A million ended tasks would be a million rows to write on the way out.
+    assert (await head_of(staying, "ended")).holder == number
+    assert (await head_of(staying, "asks")).holder == number
+    assert (await head_of(staying, "works")).holder == 0
+    assert not staying.is_live(number)
+
+
+# Keys
+
+
+async def test_a_look_at_the_keys_that_others_overtook_is_not_believed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Someone came, wrote and left while we read all keys: only the next reading knows all."""
+    scans, passes = SQLiteStore._scan_keys, [threading.Event(), threading.Event()]
+    begun: list[SQLiteStore] = []
+
+    def slow(store: SQLiteStore) -> KeyFilter:
+        if store is not first:
+            return scans(store)
+        turn = len(begun)
+        known = scans(store) if turn == 0 else None
+        begun.append(store)
+        assert passes[turn].wait(WITHIN)
+        return known or scans(store)
+
+    monkeypatch.setattr(SQLiteStore, "_scan_keys", slow)
+    first = pair.make()
+    try:
+        await asyncio.wait_for(first.open(), WITHIN)
+        await until(lambda: len(begun) == 1)
+        guest = await pair.open()
+        await submit(guest, KeepReply(HERE, b"k" * 16, b"{}"))
+        await pair.end(guest)
+        await first.renew()
+        assert first.is_alone
+        passes[0].set()
+        await until(lambda: len(begun) == 2)
+        # The first reading has been told by now, or never will be.
+        await first._writer.flush()
+        assert await first.known(HERE, b"k" * 16) == Known(TaskId(""), b"{}")
+    finally:
+        for event in passes:
+            event.set()
