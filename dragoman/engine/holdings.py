@@ -79,6 +79,8 @@ class Holdings:
         self._arriving: dict[Key, tuple[Worker, int]] = {}
         self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
         self._later: set[asyncio.Task[None]] = set()
+        # How often each task could not be written.
+        self._retries: dict[TaskId, int] = {}
         # Notes dealt with that are still in the store, each with the log whose write takes it out;
         # None: none will.
         self._noted: dict[int, TaskLog | None] = {}
@@ -145,6 +147,8 @@ class Holdings:
                 return
             if log.failure is not None:
                 self._try_again_later(log.scope, log.task_id)
+            else:
+                self._retries.pop(log.task_id, None)
             self.forget(worker)
 
         log.on_idle = worker.on_end = retire
@@ -325,6 +329,7 @@ class Holdings:
             try:
                 head = await self._store.head(scope, task_id)
                 if head is None or head.standing.state.is_resting or self.is_elsewhere(head):
+                    self._retries.pop(task_id, None)
                     return
                 await self.worker_of(head)
             except Exception:
@@ -336,7 +341,10 @@ class Holdings:
             if not self._is_stopped:
                 self.soon(go_on())
 
-        asyncio.get_running_loop().call_later(RETRY_AFTER, begin)
+        # Soon at first, then ever more seldom: each time the code does again what is not recorded.
+        tries = self._retries[task_id] = self._retries.get(task_id, 0) + 1
+        pause = RETRY_AFTER * min(2 ** max(0, tries - 3), 30)
+        asyncio.get_running_loop().call_later(pause, begin)
 
     # Ending
 

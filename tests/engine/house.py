@@ -41,6 +41,7 @@ async def eventually(is_so: Callable[[], Any]) -> None:
             return
         assert asyncio.get_running_loop().time() < until, "it never was so"
         await asyncio.sleep(0)
+    raise AssertionError("it never was so")
 
 
 def message(

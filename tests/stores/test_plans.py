@@ -16,7 +16,6 @@ from dragoman.testing.stores import HERE, creation, head_of, submit, write
 FEW = (
     "USING INTEGER PRIMARY KEY (rowid=?)",
     "USING INDEX tasks_unfinished",
-    "USING INDEX tasks_by_state (scope=? AND state=?)",
 )
 LOOKS: list[tuple[str, Any]] = [
     ("noted", (1, "agent")),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pair import Pair
 
-from dragoman.errors import StoreConflict, StoreFull
+from dragoman.errors import StoreFull
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import KeepReply, Known
+from dragoman.stores.interface import KeepReply, Known, LeaveNote
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.filter import KeyFilter
 from dragoman.testing.stores import HERE, WITHIN, chunk, creation, head_of, submit, write
@@ -77,17 +77,13 @@ async def test_a_caller_first_met_on_a_full_disk_has_tasks_of_his_own_later(
     assert await belongs_to(store, "e", EVE, DAVE)
 
 
-async def test_a_caller_met_in_a_group_in_which_one_is_refused_has_his_own_tasks(
+async def test_a_caller_met_in_a_write_that_is_refused_has_tasks_of_his_own_in_the_next(
     store: SQLiteStore,
 ) -> None:
-    reply, task = KeepReply(DAVE, b"k" * 16, b"{}"), creation("d", scope=DAVE)
-    outcomes = await submit(store, reply, reply, task, creation("e", scope=EVE))
-    assert [type(outcome.error) for outcome in outcomes] == [
-        type(None),
-        StoreConflict,
-        type(None),
-        type(None),
-    ]
+    nowhere = LeaveNote(DAVE, 999, [], b"{}")
+    dave, eve = creation("d", scope=DAVE), creation("e", scope=EVE)
+    outcomes = await submit(store, nowhere, dave, eve)
+    assert [outcome.is_refused for outcome in outcomes] == [True, False, False]
     assert await belongs_to(store, "d", DAVE, EVE)
     assert await belongs_to(store, "e", EVE, DAVE)
 

@@ -97,9 +97,10 @@ FROM tasks INDEXED BY tasks_unfinished JOIN scopes ON scopes.number = tasks.scop
 WHERE state IN (1, 2) AND holder NOT IN (SELECT number FROM workers) AND agent = :agent
 UNION ALL
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
-FROM tasks JOIN scopes ON scopes.number = tasks.scope
-WHERE state IN (6, 8) AND tasks.number IN (SELECT task FROM notes)
-    AND holder NOT IN (SELECT number FROM workers) AND agent = :agent
+FROM (SELECT DISTINCT task FROM notes) AS noted
+CROSS JOIN tasks ON tasks.number = noted.task
+CROSS JOIN scopes ON scopes.number = tasks.scope
+WHERE state IN (6, 8) AND holder NOT IN (SELECT number FROM workers) AND agent = :agent
 LIMIT :limit;
 
 -- name: claim

@@ -12,7 +12,7 @@ CREATE INDEX tasks_unfinished ON tasks (holder) WHERE state IN (1, 2);
 
 -- What another process has to say to a task's holder: only the holder writes the log.
 CREATE TABLE notes (
-    number INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY AUTOINCREMENT, -- never given twice: whoever took one knows it by it
     task   INTEGER NOT NULL,
     body   BLOB NOT NULL
 );
