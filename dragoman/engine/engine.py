@@ -461,6 +461,8 @@ class Engine:
         if not plan.may_reply:
             # After the start, so that the first slice comes before the write.
             log.release()
+        elif plan.deadline is not None:
+            self._holdings.soon(self._holdings.end_undecided(worker, plan.deadline))
         return _Accepted(log.task_id, worker, log, task, 1)
 
     async def _continue(

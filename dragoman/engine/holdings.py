@@ -369,6 +369,12 @@ class Holdings:
             if log.on_idle is let_go:
                 let_go()
 
+    async def end_undecided(self, worker: Worker, seconds: float) -> None:
+        """End what is overdue before it is decided whether it is a task: no sweep would find it."""
+        _, undecided = await asyncio.wait([worker.decision], timeout=seconds)
+        if undecided:
+            worker.end(TaskState.FAILED, _OVERDUE)
+
     async def cancel(self, head: Head, note: int = 0) -> None:
         """End a task as canceled: its code is asked to stop, and stopped if it does not."""
         worker = self.running(head.task_id)

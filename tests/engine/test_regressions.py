@@ -390,3 +390,18 @@ async def test_a_task_that_ends_overdue_while_it_is_canceled_is_said_to_be_over(
         await within(canceling)
     go_on.set()
     assert (await gated.get(task.id)).status.state is S.FAILED
+
+
+async def test_code_that_never_decides_whether_it_replies_ends_at_its_deadline(
+    house: House, agent: Agent
+) -> None:
+    @agent.skill(deadline=0.05)
+    async def ponders(text: str, turn: Turn) -> Message | str:
+        await asyncio.Event().wait()
+        return text
+
+    await house.start(agent)
+    task = await house.send("hi")
+    assert task.status.state is S.FAILED
+    assert task.status.message is not None
+    assert task.status.message.text == "The task did not end in time."
