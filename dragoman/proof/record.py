@@ -159,17 +159,19 @@ def page(record: Record) -> str:
             limit = share(row.bound) if row.kept else ""
             cells = (row.promise, figure, limit, command, time)
             lines.append(f"| {' | '.join(cells)} |")
-    compared = [
-        (name, e.result["compare"]) for name, e in record.proofs.items() if e.result.get("compare")
-    ]
+    compared = [e.result["compare"] for e in record.proofs.values() if e.result.get("compare")]
     if compared:
+        # Several proofs may have run the same probe: once is enough.
+        probes = {row["probe"]: row for one in reversed(compared) for row in one["rows"]}
         lines += ["", "## The same on another runtime", ""]
         lines += ["| probe | Dragoman | the other |", "|---|---|---|"]
-        for _, probes in compared:
-            lines += [
-                f"| {row['probe']} | {row['ours']} | {row['theirs']} |" for row in probes["rows"]
-            ]
-            lines += ["", f"The other is {probes['peer']}. {probes['note']}"]
+        lines += [
+            f"| {row['probe']} | {row['ours']} | {row['theirs']} |" for row in probes.values()
+        ]
+        for about in dict.fromkeys(
+            f"The other is {one['peer']}. {one['note']}" for one in compared
+        ):
+            lines += ["", about]
     lines.append(_LIMITS)
     lines.append("## The runs")
     for name, entry in record.proofs.items():
