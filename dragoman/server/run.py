@@ -20,7 +20,7 @@ from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 
-_UNSENT_BYTES = 24 * 1024
+_UNSENT_BYTES = 16 * 1024
 # Seconds agent code has to end when everything else has.
 _LAST_WORDS = 0.5
 
