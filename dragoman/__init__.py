@@ -1,28 +1,83 @@
-"""Dragoman: any Python function as an A2A agent, every task a durable log."""
+"""Dragoman: any Python function as an A2A agent, any A2A agent as a Python call, every task kept.
 
-from dragoman.config import Settings
-from dragoman.errors import TaskFailed, TaskRejected
-from dragoman.model.artifact import Artifact
-from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
-from dragoman.model.identity import Caller
-from dragoman.model.message import Message, Part
-from dragoman.server.agent import Agent
-from dragoman.server.app import App
-from dragoman.server.turn import Turn
+Names are loaded when they are first used: calling an agent needs no server, and a server no client.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dragoman.client.answer import Answer
+    from dragoman.client.client import Client
+    from dragoman.client.stream import Stream
+    from dragoman.config import Settings
+    from dragoman.errors import A2AError, TaskFailed, TaskRejected
+    from dragoman.model.artifact import Artifact
+    from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
+    from dragoman.model.identity import Caller
+    from dragoman.model.message import Message, Part
+    from dragoman.model.push import PushConfig
+    from dragoman.model.task import Task, TaskState
+    from dragoman.server.agent import Agent
+    from dragoman.server.app import App
+    from dragoman.server.turn import Turn
 
 __all__ = [
+    "A2AError",
     "Agent",
     "AgentExtension",
     "AgentProvider",
     "AgentSkill",
+    "Answer",
     "App",
     "Artifact",
     "Caller",
+    "Client",
     "Message",
     "Part",
+    "PushConfig",
     "Settings",
+    "Stream",
+    "Task",
     "TaskFailed",
     "TaskRejected",
+    "TaskState",
     "Turn",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
+
+_HOMES = {
+    "Answer": "client.answer",
+    "Client": "client.client",
+    "Stream": "client.stream",
+    "Settings": "config",
+    "A2AError": "errors",
+    "TaskFailed": "errors",
+    "TaskRejected": "errors",
+    "Artifact": "model.artifact",
+    "AgentExtension": "model.card",
+    "AgentProvider": "model.card",
+    "AgentSkill": "model.card",
+    "Caller": "model.identity",
+    "Message": "model.message",
+    "Part": "model.message",
+    "PushConfig": "model.push",
+    "Task": "model.task",
+    "TaskState": "model.task",
+    "Agent": "server.agent",
+    "App": "server.app",
+    "Turn": "server.turn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    # Found once, it is an attribute like any other.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

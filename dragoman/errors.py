@@ -18,7 +18,14 @@
     ├── Unauthenticated
     ├── PermissionDenied
     ├── Overloaded                  try again later
-    └── InternalError               our fault; the cause is in our log under the incident
+    ├── InternalError               our fault; the cause is in our log under the incident
+    └── CallFailed                  raised by our client alone: no peer says these on a wire
+        ├── Unreachable             no answer: name, connection, TLS, or a proxy in between
+        │   └── DeliveryUnknown     the message may have arrived; sending it again may repeat work
+        ├── TimedOut                our patience ended; the task goes on without us
+        ├── CardNotFound            the reference leads to no card
+        ├── CardInvalid             it leads to something that is no usable card; says why
+        └── CredentialsMissing      the agent wants some, and none that fits was given
 
     AuthorError                     raised by, or because of, an agent's own code
     ├── TaskFailed                  ends the task as failed with a public sentence
@@ -44,6 +51,8 @@ class A2AError(Exception):
 
     # Facts for the peer, as strings; subclasses name theirs in the constructor.
     facts: dict[str, str]
+    # What the peer called it on its binding: -32001, 404. None: the error is of our own making.
+    code: int | str | None = None
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         self.public = message or (self.__doc__ or "").strip()
@@ -126,6 +135,34 @@ class Overloaded(A2AError):
 
 class InternalError(A2AError):
     """Internal error"""
+
+
+class CallFailed(A2AError):
+    """The agent could not be called"""
+
+
+class Unreachable(CallFailed):
+    """The agent could not be reached"""
+
+
+class DeliveryUnknown(Unreachable):
+    """The connection broke before the agent answered; it may have taken the message"""
+
+
+class TimedOut(CallFailed):
+    """The agent did not answer in time; its task goes on"""
+
+
+class CardNotFound(CallFailed):
+    """There is no agent card at this reference"""
+
+
+class CardInvalid(CallFailed):
+    """This is not a usable agent card"""
+
+
+class CredentialsMissing(CallFailed):
+    """The agent asks for credentials, and none that fits was given"""
 
 
 class AuthorError(Exception):

@@ -43,13 +43,15 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "server": (*WAIST, *INSIDE, *EDGE),
     "gateway": (*WAIST, *INSIDE, *EDGE),
     "console": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
-    "cli": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "proof", "dragoman"),
+    # Agents that play a part, for tests and for trying things out.
+    "mock": (*WAIST, *EDGE, "server", "dragoman"),
+    "cli": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "mock", "proof", "dragoman"),
     # What runs the product from outside and reads its files.
     "proof": (*WAIST, *INSIDE, *EDGE, "server", "dragoman", "testing"),
     # `dragoman` is the package's own __init__: the names a user imports.
     "dragoman": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
     "__main__": ("cli",),
-    "testing": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "cli", "dragoman"),
+    "testing": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "mock", "cli", "dragoman"),
 }
 
 DOORS = {("push", "stores.interface")}

@@ -1,34 +1,49 @@
 """What `from dragoman import ...` offers is a promise: a name added or lost here is a decision."""
 
-from types import ModuleType
+import subprocess
+import sys
+
+import pytest
 
 import dragoman
 
 NAMES = [
+    "A2AError",
     "Agent",
     "AgentExtension",
     "AgentProvider",
     "AgentSkill",
+    "Answer",
     "App",
     "Artifact",
     "Caller",
+    "Client",
     "Message",
     "Part",
+    "PushConfig",
     "Settings",
+    "Stream",
+    "Task",
     "TaskFailed",
     "TaskRejected",
+    "TaskState",
     "Turn",
 ]
 
 
 def test_the_public_names_are_these() -> None:
     assert sorted(dragoman.__all__) == NAMES
-    found = {
-        name
-        for name, value in vars(dragoman).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert found == set(NAMES)
+    assert [name for name in dir(dragoman) if not name.startswith("_")] == NAMES
+
+
+def test_a_name_is_loaded_only_when_it_is_used() -> None:
+    code = "import sys, dragoman; sys.exit('msgspec' in sys.modules or 'asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+
+
+def test_a_name_nobody_knows_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Klient"):
+        _ = dragoman.Klient
 
 
 def test_every_public_name_says_what_it_is() -> None:

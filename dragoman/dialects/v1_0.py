@@ -1,6 +1,7 @@
 """A2A 1.0 as ProtoJSON. The model has this version's semantics, so encoding is the record's own
 JSON less the unknown fields, which 1.0 peers reject."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -40,6 +41,7 @@ ROLES: dict[Value, Role] = {"ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT, 1:
     2: Role.AGENT
 }
 UNSPECIFIED = ("TASK_STATE_UNSPECIFIED", 0)
+_STATE_NAME = re.compile(r"TASK_STATE_[A-Z_]{1,64}\Z")
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 100
 
 _PART = both_spellings("text", "raw", "url", "data", "metadata", "filename", "mediaType")
@@ -167,10 +169,15 @@ def _timestamp(value: Value, path: str) -> str:
 
 
 def decode_status(value: Value, path: str) -> TaskStatus:
-    """Return a status."""
+    """Return a status. A state that says nothing, or that later versions may have, is as good as
+    working: whoever follows the task asks again. What it was called stays among the unknown."""
     fields, extra = reading.split(value, _STATUS, path)
+    state = reading.required(fields, "state", path)
+    if state == 0 or (type(state) is str and _STATE_NAME.match(state) and state not in STATES):
+        extra = {**extra, "state": state}
+        state = TaskState.WORKING.value
     return TaskStatus(
-        state=decode_state(reading.required(fields, "state", path), f"{path}.state"),
+        state=decode_state(state, f"{path}.state"),
         message=decode_message(fields["message"], f"{path}.message")
         if "message" in fields
         else None,

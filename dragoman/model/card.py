@@ -7,6 +7,12 @@ from dragoman.model.message import Json, Metadata
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
 
+# What our servers offer beyond the protocol, and our client makes use of.
+# Streams carry positions, and Last-Event-ID takes them up again.
+RESUME_URI = "urn:dragoman:resume:v1"
+# A message sent twice is worked on once: the second answer is the first task.
+ONCE_URI = "urn:dragoman:once:v1"
+
 
 class AgentInterface(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """One way to reach the agent: an address, a binding and a version."""

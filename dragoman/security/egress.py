@@ -3,6 +3,9 @@
 It goes to public addresses unless the operator allows more. A name is resolved once, all its
 addresses are checked, and a socket is opened to one of those and to nothing else; redirects are
 followed by hand, so every hop passes the same checks. Proxies and cookies there are none.
+
+A person who calls agents from their own machine goes wherever they say: their client is made with
+`Anywhere` for a policy, and no server's ever is.
 """
 
 import asyncio
@@ -44,6 +47,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CONNECTIONS = 512
 # One receiver that answers slowly holds no more than these.
 CONNECTIONS_PER_HOST = 32
+# After so much silence the system asks, every few seconds, and gives up after so many questions.
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 LONGEST_HEADER = 8190
 MOST_HEADERS = 128
 # What decides where a request goes and where it ends is ours to write.
@@ -85,7 +90,12 @@ class EgressRefused(EgressError):
 
 
 class EgressFailed(EgressError):
-    """We went there and got no answer."""
+    """We went there and got no answer, or not all of it."""
+
+    def __init__(self, reason: str, *, is_sent: bool = True) -> None:
+        super().__init__(reason)
+        # Whether the request may have arrived.
+        self.is_sent = is_sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,25 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     is_cut: bool = False  # there was more than we wanted
+
+
+class Reply:
+    """An answer whose head has come, and whose body is read as it comes."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: dict[str, str] = {}
+        for name, value in response.headers.items():
+            self.headers.setdefault(name.lower(), value)
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        """Yield the body piece by piece; raises EgressFailed when it breaks off."""
+        try:
+            async for piece in self._response.content.iter_any():
+                yield piece
+        except (aiohttp.ClientError, OSError) as error:
+            raise EgressFailed(kind_of(error)) from None
 
 
 class _NotDialled(OSError):
@@ -133,13 +162,20 @@ class Egress:
         allow: Sequence[str] = (),
         allow_private: bool = False,
         ports: Collection[int] = USUAL_PORTS,
+        policy: Policy | None = None,
         resolver: Resolve | None = None,
         connect_timeout: float = 5.0,
+        tls: ssl.SSLContext | None = None,
+        keep_alive: bool = False,
+        per_host: int = CONNECTIONS_PER_HOST,
     ) -> None:
-        self._policy = Policy(allow=allow, allow_private=allow_private, ports=ports)
+        self._policy = policy or Policy(allow=allow, allow_private=allow_private, ports=ports)
         self._names = Names()
         self._resolve = resolver or self._names.resolve
         self._connect_timeout = connect_timeout
+        self._tls = tls
+        self._keep_alive = keep_alive
+        self._per_host = per_host
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -229,28 +265,56 @@ class Egress:
             raise EgressRefused("the redirect leads from https to http")
         return following
 
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncGenerator[Reply]:
+        """Send a request and wait for the head of the answer, which is closed with the context.
+
+        Only connecting has a limit of time: a stream may last for days.
+        """
+        async with self._exchange(method, self._target(url), _checked_headers(headers), body) as r:
+            yield r
+
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
     ) -> Answer:
+        async with self._exchange(method, target, headers, body) as reply:
+            return await _read(reply, most)
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncGenerator[Reply]:
         dial = _Dial(target, self._policy)
         if target.address is not None:
             dial.addresses.add(target.address)
+        response = await self._answered(dial, method, headers, body)
+        try:
+            yield Reply(response)
+        finally:
+            # What is left unread is of no use to anyone; a body that was read leaves its
+            # connection for the next request.
+            response.close() if not response.content.at_eof() else response.release()
+
+    async def _answered(
+        self, dial: _Dial, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
         before = _dial.set(dial)
         try:
-            async with self._opened().request(
+            return await self._opened().request(
                 method,
                 # Already canonical: a second reader must not improve on it.
-                URL(target.url, encoded=True),
+                URL(dial.target.url, encoded=True),
                 data=body,
                 headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
                 allow_redirects=False,
-            ) as response:
-                return await _read(response, most)
+            )
         except (aiohttp.ClientError, OSError) as error:
             # Without its cause: a trace of it would show the whole URL.
             if dial.refusal:
                 raise EgressRefused(dial.refusal) from None
-            raise EgressFailed(kind_of(error)) from None
+            raise EgressFailed(kind_of(error), is_sent=not _is_dial_failure(error)) from None
         finally:
             _dial.reset(before)
 
@@ -260,10 +324,12 @@ class Egress:
                 resolver=_CheckedNames(self._resolve, self._connect_timeout),
                 socket_factory=_checked_socket,
                 use_dns_cache=False,
-                limit=CONNECTIONS,
-                limit_per_host=CONNECTIONS_PER_HOST,
-                # Each attempt is checked anew, and none meets a connection its peer just closed.
-                force_close=True,
+                limit=max(CONNECTIONS, self._per_host),
+                limit_per_host=self._per_host,
+                # Unless told otherwise each attempt is checked anew, and none meets a connection
+                # that its peer just closed.
+                force_close=not self._keep_alive,
+                ssl=True if self._tls is None else self._tls,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -346,7 +412,13 @@ def _checked_socket(info: AddressInfo) -> socket.socket:
 def open_socket(info: AddressInfo) -> socket.socket:
     """Return an unconnected socket; nothing else in the package makes one to dial with."""
     family, kind, protocol, _, _ = info
-    return socket.socket(family=family, type=kind, proto=protocol)
+    opened = socket.socket(family=family, type=kind, proto=protocol)
+    # A peer whose machine is gone never says so: without this a stream would wait for it for ever.
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, seconds in KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
+    return opened
 
 
 def kind_of(error: Exception) -> str:
@@ -374,18 +446,19 @@ def kind_of(error: Exception) -> str:
     return f"{kind}: {said}" if said else kind
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> Answer:
-    headers: dict[str, str] = {}
-    for name, value in response.headers.items():
-        headers.setdefault(name.lower(), value)
+def _is_dial_failure(error: Exception) -> bool:
+    """Say whether a failure came before there was a connection to send anything on."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+
+
+async def _read(reply: Reply, most: int) -> Answer:
     body = bytearray()
     # A peer that packs its answer although asked not to is counted by what comes out.
-    async for piece in response.content.iter_any():
+    async for piece in reply.chunks():
         body += piece
         if len(body) > most:
-            response.close()
-            return Answer(response.status, headers, bytes(body[:most]), is_cut=True)
-    return Answer(response.status, headers, bytes(body))
+            return Answer(reply.status, reply.headers, bytes(body[:most]), is_cut=True)
+    return Answer(reply.status, reply.headers, bytes(body))
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

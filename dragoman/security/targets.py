@@ -223,6 +223,19 @@ class Policy:
         return not self._private and ("." not in host or host.endswith(PRIVATE_ENDINGS))
 
 
+class Anywhere(Policy):
+    """Refuses nothing: for the tools of a person, who may go where their machine can."""
+
+    def __init__(self) -> None:
+        super().__init__(allow=(), allow_private=True, ports=())
+
+    def refusal(self, target: Target) -> str:
+        return ""
+
+    def refusal_of(self, address: Address, target: Target) -> str:
+        return ""
+
+
 def read_address(text: str) -> Address:
     """Return an address that a resolver answered; raises NotCanonical."""
     try:

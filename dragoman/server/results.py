@@ -14,8 +14,8 @@ from typing import Any, cast
 import msgspec
 
 from dragoman.errors import StepFailed
+from dragoman.model.content import json_value
 from dragoman.model.events import StepKind, StepRecorded
-from dragoman.server.content import json_value
 
 MAX_RESULT_BYTES = 1024 * 1024
 # Characters of what a step's exception says.

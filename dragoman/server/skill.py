@@ -17,8 +17,8 @@ from msgspec import UNSET
 from dragoman.engine.worker import Worker
 from dragoman.errors import InvalidParams
 from dragoman.model.card import AgentSkill
+from dragoman.model.content import parts_of
 from dragoman.model.message import Message, Part
-from dragoman.server.content import parts_of
 from dragoman.server.turn import Turn, WaitingTurn
 
 Function = Callable[..., Any]

@@ -21,12 +21,12 @@ from dragoman.engine.replay import CodeChanged
 from dragoman.engine.worker import TaskCompleted, Worker
 from dragoman.errors import TaskRejected
 from dragoman.model.artifact import Artifact
+from dragoman.model.content import Content, parts_of
 from dragoman.model.events import StepKind, StepRecorded
 from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState
-from dragoman.server.content import Content, parts_of
 from dragoman.server.results import (
     decode_failure,
     decode_result,

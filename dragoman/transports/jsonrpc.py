@@ -1,10 +1,11 @@
-"""The JSON-RPC 2.0 envelope."""
+"""The JSON-RPC 2.0 envelope, taken off by servers and put on by clients, and the way back."""
 
 from typing import Any, cast
 
 import msgspec
 
-from dragoman.errors import InvalidRequest
+from dragoman.dialects.errors import decode_jsonrpc
+from dragoman.errors import InvalidAgentResponse, InvalidRequest
 
 # A request's id as it came, to be echoed; None where it could not be read.
 Id = str | int | None
@@ -67,3 +68,37 @@ def success_frame(id: Id) -> tuple[bytes, bytes]:
 def failure(id: Id, error: dict[str, Any]) -> bytes:
     """Put an error in its envelope."""
     return _encode({"jsonrpc": "2.0", "id": id, "error": error})
+
+
+def request(id: Id, method: str, params: dict[str, Any]) -> bytes:
+    """Put an operation in its envelope."""
+    return _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+
+def result_of(value: Any, id: Id) -> Any:
+    """Return what a peer answered; raises the error it answered with.
+
+    Some peers of 0.3 stream their events without an envelope: these are taken as they are.
+    """
+    if not isinstance(value, dict):
+        raise InvalidAgentResponse("the answer is not an object")
+    answer = cast("dict[str, Any]", value)
+    if "error" in answer and answer["error"] is not None:
+        if answer.get("result") is not None:
+            raise InvalidAgentResponse("the answer has both a result and an error")
+        error = decode_jsonrpc(answer["error"])
+        error.code = code_of(answer["error"])
+        raise error
+    if "result" not in answer:
+        if "jsonrpc" in answer or "id" in answer and "kind" not in answer:
+            raise InvalidAgentResponse("the answer has neither a result nor an error")
+        return answer
+    if answer.get("id") != id:
+        raise InvalidAgentResponse("the answer is to another request")
+    return answer["result"]
+
+
+def code_of(error: Any) -> int | None:
+    """Return the code a peer gave to an error, if it is one."""
+    code = cast("dict[str, Any]", error).get("code") if isinstance(error, dict) else None
+    return code if type(code) is int else None

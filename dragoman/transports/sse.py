@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 KEEPALIVE = b": keep-alive\n\n"
 CONTENT_TYPE = b"text/event-stream"
 HEADERS = (
@@ -97,3 +99,75 @@ class Stream:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.stop()
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """One event as a reader gets it."""
+
+    data: bytes
+    # The last id the stream gave, None before there was one.
+    id: str | None = None
+    kind: str = ""
+
+
+class TooLong(Exception):
+    """An event is longer than its reader takes."""
+
+
+class Reader:
+    """Turns the bytes of a stream into events, holding no more than one event at a time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # What has come of a line that has not ended.
+        self._held = bytearray()
+        self._data: list[bytes] = []
+        self._size = 0
+        self._kind = ""
+        self._id: str | None = None
+        self._is_begun = False
+
+    def feed(self, chunk: bytes) -> list[Sent]:
+        """Return the events that are complete; raises `TooLong`."""
+        seen = len(self._held)
+        self._held += chunk
+        # A CR at the very end may be half of a CRLF: it waits for what follows.
+        end = self._held.rfind(b"\n", max(0, seen - 1)) + 1
+        end = max(end, self._held.rfind(b"\r", max(0, seen - 1), len(self._held) - 1) + 1)
+        if not end:
+            self._check_size(len(self._held))
+            return []
+        lines = bytes(self._held[:end]).splitlines()
+        del self._held[:end]
+        if not self._is_begun and lines:
+            self._is_begun = True
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        found: list[Sent] = []
+        for line in lines:
+            if not line:
+                self._dispatch(found)
+            else:
+                self._take(line)
+        self._check_size(len(self._held))
+        return found
+
+    def _check_size(self, held: int) -> None:
+        if self._size + held > self._most:
+            raise TooLong
+
+    def _take(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+            self._size += len(value) + 1
+            self._check_size(0)
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+        elif name == b"event":
+            self._kind = value.decode("utf-8", "replace")
+
+    def _dispatch(self, found: list[Sent]) -> None:
+        if self._data:
+            found.append(Sent(b"\n".join(self._data), self._id, self._kind))
+        self._data, self._size, self._kind = [], 0, ""

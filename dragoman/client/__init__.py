@@ -1,0 +1,1 @@
+"""Calling other agents: references, cards, connections, streams that go on."""

@@ -1,0 +1,178 @@
+"""An ASGI app called without a socket, in the shape of HTTP that a client needs.
+
+The app runs beside its caller on the same loop, its body comes piece by piece, and whoever stops
+reading early is a client that hung up.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from dragoman.security.egress import EgressFailed
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+# The app waits while so many pieces are unread, as it would for a slow socket.
+UNREAD = 16
+
+
+class InProcess:
+    """Carries requests to an app of this process; `close` ends the app's lifespan."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._life: _Lifespan | None = None
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncGenerator["_Exchange"]:
+        """Hand the app a request and wait for the head of its answer."""
+        async with self._opening:
+            if self._life is None:
+                self._life = _Lifespan(self._app)
+                await self._life.start()
+        exchange = _Exchange(self._app, _scope(method, url, headers), body or b"")
+        try:
+            await exchange.start()
+            yield exchange
+        finally:
+            await exchange.close()
+
+    async def close(self) -> None:
+        """Let the app end what it started with."""
+        life, self._life = self._life, None
+        if life is not None:
+            await life.stop()
+
+
+def _scope(method: str, url: str, headers: Mapping[str, str]) -> MutableMapping[str, Any]:
+    parts = urlsplit(url)
+    sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": parts.scheme,
+        "path": unquote(parts.path) or "/",
+        "raw_path": (parts.path or "/").encode("ascii"),
+        "query_string": parts.query.encode("ascii"),
+        "root_path": "",
+        "headers": [(b"host", parts.netloc.encode("ascii")), *sent],
+        "client": ("127.0.0.1", 0),
+        "server": (parts.hostname, parts.port),
+        "state": {},
+    }
+
+
+class _Exchange:
+    """One request inside the process."""
+
+    def __init__(self, app: App, scope: MutableMapping[str, Any], body: bytes) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._body = body
+        self._is_read = False
+        self._is_complete = False
+        self._gone = asyncio.Event()
+        self._headed = asyncio.Event()
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(UNREAD)
+        self._app = app
+        self._scope = scope
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        await self._headed.wait()
+        if not self.status:
+            raise EgressFailed("the app ended without an answer")
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        while (piece := await self._pieces.get()) is not None:
+            yield piece
+        if not self._is_complete:
+            raise EgressFailed("the app broke off its answer")
+
+    async def close(self) -> None:
+        self._gone.set()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            await self._app(self._scope, self._receive, self._send)
+        except asyncio.CancelledError:
+            pass
+        except Exception:
+            # A server in its place would log it and drop the connection; so its caller sees that.
+            self._is_complete = False
+        finally:
+            self._headed.set()
+            if not self._gone.is_set():
+                await self._pieces.put(None)
+
+    async def _receive(self) -> Message:
+        if not self._is_read:
+            self._is_read = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            for name, value in message.get("headers", ()):
+                self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        elif message["type"] == "http.response.body":
+            self._headed.set()
+            self._is_complete = not message.get("more_body", False)
+            if message.get("body"):
+                await self._pieces.put(bytes(message["body"]))
+
+
+class _Lifespan:
+    """The app's start and end, if it cares for them."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._started = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._problem = ""
+
+    async def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._inbox.put_nowait({"type": "lifespan.startup"})
+        await self._started.wait()
+        if self._problem:
+            raise EgressFailed(f"the app did not start: {self._problem}", is_sent=False)
+
+    async def stop(self) -> None:
+        self._inbox.put_nowait({"type": "lifespan.shutdown"})
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        scope: Message = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+        try:
+            await self._app(scope, self._inbox.get, self._send)
+        except Exception:
+            # Apps that know no lifespan raise; they are served all the same.
+            pass
+        finally:
+            self._started.set()
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "lifespan.startup.failed":
+            self._problem = str(message.get("message", "")) or "no reason given"
+        if message["type"].startswith("lifespan.startup"):
+            self._started.set()

@@ -1,0 +1,499 @@
+"""The client: talk to any A2A agent as it is.
+
+    async with Client("https://agent.example.com") as agent:
+        answer = await agent.send("hello")
+        print(answer.text)
+
+What to reach is a host, a URL, a card file or a card. Version, binding, credentials and what to do
+when a connection breaks follow from the card; everything that fails is one class of
+`dragoman.errors`.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from dragoman.client.answer import Answer
+from dragoman.client.asgi import App, InProcess
+from dragoman.client.cards import Cards
+from dragoman.client.content import Content, message_of
+from dragoman.client.credentials import ApiKey, Bearer, Credential
+from dragoman.client.http import Http
+from dragoman.client.line import Line, Options
+from dragoman.client.remote import Observer
+from dragoman.client.stream import Polling, Stream, Until, task_of
+from dragoman.errors import (
+    A2AError,
+    ConfigError,
+    DeliveryUnknown,
+    InvalidAgentResponse,
+    PushNotSupported,
+    UnsupportedOperation,
+)
+from dragoman.model import operations as ops
+from dragoman.model.card import AgentCard, AgentInterface
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.message import Message, Metadata
+from dragoman.model.push import PushConfig
+from dragoman.model.task import Task, TaskState
+from dragoman.security.egress import Egress
+from dragoman.security.targets import Anywhere
+from dragoman.service import PushPage, TaskPage
+
+if TYPE_CHECKING:
+    from dragoman.client.sync import Sync
+    from dragoman.security.signatures import KeySet, Verdict
+
+# An app in this process has an address too, for its card; nothing is ever dialled there.
+IN_PROCESS = "http://localhost"
+# More streams than this wait for one another: a bound, not a target.
+CONNECTIONS = 1000
+
+
+class Client:
+    """Talks to one agent. `ref` is a host, a URL, a card file or a card; `app` is an ASGI app of
+    this process, called without a socket.
+
+    `version` and `bindings` override what the card prefers. Credentials go to the origin of `ref`
+    and to `origins`, never to another that a card names. `guard` keeps it from private addresses:
+    a server turns it on.
+    """
+
+    def __init__(
+        self,
+        ref: str | Path | AgentCard | None = None,
+        *,
+        app: App | None = None,
+        credentials: Sequence[Credential] = (),
+        bearer: str = "",
+        api_key: str = "",
+        version: str = "",
+        oldest: str = "0.2",
+        bindings: Sequence[str] = (),
+        extensions: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        origins: Sequence[str] = (),
+        keys: "KeySet | None" = None,
+        require_signature: bool = False,
+        tls: ssl.SSLContext | None = None,
+        guard: bool = False,
+        timeout: float | None = 30.0,
+        connect_timeout: float = 10.0,
+        cards: Cards | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        if (ref is None) == (app is None):
+            raise ConfigError("a client is for a reference or for an app: give one of them")
+        given = [*credentials]
+        if bearer:
+            given.append(Bearer(bearer))
+        if api_key:
+            given.append(ApiKey(api_key))
+        self._ref = IN_PROCESS if ref is None else ref
+        self._app = app
+        self._tls = tls
+        self._guard = guard
+        self._connect_timeout = connect_timeout
+        self._cards = cards or Cards()
+        self._options = Options(
+            credentials=given,
+            version=version,
+            oldest=oldest,
+            bindings=bindings,
+            extensions=extensions,
+            headers=headers or {},
+            origins=origins,
+            keys=keys,
+            require_signature=require_signature,
+            timeout=timeout,
+            observer=observer,
+        )
+        self._http = self._new_http()
+        self._line = Line(self._ref, self._http, self._cards, self._options)
+        self._sync: Sync | None = None
+
+    def _new_http(self) -> Http:
+        if self._app is not None:
+            return InProcess(self._app)
+        return Egress(
+            policy=None if self._guard else Anywhere(),
+            tls=self._tls,
+            keep_alive=True,
+            connect_timeout=self._connect_timeout,
+            per_host=CONNECTIONS,
+        )
+
+    def copy(self) -> "Client":
+        """Return a client of the same agent with connections of its own."""
+        twin = object.__new__(Client)
+        twin.__dict__.update(self.__dict__)
+        twin._http = twin._new_http()
+        twin._line = Line(self._ref, twin._http, self._cards, self._options)
+        twin._sync = None
+        return twin
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.connect()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what is open. Tasks go on without us."""
+        sync, self._sync = self._sync, None
+        if sync is not None:
+            sync.close()
+        await self._http.close()
+
+    @property
+    def sync(self) -> "Sync":
+        """The same methods for code that is not async; they may be called inside a loop too."""
+        from dragoman.client.sync import Sync
+
+        if self._sync is None:
+            self._sync = Sync(self.copy())
+        return self._sync
+
+    # The agent
+
+    async def connect(self) -> AgentCard:
+        """Read the agent's card and choose how to talk to it; the first call does so too."""
+        await self._line.open()
+        return self._line.card
+
+    @property
+    def card(self) -> AgentCard:
+        """The agent's card, once connected."""
+        return self._line.card
+
+    @property
+    def raw_card(self) -> dict[str, Any]:
+        """The card as it came, once connected."""
+        return self._line.fetched.raw
+
+    @property
+    def interface(self) -> AgentInterface:
+        """The interface that is spoken to, once connected."""
+        return self._line.interface
+
+    @property
+    def version(self) -> str:
+        """The version of the protocol that is spoken, once connected."""
+        return self._line.version
+
+    @property
+    def signature(self) -> "Verdict":
+        """Whether the card is signed by one of `keys`, once connected."""
+        return self._line.signature()
+
+    @property
+    def unused_credentials(self) -> Sequence[Credential]:
+        """What was given and is not sent, because the card asks for it nowhere."""
+        return self._line.unused
+
+    async def extended_card(self) -> AgentCard:
+        """Return the card that only known callers see."""
+        await self._line.open()
+        if not self._line.card.capabilities.extended_agent_card:
+            raise UnsupportedOperation("The agent has no extended card")
+        reply = await self._line.answer(ops.GetExtendedCard())
+        if not isinstance(reply, AgentCard):
+            raise InvalidAgentResponse("The agent answered with something that is no card")
+        return reply
+
+    # Messages
+
+    async def send(
+        self,
+        content: Content,
+        *,
+        task_id: str = "",
+        context_id: str = "",
+        message_id: str = "",
+        metadata: Metadata | None = None,
+        message_metadata: Metadata | None = None,
+        accept: Sequence[str] = (),
+        history: int | None = None,
+        wait: bool = True,
+        push: PushConfig | None = None,
+        poll_interval: float | None = None,
+    ) -> Answer:
+        """Give the agent a message and return what came of it: where the task rests, or at once
+        with `wait=False`. The same `message_id` again leads to the same task, where the agent
+        keeps that promise."""
+        message = message_of(
+            content,
+            task_id=task_id,
+            context_id=context_id,
+            message_id=message_id,
+            metadata=message_metadata,
+        )
+        operation = ops.SendMessage(
+            message=message,
+            accepted_output_modes=list(accept),
+            history=history,
+            wait=wait,
+            push=push,
+            metadata=metadata or {},
+        )
+        await self._line.open()
+        if push is not None:
+            self._check_push()
+        try:
+            reply = await self._line.answer(operation)
+        except DeliveryUnknown as error:
+            found = await self._found(operation)
+            if found is None:
+                raise error
+            reply = found
+        if isinstance(reply, Message):
+            return Answer(None, reply)
+        task = task_of(reply)
+        if not wait or task.status.state.is_resting:
+            return Answer(task)
+        # A server may answer before the end: some do not wait, some not so long.
+        return await self.wait(task.id, poll_interval=poll_interval, history=history)
+
+    async def _found(self, operation: ops.SendMessage) -> Any:
+        """Return the task of a message whose answer was lost, if the agent has it."""
+        lost = Stream(self._line, operation, polls_only=True)
+        task_id = await lost.find_task(operation.message)
+        if not task_id:
+            return None
+        try:
+            return await self._line.answer(ops.GetTask(task_id=TaskId(task_id)))
+        except A2AError:
+            # The caller hears of the first failure, which says what is unknown.
+            return None
+
+    def stream(
+        self,
+        content: Content,
+        *,
+        task_id: str = "",
+        context_id: str = "",
+        message_id: str = "",
+        metadata: Metadata | None = None,
+        message_metadata: Metadata | None = None,
+        accept: Sequence[str] = (),
+        history: int | None = None,
+        push: PushConfig | None = None,
+        until: Until = "rest",
+        poll_interval: float | None = None,
+    ) -> Stream:
+        """Give the agent a message and return the events of its task, through every cut."""
+        message = message_of(
+            content,
+            task_id=task_id,
+            context_id=context_id,
+            message_id=message_id,
+            metadata=message_metadata,
+        )
+        operation = ops.StreamMessage(
+            message=message,
+            accepted_output_modes=list(accept),
+            history=history,
+            push=push,
+            metadata=metadata or {},
+        )
+        polling = Polling(poll_interval, history)
+        return Stream(self._line, operation, until=until, polling=polling)
+
+    async def stream_text(self, content: Content, **options: Any) -> AsyncGenerator[str]:
+        """Yield the text of the answer as it comes; takes what `stream` takes."""
+        async with self.stream(content, **options) as events:
+            is_told = False
+            async for event in events:
+                match event:
+                    case ArtifactUpdate():
+                        texts = [part.text for part in event.artifact.parts]
+                    case Message():
+                        texts = [event.text]
+                    case Task():
+                        texts = [p.text for artifact in event.artifacts for p in artifact.parts]
+                    case StatusUpdate():
+                        texts = []
+                for text in texts:
+                    if isinstance(text, str) and text:
+                        is_told = True
+                        yield text
+            # An agent that produces nothing says its answer with the last status.
+            if not is_told and (text := events.answer.text):
+                yield text
+
+    # Tasks
+
+    async def get(self, task_id: str, *, history: int | None = None) -> Task:
+        """Return a task as it stands."""
+        operation = ops.GetTask(task_id=TaskId(task_id), history=history)
+        return _same(task_of(await self._line.answer(operation)), task_id)
+
+    async def cancel(self, task_id: str, *, metadata: Metadata | None = None) -> Task:
+        """End a task before it is done; raises `TaskNotCancelable` if it has ended."""
+        operation = ops.CancelTask(task_id=TaskId(task_id), metadata=metadata or {})
+        return _same(task_of(await self._line.answer(operation)), task_id)
+
+    def subscribe(
+        self,
+        task_id: str,
+        *,
+        after: int | None = None,
+        until: Until = "rest",
+        poll_interval: float | None = None,
+    ) -> Stream:
+        """Follow a task that is under way, from here or from a cursor seen before."""
+        operation = ops.SubscribeToTask(task_id=TaskId(task_id))
+        polling = Polling(poll_interval)
+        return Stream(self._line, operation, after=after, until=until, polling=polling)
+
+    async def wait(
+        self,
+        task_id: str,
+        *,
+        until: Until = "rest",
+        poll_interval: float | None = None,
+        history: int | None = None,
+    ) -> Answer:
+        """Ask until a task rests, and return it."""
+        operation = ops.SubscribeToTask(task_id=TaskId(task_id))
+        polling = Polling(poll_interval, history)
+        async with Stream(
+            self._line, operation, until=until, polling=polling, polls_only=True
+        ) as polls:
+            async for _ in polls:
+                pass
+            return polls.answer
+
+    async def page(
+        self,
+        *,
+        context_id: str = "",
+        state: TaskState | None = None,
+        page_size: int = 50,
+        page_token: str = "",
+        history: int | None = None,
+        since: datetime | None = None,
+        artifacts: bool = False,
+    ) -> TaskPage:
+        """Return one page of the caller's tasks, latest first."""
+        reply = await self._line.answer(
+            ops.ListTasks(
+                context_id=ContextId(context_id),
+                state=state,
+                page_size=page_size,
+                page_token=page_token,
+                history=history,
+                status_since=None if since is None else int(since.timestamp() * 1_000_000),
+                include_artifacts=artifacts,
+            )
+        )
+        if not isinstance(reply, TaskPage):
+            raise InvalidAgentResponse("The agent answered with something that is no list of tasks")
+        return reply
+
+    async def list(
+        self,
+        *,
+        context_id: str = "",
+        state: TaskState | None = None,
+        page_size: int = 50,
+        history: int | None = None,
+        since: datetime | None = None,
+        artifacts: bool = False,
+    ) -> AsyncGenerator[Task]:
+        """Yield the caller's tasks, page after page, latest first."""
+        token = ""
+        seen = {token}
+        while True:
+            page = await self.page(
+                context_id=context_id,
+                state=state,
+                page_size=page_size,
+                page_token=token,
+                history=history,
+                since=since,
+                artifacts=artifacts,
+            )
+            for reply in page.tasks:
+                yield reply.reading.task
+            token = page.next_page_token
+            if not token:
+                return
+            if token in seen:
+                raise InvalidAgentResponse("The agent's pages go round in a circle")
+            seen.add(token)
+
+    # Push
+
+    async def create_push(self, task_id: str, config: PushConfig) -> PushConfig:
+        """Have a task's events posted somewhere; the same id again replaces."""
+        named = msgspec.structs.replace(config, task_id=TaskId(task_id))
+        return await self._push(ops.CreatePush(task_id=TaskId(task_id), config=named))
+
+    async def get_push(self, task_id: str, config_id: str = "") -> PushConfig:
+        """Return one push configuration."""
+        return await self._push(ops.GetPush(task_id=TaskId(task_id), config_id=config_id))
+
+    async def list_push(self, task_id: str) -> "list[PushConfig]":
+        """Return a task's push configurations."""
+        found: list[PushConfig] = []
+        token = ""
+        while True:
+            page = await self.push_page(task_id, page_token=token)
+            found += page.configs
+            token = page.next_page_token
+            if not token or not page.configs:
+                return found
+
+    async def push_page(
+        self, task_id: str, *, page_size: int = 50, page_token: str = ""
+    ) -> PushPage:
+        """Return one page of a task's push configurations."""
+        await self._line.open()
+        self._check_push()
+        reply = await self._line.answer(
+            ops.ListPush(task_id=TaskId(task_id), page_size=page_size, page_token=page_token)
+        )
+        if not isinstance(reply, PushPage):
+            raise InvalidAgentResponse("The agent answered with something that is no list")
+        return reply
+
+    async def delete_push(self, task_id: str, config_id: str) -> None:
+        """Stop posting to a receiver; deleting what is not there is fine."""
+        await self._line.open()
+        self._check_push()
+        await self._line.answer(ops.DeletePush(task_id=TaskId(task_id), config_id=config_id))
+
+    async def _push(self, operation: ops.CreatePush | ops.GetPush) -> PushConfig:
+        await self._line.open()
+        self._check_push()
+        reply = await self._line.answer(operation)
+        if not isinstance(reply, PushConfig):
+            raise InvalidAgentResponse("The agent answered with something that is no configuration")
+        return reply
+
+    def _check_push(self) -> None:
+        if not self._line.card.capabilities.push_notifications:
+            raise PushNotSupported("The agent posts no events, its card says")
+
+
+def _same(task: Task, task_id: str) -> Task:
+    if task.id != task_id:
+        raise InvalidAgentResponse("The agent answered with another task than was asked for")
+    return task

@@ -1,0 +1,56 @@
+"""What a client needs of HTTP: ask once, and read the answer as it comes.
+
+The egress client has this shape, and so has an ASGI app that is called without a socket.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+
+class Exchange(Protocol):
+    """An answer whose head has come. The names of headers are in lower case."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Return the body piece by piece; raises `EgressFailed` when it breaks off."""
+        ...
+
+
+class Http(Protocol):
+    """Something that carries requests; no redirect is ever followed by itself."""
+
+    def open(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+    ) -> AbstractAsyncContextManager[Exchange]:
+        """Send a request and wait for the head of its answer.
+
+        Raises `EgressRefused` where we do not go, `EgressFailed` where nobody answers; the latter
+        has `is_sent` true once the request may have arrived. There is no limit of time but that
+        of connecting: a caller that wants one brings its own.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+async def read_all(exchange: Exchange, most: int) -> tuple[bytes, bool]:
+    """Return a body up to a size, and whether there was more."""
+    body = bytearray()
+    async for chunk in exchange.chunks():
+        body += chunk
+        if len(body) > most:
+            return bytes(body[:most]), True
+    return bytes(body), False

@@ -1,0 +1,114 @@
+"""Which of a card's interfaces to speak to, and how: the card's order, unless the user has one."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v0_3_proto import V0_3_PROTO
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.errors import CardInvalid, ConfigError, VersionNotSupported
+from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
+
+# What people call the bindings.
+BINDINGS = {
+    "jsonrpc": JSONRPC,
+    "json-rpc": JSONRPC,
+    "rest": HTTP_JSON,
+    "http+json": HTTP_JSON,
+    "grpc": "GRPC",
+}
+_VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]{1,9})?\Z")
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An interface we can speak to."""
+
+    interface: AgentInterface
+    dialect: Dialect
+
+
+def binding(name: str) -> str:
+    """Return a binding by what it is called; raises `ConfigError`."""
+    found = BINDINGS.get(name.strip().lower())
+    if found is None:
+        raise ConfigError(f"{name!r} is no binding: jsonrpc, rest or grpc")
+    return found
+
+
+def candidates(
+    card: AgentCard, *, version: str = "", oldest: str = "0.2", bindings: Sequence[str] = ()
+) -> list[Candidate]:
+    """Return the interfaces to try, best first; raises what stands in the way of every one."""
+    wanted = _numbers(version) if version else None
+    if version and wanted is None:
+        raise ConfigError(f"{version!r} is no version: 1.0, 0.3 or 0.2")
+    floor = _numbers(oldest) or (0, 2)
+    known = [
+        Candidate(interface, dialect)
+        for interface in card.supported_interfaces
+        if (dialect := _dialect(interface)) is not None
+    ]
+    if not known:
+        named = ", ".join(sorted({item.protocol_binding for item in card.supported_interfaces}))
+        raise CardInvalid(f"The card offers nothing this client speaks (it has: {named or 'none'})")
+    spoken = [
+        _as_asked(candidate, wanted)
+        for candidate in known
+        if _fits(candidate, wanted) and (wanted is not None or _of(candidate) >= floor)
+    ]
+    if not spoken:
+        offered = ", ".join(sorted({item.dialect.version for item in known}))
+        raise VersionNotSupported(
+            f"The agent speaks {offered}, and {version or f'{oldest} or newer'} was asked for",
+            supportedVersions=offered,
+        )
+    order = [binding(name) for name in bindings]
+    preferred = next(
+        (name for name in order if any(_binding(item) == name for item in spoken)), None
+    )
+    # The first preferred binding that is offered comes first; all else in the card's order.
+    return sorted(spoken, key=lambda item: _binding(item) != preferred) if preferred else spoken
+
+
+def _binding(candidate: Candidate) -> str:
+    return candidate.interface.protocol_binding.upper()
+
+
+def _of(candidate: Candidate) -> tuple[int, int]:
+    return _numbers(candidate.dialect.version) or (0, 0)
+
+
+def _fits(candidate: Candidate, wanted: tuple[int, int] | None) -> bool:
+    # 0.2 and 0.3 are one on the wire, so who asks for one can have it from the other.
+    return wanted is None or _of(candidate)[0] == wanted[0]
+
+
+def _as_asked(candidate: Candidate, wanted: tuple[int, int] | None) -> Candidate:
+    if wanted == (0, 2) and candidate.dialect is V0_3:
+        return Candidate(candidate.interface, V0_2)
+    return candidate
+
+
+def _numbers(version: str) -> tuple[int, int] | None:
+    found = _VERSION.match(version.strip())
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _dialect(interface: AgentInterface) -> Dialect | None:
+    # Cards of 0.x that say no version are of the time before they had to.
+    numbers: tuple[int, int] = _numbers(interface.protocol_version) or (0, 2)
+    match interface.protocol_binding.upper():
+        case "JSONRPC":
+            if numbers[0] == 1:
+                return V1_0
+            return (V0_3 if numbers[1] >= 3 else V0_2) if numbers[0] == 0 else None
+        case "HTTP+JSON":
+            if numbers[0] == 1:
+                return V1_0
+            return V0_3_PROTO if numbers[0] == 0 else None
+        case _:
+            return None

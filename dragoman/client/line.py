@@ -1,0 +1,338 @@
+"""The line to one agent: its card, the interface that was chosen, credentials, and second tries.
+
+A failed request is made again where that cannot repeat work: when nothing left this machine, when
+the operation only reads, or when the peer says that it works on a message once. A message keeps
+its id through all of it.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dragoman.client import trace
+from dragoman.client.cards import Cards, Fetched
+from dragoman.client.credentials import Chosen, Credential, Origins, challenged, choose
+from dragoman.client.http import Http
+from dragoman.client.interfaces import Candidate, candidates
+from dragoman.client.references import Reference, parse
+from dragoman.client.remote import Exchanged, NotServed, Observer, Remote
+from dragoman.errors import (
+    A2AError,
+    CardInvalid,
+    ConfigError,
+    CredentialsMissing,
+    DeliveryUnknown,
+    ExtensionRequired,
+    Overloaded,
+    TaskNotCancelable,
+    TimedOut,
+    Unauthenticated,
+    Unreachable,
+    VersionNotSupported,
+)
+from dragoman.model import operations as ops
+from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
+from dragoman.model.task import TaskState
+from dragoman.service import Batch, Call, Reply, TaskReply
+
+if TYPE_CHECKING:
+    # Takes the extra `jwt`: loaded where a signature is looked at.
+    from dragoman.security.signatures import KeySet, Verdict
+
+# Extensions this client keeps its part of.
+KNOWN_EXTENSIONS = frozenset({RESUME_URI, ONCE_URI})
+TRIES = 3
+LONGEST_WAIT = 30.0
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a line is made: what the user said of it."""
+
+    credentials: Sequence[Credential] = ()
+    version: str = ""
+    oldest: str = "0.2"
+    bindings: Sequence[str] = ()
+    extensions: Sequence[str] = ()
+    headers: Mapping[str, str] = {}
+    origins: Sequence[str] = ()
+    keys: "KeySet | None" = None
+    require_signature: bool = False
+    timeout: float | None = 30.0
+    observer: Observer | None = None
+    # Seconds before the first second try; each later one waits twice as long.
+    backoff: float = 0.2
+
+
+class Line:
+    """Carries operations to an agent, wherever and however its card says."""
+
+    def __init__(
+        self, ref: "str | Path | AgentCard", http: Http, cards: Cards, options: Options
+    ) -> None:
+        self._ref = ref
+        self._http = http
+        self._cards = cards
+        self.options = options
+        self._opening = asyncio.Lock()
+        self._fetched: Fetched | None = None
+        self._candidates: list[Candidate] = []
+        self._remote: Remote | None = None
+        # Whether the chosen interface has answered: from then on there is no other.
+        self._is_proven = False
+        self._chosen = Chosen()
+        self._origins = Origins()
+
+    # What the card says
+
+    @property
+    def fetched(self) -> Fetched:
+        """The card, once the line is open."""
+        assert self._fetched is not None, "the line is opened by its first call, or by connect()"
+        return self._fetched
+
+    @property
+    def card(self) -> AgentCard:
+        """The card, once the line is open."""
+        return self.fetched.card
+
+    @property
+    def interface(self) -> AgentInterface:
+        """The interface that is spoken to."""
+        assert self._remote is not None, "the line is opened by its first call, or by connect()"
+        return self._remote.interface
+
+    @property
+    def version(self) -> str:
+        """The version that is spoken."""
+        assert self._remote is not None, "the line is opened by its first call, or by connect()"
+        return self._remote.dialect.version
+
+    @property
+    def unused(self) -> Sequence[Credential]:
+        """Credentials that the card asks for nowhere, and that therefore stay here."""
+        return self._chosen.unused
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether the agent says that it streams."""
+        return bool(self.card.capabilities.streaming)
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether its streams can be taken up where they broke."""
+        return self._declares(RESUME_URI)
+
+    @property
+    def works_once(self) -> bool:
+        """Whether a message sent twice is worked on once."""
+        return self._declares(ONCE_URI)
+
+    def signature(self) -> "Verdict":
+        """Return what is to be thought of the card's signatures, by the keys the user trusts."""
+        return _verdict(self.fetched, self.options.keys)
+
+    def _declares(self, uri: str) -> bool:
+        return any(extension.uri == uri for extension in self.card.capabilities.extensions)
+
+    # Opening
+
+    async def open(self) -> None:
+        """Find the card and choose an interface, unless that is done."""
+        if self._remote is not None:
+            return
+        async with self._opening:
+            if self._remote is None:
+                await self._open()
+
+    async def _open(self) -> None:
+        options = self.options
+        if isinstance(self._ref, AgentCard):
+            fetched = Fetched(self._ref, msgspec.to_builtins(self._ref), "", "")
+            self._origins = Origins(options.origins, implied=_addresses(self._ref))
+        else:
+            reference = parse(self._ref)
+            self._origins = Origins(options.origins).also(reference.origin)
+            fetched = await self._find(reference)
+            if not reference.origin:
+                self._origins = Origins(options.origins, implied=_addresses(fetched.card))
+        self._check_signature(fetched)
+        found = candidates(
+            fetched.card, version=options.version, oldest=options.oldest, bindings=options.bindings
+        )
+        self._check_extensions(fetched.card)
+        self._chosen = choose(fetched.card, options.credentials)
+        self._fetched = fetched
+        self._candidates = found
+        self._next()
+
+    async def _find(self, reference: Reference) -> Fetched:
+        """Return the card; a credential goes to its address only if that address asks for it."""
+        version = self.options.version or "1.0"
+        observe = self.options.observer
+        if observe is not None:
+            observe(Exchanged("card", "GET", reference.url or str(reference.path)))
+        try:
+            return await self._cards.fetch(self._http, reference, version=version)
+        except Unauthenticated as error:
+            asked = error.facts.get("wwwAuthenticate", "")
+            answer = challenged(asked, self.options.credentials)
+            if not answer.attached or not reference.url:
+                raise CredentialsMissing(
+                    "The agent shows its card only to callers it knows", wwwAuthenticate=asked
+                ) from None
+            attached = await answer.attach(reference.url, self._http, self._origins)
+            return await self._cards.fetch(
+                self._http,
+                reference,
+                version=version,
+                identity=answer.identity,
+                headers=attached.onto({})[1],
+            )
+
+    def _check_signature(self, fetched: Fetched) -> None:
+        if not self.options.require_signature:
+            return
+        verdict = _verdict(fetched, self.options.keys)
+        if verdict.kind != "verified":
+            reason = f": {verdict.reason}" if verdict.reason else ""
+            raise CardInvalid(f"The card's signature is {verdict.kind}{reason}")
+
+    def _check_extensions(self, card: AgentCard) -> None:
+        asked = {*self.options.extensions, *KNOWN_EXTENSIONS}
+        missing = [
+            extension.uri
+            for extension in card.capabilities.extensions
+            if extension.required and extension.uri not in asked
+        ]
+        if missing:
+            raise ExtensionRequired(
+                f"The agent requires extensions that were not asked for: {', '.join(missing)}",
+                extensions=",".join(missing),
+            )
+
+    def _next(self) -> None:
+        candidate = self._candidates.pop(0)
+        self._remote = Remote(
+            candidate.interface,
+            candidate.dialect,
+            self._http,
+            dress=self._dress,
+            observer=self.options.observer,
+            timeout=self.options.timeout,
+        )
+
+    async def _dress(self, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """Return a request's address and headers with everything on."""
+        attached = await self._chosen.attach(url, self._http, self._origins)
+        named = {name.lower(): value for name, value in self.options.headers.items()}
+        return attached.onto({"traceparent": trace.current(), **named, **headers})
+
+    # Calls
+
+    def _call(self, operation: ops.Operation, after: int | None = None) -> Call:
+        wanted = {
+            extension.uri for extension in self.card.capabilities.extensions if extension.required
+        }
+        extensions = frozenset({*self.options.extensions, *wanted})
+        return Call(operation=operation, after=after, extensions=extensions)
+
+    async def answer(self, operation: ops.Operation) -> Reply:
+        """Return the agent's reply, trying again where that is safe."""
+        await self.open()
+        tries = 0
+        while True:
+            assert self._remote is not None, "open() chose one"
+            try:
+                reply = await self._remote.answer(self._call(operation))
+                self._is_proven = True
+                return reply
+            except A2AError as error:
+                if await self._moves_on(error):
+                    continue
+                if isinstance(operation, ops.CancelTask) and tries:
+                    return await self._after_cancel(operation, error)
+                tries += 1
+                if tries >= TRIES or not self.may_repeat(operation, error):
+                    raise
+                await self.pause(tries, error)
+
+    async def follow(
+        self, operation: ops.Operation, after: int | None = None
+    ) -> AsyncGenerator[Batch]:
+        """Yield what the agent streams, once: a break is the caller's to mend."""
+        await self.open()
+        while True:
+            assert self._remote is not None, "open() chose one"
+            is_begun = False
+            try:
+                async for batch in self._remote.follow(self._call(operation, after)):
+                    self._is_proven = is_begun = True
+                    yield batch
+                return
+            except A2AError as error:
+                if is_begun or not await self._moves_on(error):
+                    raise
+
+    async def _moves_on(self, error: A2AError) -> bool:
+        """Answer a failure before anything worked: other credentials, or another interface."""
+        if isinstance(error, Unauthenticated) and self._chosen.refused():
+            return True
+        if isinstance(error, Unauthenticated) and not self._chosen.attached:
+            raise CredentialsMissing(**error.facts) from error
+        is_elsewhere = isinstance(error, NotServed | VersionNotSupported) or (
+            isinstance(error, Unreachable)
+            and not isinstance(error, DeliveryUnknown)
+            and error.code is None
+        )
+        if self._is_proven or not self._candidates or not is_elsewhere:
+            return False
+        self._next()
+        return True
+
+    def may_repeat(self, operation: ops.Operation, error: A2AError) -> bool:
+        """Say whether making a request again cannot do anything twice."""
+        if isinstance(error, NotServed):
+            return False
+        is_send = isinstance(operation, ops.SendMessage)
+        if isinstance(error, Overloaded):
+            # Whoever names a time has not begun.
+            return (
+                not is_send or self.works_once or error.code == 429 or "retryAfter" in error.facts
+            )
+        if isinstance(error, DeliveryUnknown):
+            return self.works_once
+        return isinstance(error, Unreachable | TimedOut) and (
+            not is_send or not isinstance(error, TimedOut) or self.works_once
+        )
+
+    async def pause(self, tries: int, error: A2AError) -> None:
+        """Wait before another try: as long as the peer says, or a little longer each time."""
+        asked = float(error.facts.get("retryAfter", "0"))
+        grown = self.options.backoff * 2 ** min(tries - 1, 10)
+        jitter = 0.75 + random.random() / 2
+        await asyncio.sleep(min(LONGEST_WAIT, max(asked, grown * jitter)))
+
+    async def _after_cancel(self, operation: ops.CancelTask, error: A2AError) -> Reply:
+        """A cancel whose answer was lost may have worked: then the second one is refused."""
+        if not isinstance(error, TaskNotCancelable):
+            raise error
+        reply = await self.answer(ops.GetTask(task_id=operation.task_id))
+        if isinstance(reply, TaskReply) and reply.reading.task.status.state is TaskState.CANCELED:
+            return reply
+        raise error
+
+
+def _verdict(fetched: Fetched, keys: "KeySet | None") -> "Verdict":
+    try:
+        from dragoman.security.signatures import KeySet, verify
+    except ModuleNotFoundError:
+        raise ConfigError("signatures take more: pip install 'dragoman[jwt]'") from None
+    return verify(fetched.raw, keys or KeySet([]))
+
+
+def _addresses(card: AgentCard) -> list[str]:
+    return [interface.url for interface in card.supported_interfaces]

@@ -1,0 +1,348 @@
+"""A peer behind one of its interfaces: a Service over the wire.
+
+One request, one answer, no second try: what to do when something breaks is decided by `line` and
+`stream`. Whatever a peer sends, what comes out is the model or one class of `dragoman.errors`.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from dragoman.client.http import Exchange, Http, read_all
+from dragoman.dialects import errors as error_table
+from dragoman.dialects.dialect import Dialect
+from dragoman.errors import (
+    A2AError,
+    DeliveryUnknown,
+    InternalError,
+    InvalidAgentResponse,
+    InvalidParams,
+    Overloaded,
+    ParseFailed,
+    PermissionDenied,
+    TimedOut,
+    Unauthenticated,
+    Unreachable,
+)
+from dragoman.model import operations as ops
+from dragoman.model.card import JSONRPC, AgentInterface
+from dragoman.model.events import Event
+from dragoman.model.identity import new_id
+from dragoman.model.message import Message
+from dragoman.model.record import Recorded, TaskReading, encode
+from dragoman.model.task import Task
+from dragoman.security.egress import EgressFailed, EgressRefused
+from dragoman.service import Batch, Call, Opening, Reply, TaskReply
+from dragoman.transports import json_text, jsonrpc, rest, sse
+
+# The largest answer, and the largest event of a stream: a task with its files comes as one.
+MAX_ANSWER = 64 * 1024 * 1024
+# What shows that a place does not serve the binding at all, so that another may.
+NOT_SERVED = frozenset({404, 405, 501})
+_JSON = "application/json"
+_EVENTS = "text/event-stream"
+_RESET = "x-dragoman-resume"
+
+
+class NotServed(Unreachable):
+    """The agent does not serve this at the address its card names"""
+
+
+class Exchanged(msgspec.Struct, frozen=True):
+    """Something that went over the wire, for whoever looks for the reason of something."""
+
+    # "request", "answer", "event" or "failure".
+    kind: str
+    method: str
+    url: str
+    status: int = 0
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    # Seconds since the request was made.
+    elapsed: float = 0.0
+    text: str = ""
+
+
+T = TypeVar("T")
+Observer = Callable[[Exchanged], None]
+# From the address and the headers of a request to those it is made with.
+Dress = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str, str]]]]
+
+
+class Remote:
+    """Answers calls by asking a peer."""
+
+    def __init__(
+        self,
+        interface: AgentInterface,
+        dialect: Dialect,
+        http: Http,
+        *,
+        dress: Dress | None = None,
+        observer: Observer | None = None,
+        timeout: float | None = 30.0,
+        most: int = MAX_ANSWER,
+    ) -> None:
+        self.interface = interface
+        self.dialect = dialect
+        self._http = http
+        self._dress = dress
+        self._observer = observer
+        self._timeout = timeout
+        self._most = most
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the peer's reply. Only a send that waits may take as long as it likes."""
+        operation = call.operation
+        is_patient = isinstance(operation, ops.SendMessage) and operation.wait
+        try:
+            async with asyncio.timeout(None if is_patient else self._timeout):
+                async with self._asked(call, _JSON) as asked:
+                    value = await asked.value()
+        except TimeoutError:
+            raise TimedOut(f"No answer in {self._timeout:g} s") from None
+        return _read(lambda: self.dialect.decode_reply(operation, asked.result(value)))
+
+    async def follow(self, call: Call) -> AsyncGenerator[Batch]:
+        """Yield what the peer streams: an opening Task or a Message, then batches of events."""
+        async with self._asked(call, _EVENTS) as asked:
+            if not asked.is_stream:
+                # An error, or a peer that answers with all there is.
+                value = await asked.value()
+                event = _read(lambda: self.dialect.decode_event(asked.result(value)))
+                yield _first(event, 0, is_reset=False)
+                return
+            is_first = True
+            async for batch in self._batches(asked):
+                if is_first:
+                    is_first = False
+                    yield _first(batch[0].event, batch[0].seq, is_reset=asked.is_reset)
+                    del batch[0]
+                if batch:
+                    yield batch
+
+    async def _batches(self, asked: "_Asked") -> AsyncGenerator[list[Recorded]]:
+        reader = sse.Reader(self._most)
+        async for chunk in asked.chunks():
+            try:
+                sent = reader.feed(chunk)
+            except sse.TooLong:
+                raise InvalidAgentResponse(f"an event has more than {self._most} bytes") from None
+            batch: list[Recorded] = []
+            for one in sent:
+                if not one.data.strip():
+                    continue
+                asked.observe("event", body=one.data)
+                try:
+                    value = _read(lambda: json_text.parse(one.data))  # noqa: B023 - called at once
+                    result = asked.result(value, is_error=one.kind == "error")
+                    event = _read(lambda: self.dialect.decode_event(result))  # noqa: B023 - called at once
+                except A2AError:
+                    # What came before it is the caller's all the same.
+                    if batch:
+                        yield batch
+                    raise
+                batch.append(Recorded(_position(one.id), event))
+            if batch:
+                yield batch
+
+    @asynccontextmanager
+    async def _asked(self, call: Call, accept: str) -> AsyncGenerator["_Asked"]:
+        """Make the request, and hold the answer open."""
+        operation = call.operation
+        tenant = self.interface.tenant
+        if tenant and not operation.tenant:
+            operation = msgspec.structs.replace(operation, tenant=tenant)
+        headers = {"accept": accept, "a2a-version": self.dialect.version}
+        if call.after is not None:
+            headers["last-event-id"] = str(call.after)
+        if call.extensions:
+            is_new = self.dialect.version == "1.0"
+            name = "a2a-extensions" if is_new else "x-a2a-extensions"
+            headers[name] = ", ".join(sorted(call.extensions))
+        id: jsonrpc.Id = None
+        if self.interface.protocol_binding == JSONRPC:
+            id = new_id()
+            method, params = self.dialect.encode_request(operation)
+            verb, url = "POST", self.interface.url
+            body: bytes | None = jsonrpc.request(id, method, params)
+        else:
+            outgoing = rest.request(self.dialect, operation)
+            verb, url = outgoing.verb, self.interface.url.rstrip("/") + outgoing.path
+            body = None if outgoing.body is None else encode(outgoing.body)
+            is_proto = self.dialect.version == "1.0"
+            headers["accept"] = f"{accept}, application/a2a+json" if is_proto else accept
+        if body is not None:
+            headers["content-type"] = _JSON
+        async with self._sent(verb, url, headers, body, operation) as (exchange, observe):
+            yield _Asked(exchange, id, self._most, observe, is_rpc=id is not None)
+
+    @asynccontextmanager
+    async def _sent(
+        self,
+        verb: str,
+        url: str,
+        headers: dict[str, str],
+        body: bytes | None,
+        operation: ops.Operation,
+    ) -> AsyncGenerator[tuple[Exchange, "_Observe"]]:
+        shown = url
+        if self._dress is not None:
+            url, headers = await self._dress(url, headers)
+        observe = _Observe(self._observer, verb, shown)
+        observe("request", headers=headers, body=body or b"")
+        try:
+            async with self._http.open(verb, url, headers=headers, body=body) as exchange:
+                observe("answer", status=exchange.status, headers=exchange.headers)
+                yield exchange, observe
+        except EgressRefused as error:
+            observe("failure", text=error.reason)
+            raise Unreachable(f"{_host(shown)} is not called: {error.reason}") from None
+        except EgressFailed as error:
+            observe("failure", text=error.reason)
+            # Whether the peer took a message matters only where it does something.
+            is_risky = error.is_sent and isinstance(operation, ops.SendMessage)
+            kind = DeliveryUnknown if is_risky else Unreachable
+            raise kind(f"{_host(shown)}: {error.reason}", reason=error.reason) from None
+
+
+def _read(decode: Callable[[], T]) -> T:
+    """Return what a peer's answer says; what cannot be read is the peer's fault."""
+    try:
+        return decode()
+    except (InvalidParams, ParseFailed) as error:
+        raise InvalidAgentResponse(f"The agent's answer cannot be read: {error}") from None
+
+
+class _Observe:
+    """Tells the observer, if there is one, what one request led to."""
+
+    def __init__(self, observer: Observer | None, method: str, url: str) -> None:
+        self._observer = observer
+        self._method = method
+        self._url = url
+        self._since = time.monotonic()
+
+    def __call__(self, kind: str, **facts: Any) -> None:
+        if self._observer is not None:
+            elapsed = time.monotonic() - self._since
+            self._observer(Exchanged(kind, self._method, self._url, elapsed=elapsed, **facts))
+
+
+class _Asked:
+    """An answer on its way: what its envelope and its status mean."""
+
+    def __init__(
+        self, exchange: Exchange, id: jsonrpc.Id, most: int, observe: _Observe, *, is_rpc: bool
+    ) -> None:
+        self._exchange = exchange
+        self._id = id
+        self._most = most
+        self.observe = observe
+        self._is_rpc = is_rpc
+        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.is_stream = kind == _EVENTS and 200 <= exchange.status < 300
+        self.is_reset = exchange.headers.get(_RESET, "") == "reset"
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        return self._exchange.chunks()  # pyright: ignore[reportReturnType] - both are generators
+
+    async def value(self) -> Any:
+        """Return the JSON of the body; raises what the status says if there is none."""
+        status = self._exchange.status
+        # An error that stands in an event is still one answer.
+        body, is_cut = await read_all(self._exchange, self._most)
+        self.observe("event", body=body)
+        if is_cut:
+            raise InvalidAgentResponse(f"the answer has more than {self._most} bytes")
+        if not body.strip() and 200 <= status < 300 and not self._is_rpc:
+            return None
+        try:
+            value = json_text.parse(body)
+        except ParseFailed:
+            value = None
+            if 200 <= status < 300:
+                raise InvalidAgentResponse("The agent's answer is not JSON") from None
+        if not 200 <= status < 300:
+            raise self._refusal(status, value)
+        return value
+
+    def result(self, value: Any, *, is_error: bool = False) -> Any:
+        """Return what an envelope holds; raises the error that it holds."""
+        if self._is_rpc:
+            return jsonrpc.result_of(value, self._id)
+        if isinstance(value, dict) and ("error" in value or is_error):
+            raise self._refusal(self._exchange.status, cast("dict[str, Any]", value))
+        return cast(Any, value)
+
+    def _refusal(self, status: int, value: Any) -> A2AError:
+        """Return the error of an answer that is none."""
+        error: A2AError
+        said = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        if self._is_rpc and status not in (401, 403):
+            code = jsonrpc.code_of(said.get("error"))
+            if code is not None:
+                error = error_table.decode_jsonrpc(said["error"])
+                error.code = code
+                return self._with_patience(error)
+        if status in (401, 403):
+            kind = Unauthenticated if status == 401 else PermissionDenied
+            asked = self._exchange.headers.get("www-authenticate", "")
+            error = kind(**({"wwwAuthenticate": asked} if asked else {}))
+        elif not self._is_rpc and _names_an_error(said):
+            error = error_table.decode_rest(status, said)
+        elif status in NOT_SERVED:
+            error = NotServed(f"The agent's address answers {status}")
+        elif status in (429, 503):
+            error = Overloaded()
+        elif status in (502, 504):
+            error = Unreachable(f"A gateway before the agent answers {status}")
+        elif 300 <= status < 400:
+            error = InvalidAgentResponse(f"The agent's address leads elsewhere ({status})")
+        elif status >= 500:
+            error = InternalError(f"The agent failed ({status})")
+        else:
+            error = InvalidAgentResponse(f"The agent answers {status} without a reason")
+        error.code = status
+        return self._with_patience(error)
+
+    def _with_patience(self, error: A2AError) -> A2AError:
+        wait = self._exchange.headers.get("retry-after", "")
+        if wait.isascii() and wait.isdigit() and len(wait) < 6:
+            error.facts["retryAfter"] = wait
+        return error
+
+
+def _names_an_error(value: dict[str, Any]) -> bool:
+    """Say whether a REST body is an error of the protocol, and not of a server in between."""
+    inner = value.get("error")
+    return (
+        isinstance(inner, dict)
+        or type(value.get("code")) is int
+        or str(value.get("type", "")).startswith("https://a2a-protocol.org/")
+    )
+
+
+def _first(event: Event, seq: int, *, is_reset: bool) -> Batch:
+    match event:
+        case Task():
+            return Opening(TaskReply(TaskReading(seq, event)), is_reset=is_reset)
+        case Message():
+            return event
+        case _:
+            # Peers of 0.x resume without a Task.
+            return [Recorded(seq, event)]
+
+
+def _position(id: str | None) -> int:
+    """Return the position an event's id says; 0: it says none."""
+    return int(id) if id and id.isascii() and id.isdigit() and len(id) < 19 else 0
+
+
+def _host(url: str) -> str:
+    """Return what may be shown of an address."""
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2]

@@ -1,0 +1,172 @@
+"""What a caller has been shown of a task, folded, and what is missing when the peer knows more.
+
+Peers without positions in their streams can only say how a task stands. The difference between
+that and what was shown is told as events, so that whoever applies them all ends with the peer's
+task. Foreign peers are folded as they come: nothing here refuses an event.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import Task, TaskState, TaskStatus
+
+
+class Seen:
+    """The fold of the events a caller was shown; each costs the same, however long the task."""
+
+    def __init__(self) -> None:
+        self._task: Task | None = None
+        self._status: TaskStatus | None = None
+        self._history: list[Message] = []
+        self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {}
+        # What the agent said with a status, so that history does not repeat it.
+        self._said: set[str] = set()
+
+    @property
+    def task_id(self) -> str:
+        """The task's id, empty before there is one."""
+        return self._task.id if self._task is not None else ""
+
+    @property
+    def state(self) -> TaskState | None:
+        """The state last shown."""
+        return self._status.state if self._status is not None else None
+
+    def task(self) -> Task | None:
+        """Return the task as shown so far."""
+        if self._task is None or self._status is None:
+            return None
+        return msgspec.structs.replace(
+            self._task,
+            status=self._status,
+            history=list(self._history),
+            artifacts=[
+                msgspec.structs.replace(artifact, parts=list(parts))
+                for artifact, parts in self._artifacts.values()
+            ],
+        )
+
+    def apply(self, event: Event) -> None:
+        """Fold an event that is being shown."""
+        match event:
+            case Task():
+                self._task = event
+                self._status = event.status
+                self._history = list(event.history)
+                self._artifacts = {
+                    artifact.artifact_id: (artifact, list(artifact.parts))
+                    for artifact in event.artifacts
+                }
+                self._note(event.status)
+                self._said.update(message.message_id for message in event.history)
+            case StatusUpdate():
+                if self._task is None:
+                    # A peer of 0.x that resumes without a Task.
+                    self._task = Task(event.task_id, event.context_id, event.status)
+                elif self._status is not None and self._status.message is not None:
+                    self._history.append(self._status.message)
+                self._status = event.status
+                self._note(event.status)
+            case ArtifactUpdate():
+                if self._task is None:
+                    self._status = TaskStatus(TaskState.WORKING)
+                    self._task = Task(event.task_id, event.context_id, self._status)
+                name = event.artifact.artifact_id
+                if event.append and name in self._artifacts:
+                    self._artifacts[name][1].extend(event.artifact.parts)
+                else:
+                    self._artifacts[name] = (event.artifact, list(event.artifact.parts))
+            case _:
+                pass
+
+    def _note(self, status: TaskStatus) -> None:
+        if status.message is not None:
+            self._said.add(status.message.message_id)
+
+    def missing(self, task: Task, pending: Sequence[Event] = ()) -> list[Event]:
+        """Return the events that lead from what was shown to how the peer says the task stands.
+
+        `pending` are events that came meanwhile and will be shown afterwards: those at their
+        beginning that the task already holds are told by them, and not here.
+        """
+        if self._task is None:
+            return [task]
+        ids = (task.id, task.context_id)
+        found: list[Event] = []
+        # Some peers list the message of the present status among the past ones as well.
+        present = task.status.message.message_id if task.status.message is not None else ""
+        for message in task.history:
+            if message.role is Role.AGENT and message.message_id not in {*self._said, present}:
+                # Said with a status that is gone: in which state, only the peer knew.
+                found.append(StatusUpdate(*ids, TaskStatus(TaskState.WORKING, message)))
+        for artifact in task.artifacts:
+            later = _later_parts(artifact.artifact_id, pending, artifact.parts)
+            found += self._missing_parts(artifact, artifact.parts[: len(artifact.parts) - later])
+        if self._is_news(task.status) and not any(
+            isinstance(event, StatusUpdate) and event.status == task.status for event in pending
+        ):
+            found.append(StatusUpdate(*ids, task.status))
+        return found
+
+    def _missing_parts(self, artifact: Artifact, parts: list[Part]) -> list[Event]:
+        assert self._task is not None, "asked for a task that was begun"
+        ids = (self._task.id, self._task.context_id)
+        known = self._artifacts.get(artifact.artifact_id)
+        if known is None:
+            return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
+        shown = known[1]
+        if parts == shown:
+            return []
+        rest = _after(shown, parts)
+        if rest is None:
+            # Not what was shown and more: the peer changed it, so it is shown anew.
+            return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
+        if not rest:
+            return []
+        return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=rest), append=True)]
+
+    def _is_news(self, status: TaskStatus) -> bool:
+        if self._status is None or status.state is not self._status.state:
+            return True
+        return status.message is not None and status.message.message_id not in self._said
+
+
+def _after(shown: list[Part], parts: list[Part]) -> list[Part] | None:
+    """Return what parts hold beyond those shown; None if they do not begin with them.
+
+    Some peers join the text of chunks, so that one part holds what came as many.
+    """
+    if parts[: len(shown)] == shown:
+        return parts[len(shown) :]
+    before, after = _text(shown), _text(parts)
+    if before is None or after is None or not after.startswith(before):
+        return None
+    rest = after[len(before) :]
+    return [Part(text=rest)] if rest else []
+
+
+def _text(parts: list[Part]) -> str | None:
+    texts = [part.text for part in parts]
+    return "".join(text for text in texts if isinstance(text, str)) if _all_text(parts) else None
+
+
+def _all_text(parts: list[Part]) -> bool:
+    return all(isinstance(part.text, str) for part in parts)
+
+
+def _later_parts(name: str, pending: Sequence[Event], parts: list[Part]) -> int:
+    """Return how many parts at the end of an artifact are those of chunks still to be shown."""
+    chunks: list[Part] = []
+    best = 0
+    for event in pending:
+        if isinstance(event, ArtifactUpdate) and event.artifact.artifact_id == name:
+            if not event.append:
+                return len(parts)
+            chunks += event.artifact.parts
+            if len(chunks) <= len(parts) and parts[len(parts) - len(chunks) :] == chunks:
+                best = len(chunks)
+    return best
