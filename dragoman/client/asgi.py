@@ -7,9 +7,10 @@ reading early is a client that hung up.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+from dragoman.errors import ConfigError
 from dragoman.security.egress import EgressFailed
 
 Message = MutableMapping[str, Any]
@@ -22,22 +23,21 @@ UNREAD = 16
 
 
 class InProcess:
-    """Carries requests to an app of this process; `close` ends the app's lifespan."""
+    """Carries requests to an app of this process, which runs until the last of its clients goes."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._life: _Lifespan | None = None
-        self._opening = asyncio.Lock()
 
     @asynccontextmanager
     async def open(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncGenerator["_Exchange"]:
         """Hand the app a request and wait for the head of its answer."""
-        async with self._opening:
-            if self._life is None:
-                self._life = _Lifespan(self._app)
-                await self._life.start()
+        if self._life is None:
+            self._life = _Lifespan.of(self._app)
+            self._life.clients += 1
+        await self._life.start()
         exchange = _Exchange(self._app, _scope(method, url, headers), body or b"")
         try:
             await exchange.start()
@@ -49,7 +49,9 @@ class InProcess:
         """Let the app end what it started with."""
         life, self._life = self._life, None
         if life is not None:
-            await life.stop()
+            life.clients -= 1
+            if not life.clients:
+                await life.stop()
 
 
 def _scope(method: str, url: str, headers: Mapping[str, str]) -> MutableMapping[str, Any]:
@@ -140,23 +142,44 @@ class _Exchange:
 
 
 class _Lifespan:
-    """The app's start and end, if it cares for them."""
+    """The app's start and end, if it cares for them; shared by all clients of the app."""
+
+    # By the app itself: whoever has the app keeps its life from being forgotten.
+    _known: ClassVar[dict[int, "_Lifespan"]] = {}
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._started = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._problem = ""
+        self.clients = 0
+
+    @classmethod
+    def of(cls, app: App) -> "_Lifespan":
+        """Return the life of an app, which begins with its first client."""
+        life = cls._known.get(id(app))
+        if life is None:
+            life = cls._known[id(app)] = cls(app)
+        elif life._loop is not asyncio.get_running_loop():
+            raise ConfigError(
+                "this app already runs on another loop: use `client` or `client.sync`, not both"
+            )
+        return life
 
     async def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._inbox.put_nowait({"type": "lifespan.startup"})
+        """Wait until the app has started; raises EgressFailed if it would not."""
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
+            self._inbox.put_nowait({"type": "lifespan.startup"})
         await self._started.wait()
         if self._problem:
             raise EgressFailed(f"the app did not start: {self._problem}", is_sent=False)
 
     async def stop(self) -> None:
+        """Let the app end what it started."""
+        self._known.pop(id(self._app), None)
         self._inbox.put_nowait({"type": "lifespan.shutdown"})
         if self._task is not None:
             await asyncio.wait([self._task])

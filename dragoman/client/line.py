@@ -243,7 +243,7 @@ class Line:
     async def answer(self, operation: ops.Operation) -> Reply:
         """Return the agent's reply, trying again where that is safe."""
         await self.open()
-        tries = 0
+        tries = refusals = 0
         while True:
             assert self._remote is not None, "open() chose one"
             try:
@@ -251,7 +251,8 @@ class Line:
                 self._is_proven = True
                 return reply
             except A2AError as error:
-                if await self._moves_on(error):
+                refusals += isinstance(error, Unauthenticated)
+                if self._moves_on(error, refusals):
                     continue
                 if isinstance(operation, ops.CancelTask) and tries:
                     return await self._after_cancel(operation, error)
@@ -265,6 +266,7 @@ class Line:
     ) -> AsyncGenerator[Batch]:
         """Yield what the agent streams, once: a break is the caller's to mend."""
         await self.open()
+        refusals = 0
         while True:
             assert self._remote is not None, "open() chose one"
             is_begun = False
@@ -274,12 +276,13 @@ class Line:
                     yield batch
                 return
             except A2AError as error:
-                if is_begun or not await self._moves_on(error):
+                refusals += isinstance(error, Unauthenticated)
+                if is_begun or not self._moves_on(error, refusals):
                     raise
 
-    async def _moves_on(self, error: A2AError) -> bool:
+    def _moves_on(self, error: A2AError, refusals: int) -> bool:
         """Answer a failure before anything worked: other credentials, or another interface."""
-        if isinstance(error, Unauthenticated) and self._chosen.refused():
+        if isinstance(error, Unauthenticated) and self._chosen.refused() and refusals == 1:
             return True
         if isinstance(error, Unauthenticated) and not self._chosen.attached:
             raise CredentialsMissing(**error.facts) from error

@@ -105,15 +105,16 @@ class Remote:
                     value = await asked.value()
         except TimeoutError:
             raise TimedOut(f"No answer in {self._timeout:g} s") from None
-        return _read(lambda: self.dialect.decode_reply(operation, asked.result(value)))
+        result = asked.result(value)
+        return _read(lambda: self.dialect.decode_reply(operation, result))
 
     async def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Yield what the peer streams: an opening Task or a Message, then batches of events."""
         async with self._asked(call, _EVENTS) as asked:
             if not asked.is_stream:
                 # An error, or a peer that answers with all there is.
-                value = await asked.value()
-                event = _read(lambda: self.dialect.decode_event(asked.result(value)))
+                result = asked.result(await asked.value())
+                event = _read(lambda: self.dialect.decode_event(result))
                 yield _first(event, 0, is_reset=False)
                 return
             is_first = True
@@ -176,7 +177,8 @@ class Remote:
             body = None if outgoing.body is None else encode(outgoing.body)
             is_proto = self.dialect.version == "1.0"
             headers["accept"] = f"{accept}, application/a2a+json" if is_proto else accept
-        if body is not None:
+        if body is not None or verb == "POST":
+            # Said of an empty body as well, lest the library calls it something else.
             headers["content-type"] = _JSON
         async with self._sent(verb, url, headers, body, operation) as (exchange, observe):
             yield _Asked(exchange, id, self._most, observe, is_rpc=id is not None)
@@ -285,7 +287,8 @@ class _Asked:
         said = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
         if self._is_rpc and status not in (401, 403):
             code = jsonrpc.code_of(said.get("error"))
-            if code is not None:
+            # Positive ones are of HTTP: whoever answers so does not speak JSON-RPC there.
+            if code is not None and code < 0:
                 error = error_table.decode_jsonrpc(said["error"])
                 error.code = code
                 return self._with_patience(error)

@@ -81,9 +81,10 @@ class Loop:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
         if loop is not None and thread is not None:
+            # In its own thread: this one may have a loop that runs.
+            asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
-            loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
 
