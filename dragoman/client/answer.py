@@ -33,33 +33,36 @@ class Answer(msgspec.Struct, frozen=True):
             return self.message.parts
         if self.task is None:
             return []
-        produced = [part for artifact in self.task.artifacts for part in artifact.parts]
-        said = self.task.status.message
-        if self.task.status.state.is_interrupted and said is not None:
+        said = self._said()
+        if self.task.status.state.is_interrupted and self.task.status.message is not None:
             # A question is what there is to answer, whatever was produced before.
-            return said.parts
-        if produced:
-            return produced
-        if said is None:
-            said = next(
-                (one for one in reversed(self.task.history) if one.role is Role.AGENT), None
-            )
-        return said.parts if said is not None else []
+            return self.task.status.message.parts
+        produced = [part for artifact in self.task.artifacts for part in artifact.parts]
+        return produced or (said.parts if said is not None else [])
 
     @property
     def text(self) -> str:
-        """The text of the answer: chunks of one artifact joined, results on lines of their own."""
+        """The text of the answer: chunks of one artifact joined, results on lines of their own.
+        Where no result is a text, it is what the agent said last."""
         if self.message is not None:
             return self.message.text
-        parts = self.parts
-        produced = [part for artifact in self.artifacts for part in artifact.parts]
-        if self.task is None or parts != produced:
-            return "\n".join(part.text for part in parts if isinstance(part.text, str))
+        if self.task is None:
+            return ""
+        said = self._said()
+        if self.task.status.state.is_interrupted and self.task.status.message is not None:
+            return self.task.status.message.text
         texts = [
             "".join(part.text for part in artifact.parts if isinstance(part.text, str))
             for artifact in self.task.artifacts
         ]
-        return "\n".join(text for text in texts if text)
+        return "\n".join(text for text in texts if text) or (said.text if said else "")
+
+    def _said(self) -> Message | None:
+        """Return what the agent said last: with its status, or before."""
+        assert self.task is not None, "only a task has a history"
+        if self.task.status.message is not None:
+            return self.task.status.message
+        return next((one for one in reversed(self.task.history) if one.role is Role.AGENT), None)
 
     @property
     def data(self) -> Any:

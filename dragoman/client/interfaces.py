@@ -1,10 +1,12 @@
 """Which of a card's interfaces to speak to, and how: the card's order, unless the user has one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from dragoman.dialects import house
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
@@ -40,17 +42,23 @@ def binding(name: str) -> str:
 
 
 def candidates(
-    card: AgentCard, *, version: str = "", oldest: str = "0.2", bindings: Sequence[str] = ()
+    card: AgentCard,
+    raw: Mapping[str, Any],
+    *,
+    version: str = "",
+    oldest: str = "0.2",
+    bindings: Sequence[str] = (),
 ) -> list[Candidate]:
     """Return the interfaces to try, best first; raises what stands in the way of every one."""
     wanted = _numbers(version) if version else None
     if version and wanted is None:
         raise ConfigError(f"{version!r} is no version: 1.0, 0.3 or 0.2")
     floor = _numbers(oldest) or (0, 2)
+    own = house.by_card(raw)
     known = [
         Candidate(interface, dialect)
         for interface in card.supported_interfaces
-        if (dialect := _dialect(interface)) is not None
+        if (dialect := own or _dialect(interface)) is not None
     ]
     if not known:
         named = ", ".join(sorted({item.protocol_binding for item in card.supported_interfaces}))

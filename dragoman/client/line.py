@@ -6,6 +6,7 @@ its id through all of it.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
@@ -161,7 +162,11 @@ class Line:
                 self._origins = Origins(options.origins, implied=_addresses(fetched.card))
         self._check_signature(fetched)
         found = candidates(
-            fetched.card, version=options.version, oldest=options.oldest, bindings=options.bindings
+            fetched.card,
+            fetched.raw,
+            version=options.version,
+            oldest=options.oldest,
+            bindings=options.bindings,
         )
         self._check_extensions(fetched.card)
         self._chosen = choose(fetched.card, options.credentials)
@@ -271,9 +276,12 @@ class Line:
             assert self._remote is not None, "open() chose one"
             is_begun = False
             try:
-                async for batch in self._remote.follow(self._call(operation, after)):
-                    self._is_proven = is_begun = True
-                    yield batch
+                # Closed with us, so that whoever stops reading has hung up.
+                following = self._remote.follow(self._call(operation, after))
+                async with contextlib.aclosing(following) as batches:
+                    async for batch in batches:
+                        self._is_proven = is_begun = True
+                        yield batch
                 return
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)

@@ -15,6 +15,7 @@ import msgspec
 from dragoman.client.http import Exchange, Http, read_all
 from dragoman.dialects import errors as error_table
 from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.house import Corvid, Nexus
 from dragoman.errors import (
     A2AError,
     DeliveryUnknown,
@@ -105,7 +106,12 @@ class Remote:
                     value = await asked.value()
         except TimeoutError:
             raise TimedOut(f"No answer in {self._timeout:g} s") from None
-        result = asked.result(value)
+        try:
+            result = asked.result(value)
+        except A2AError as error:
+            if isinstance(self.dialect, Nexus):
+                raise self.dialect.decode_error(operation, error) from None
+            raise
         return _read(lambda: self.dialect.decode_reply(operation, result))
 
     async def follow(self, call: Call) -> AsyncGenerator[Batch]:
@@ -166,11 +172,15 @@ class Remote:
             name = "a2a-extensions" if is_new else "x-a2a-extensions"
             headers[name] = ", ".join(sorted(call.extensions))
         id: jsonrpc.Id = None
-        if self.interface.protocol_binding == JSONRPC:
+        if isinstance(self.dialect, Corvid):
+            verb, path, value = self.dialect.request(operation)
+            url = self.interface.url.rstrip("/") + path
+            body = None if value is None else encode(value)
+        elif self.interface.protocol_binding == JSONRPC:
             id = new_id()
             method, params = self.dialect.encode_request(operation)
             verb, url = "POST", self.interface.url
-            body: bytes | None = jsonrpc.request(id, method, params)
+            body = jsonrpc.request(id, method, params)
         else:
             outgoing = rest.request(self.dialect, operation)
             verb, url = outgoing.verb, self.interface.url.rstrip("/") + outgoing.path
@@ -324,7 +334,7 @@ def _names_an_error(value: dict[str, Any]) -> bool:
     """Say whether a REST body is an error of the protocol, and not of a server in between."""
     inner = value.get("error")
     return (
-        isinstance(inner, dict)
+        isinstance(inner, dict | str)
         or type(value.get("code")) is int
         or str(value.get("type", "")).startswith("https://a2a-protocol.org/")
     )

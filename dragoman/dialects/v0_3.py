@@ -26,7 +26,7 @@ from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Nothing, PushPage, Reply, TaskPage, TaskReply
 
-_STATE_NAMES = {
+STATE_NAMES = {
     TaskState.SUBMITTED: "submitted",
     TaskState.WORKING: "working",
     TaskState.COMPLETED: "completed",
@@ -36,7 +36,7 @@ _STATE_NAMES = {
     TaskState.REJECTED: "rejected",
     TaskState.AUTH_REQUIRED: "auth-required",
 }
-_STATES = {name: state for state, name in _STATE_NAMES.items()} | {
+_STATES = {name: state for state, name in STATE_NAMES.items()} | {
     "cancelled": TaskState.CANCELED,
     "TASK_STATE_CANCELLED": TaskState.CANCELED,
     "input_required": TaskState.INPUT_REQUIRED,
@@ -45,8 +45,8 @@ _STATES = {name: state for state, name in _STATE_NAMES.items()} | {
     # A peer that cannot tell may still finish: whoever follows the task asks again.
     "unknown": TaskState.WORKING,
 }
-_ROLE_NAMES = {Role.USER: "user", Role.AGENT: "agent"}
-_ROLES = {name: role for role, name in _ROLE_NAMES.items()}
+ROLE_NAMES = {Role.USER: "user", Role.AGENT: "agent"}
+_ROLES = {name: role for role, name in ROLE_NAMES.items()}
 
 _PART = one_spelling("kind", "text", "file", "data", "metadata")
 # The appendix of 1.0 and the streaming examples of 0.2 and 0.3 spell the content of a file so.
@@ -159,15 +159,19 @@ def decode_artifact(value: Value, path: str) -> Artifact:
     )
 
 
+def decode_state(value: Value, path: str) -> TaskState:
+    """Return a state by its name."""
+    if type(value) is not str or value not in _STATES:
+        raise InvalidParams("must be a task state", field=path)
+    return _STATES[value]
+
+
 def decode_status(value: Value, path: str) -> TaskStatus:
     """Return a status, its time in UTC whatever zone the peer wrote or left out."""
     fields, extra = reading.split(value, _STATUS, path)
-    state = reading.required(fields, "state", path)
-    if type(state) is not str or state not in _STATES:
-        raise InvalidParams("must be a task state", field=f"{path}.state")
     message, at = fields.get("message"), fields.get("timestamp")
     return TaskStatus(
-        state=_STATES[state],
+        state=decode_state(reading.required(fields, "state", path), f"{path}.state"),
         message=None if message is None else decode_message(message, f"{path}.message"),
         timestamp=_utc(at, f"{path}.timestamp") if at else "",
         extra=extra,
@@ -204,6 +208,8 @@ def decode_status_update(value: Value, path: str) -> StatusUpdate:
 def decode_artifact_update(value: Value, path: str) -> ArtifactUpdate:
     """Return an artifact event."""
     fields, extra = reading.split(value, _ARTIFACT_UPDATE, path)
+    if "artifact" not in fields and type(extra.get("part")) is dict:
+        fields |= _loose_part(extra.pop("part"), extra.pop("index", 0))
     return ArtifactUpdate(
         task_id=_task_id(fields, "task_id", path),
         context_id=_context_id(fields, path),
@@ -213,6 +219,13 @@ def decode_artifact_update(value: Value, path: str) -> ArtifactUpdate:
         metadata=_metadata(fields, path),
         extra=extra,
     )
+
+
+def _loose_part(part: Object, index: Value) -> Object:
+    """Return what a peer means that sends parts without an artifact around them."""
+    inner = {name: item for name, item in part.items() if name not in ("index", "append")}
+    artifact = {"artifactId": f"rx-{index}", "parts": [inner]}
+    return {"artifact": artifact, "append": part.get("append", False)}
 
 
 def encode_part(part: Part) -> Object:
@@ -244,7 +257,7 @@ def encode_message(message: Message) -> Object:
     value: Object = {
         "kind": "message",
         "messageId": message.message_id,
-        "role": _ROLE_NAMES[message.role],
+        "role": ROLE_NAMES[message.role],
         "parts": [encode_part(part) for part in message.parts],
     }
     if message.context_id:
@@ -275,7 +288,7 @@ def encode_artifact(artifact: Artifact) -> Object:
 
 def encode_status(status: TaskStatus) -> Object:
     """Return a status."""
-    value: Object = {"state": _STATE_NAMES[status.state]}
+    value: Object = {"state": STATE_NAMES[status.state]}
     if status.message is not None:
         value["message"] = encode_message(status.message)
     if status.timestamp:
