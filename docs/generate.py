@@ -25,6 +25,8 @@ from dragoman.server import request
 from dragoman.transports import json_text
 
 ROOT = Path(__file__).resolve().parent.parent
+SERVE = cli.get_command(click.Context(cli), "serve")
+assert SERVE is not None
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 PART = re.compile(
     r"^<!-- begin (?P<name>\S+) -->\n.*?^<!-- end (?P=name) -->$", re.MULTILINE | re.DOTALL
@@ -77,7 +79,7 @@ def shown(default: Any) -> str:
 
 def option_of(name: str) -> str:
     """Return the option of `dragoman serve` for a setting, if there is one."""
-    for parameter in cli.commands["serve"].params:
+    for parameter in SERVE.params:
         if isinstance(parameter, click.Option) and parameter.name == name:
             return f"`{parameter.opts[0]}`"
     return ""
