@@ -6,6 +6,8 @@ import hashlib
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,12 +132,12 @@ def conformance(http: httpx.Client) -> None:
 
 def test_every_example_is_run() -> None:
     found = {file.name for file in EXAMPLES.glob("*.py")}
-    assert found == SHOWN.keys() | {"mounted.py", "webhook_receiver.py"}
+    assert found == SHOWN.keys() | CALLING.keys() | {"mounted.py", "webhook_receiver.py"}
 
 
 @contextmanager
 def served(name: str, folder: Path, **env: str) -> Iterator[httpx.Client]:
-    options = ("--port", "0", "--store", folder / "tasks.db")
+    options = ("--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with running("serve", EXAMPLES / name, *options, cwd=folder, env=env) as child:
         with httpx.Client(base_url=child.ready(), timeout=15, trust_env=False) as http:
             yield http
@@ -153,9 +155,32 @@ def test_an_example_does_what_it_shows(name: str, tmp_path: Path) -> None:
 def test_an_example_says_how_to_run_it_and_is_short(name: str) -> None:
     text = (EXAMPLES / name).read_text()
     docstring = text.split('"""')[1]
-    assert f"dragoman serve examples/{name}" in docstring or "uvicorn" in docstring
+    ways = (f"dragoman serve examples/{name}", f"python examples/{name}", "uvicorn")
+    assert any(way in docstring for way in ways)
     if name != "conformance_agent.py":
         assert len(text.splitlines()) <= 50
+
+
+# What the examples that call an agent print of one that tells the weather.
+CALLING = {
+    "calling.py": ["Weather speaks 1.0", "Sunny in Oslo", "Sunny in Oslo"],
+    "calling_plainly.py": ["Sunny in Oslo", "Task", "StatusUpdate"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(CALLING))
+def test_an_example_that_calls_prints_what_the_agent_answers(name: str, tmp_path: Path) -> None:
+    with served("weather.py", tmp_path) as http:
+        asked = [sys.executable, str(EXAMPLES / name), str(http.base_url), "Oslo"]
+        ended = subprocess.run(asked, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[: len(CALLING[name])] == CALLING[name]
+
+
+def test_an_example_that_calls_nobody_says_so_in_a_sentence(tmp_path: Path) -> None:
+    asked = [sys.executable, str(EXAMPLES / "calling.py"), "127.0.0.1:9", "Oslo"]
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1 and ended.stderr.startswith("Unreachable: ")
 
 
 def module_of(name: str) -> Any:
@@ -170,7 +195,7 @@ async def test_the_webhook_receiver_believes_what_the_agent_posts_and_nothing_el
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ("--store", tmp_path / "tasks.db")
-    weather = ("serve", EXAMPLES / "weather.py", "--port", "0", "--allow-private", *store)
+    weather = ("serve", EXAMPLES / "weather.py", "--listen", "127.0.0.1:0", "--allow-private", *store)
     worked: asyncio.Queue[Any] = asyncio.Queue()
     bodies: list[tuple[Any, bytes]] = []
     with running(*weather, cwd=tmp_path) as child:

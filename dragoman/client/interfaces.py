@@ -43,7 +43,7 @@ def binding(name: str) -> str:
 
 def candidates(
     card: AgentCard,
-    raw: Mapping[str, Any],
+    raw: Mapping[str, Any] | None = None,
     *,
     version: str = "",
     oldest: str = "0.2",
@@ -54,7 +54,7 @@ def candidates(
     if version and wanted is None:
         raise ConfigError(f"{version!r} is no version: 1.0, 0.3 or 0.2")
     floor = _numbers(oldest) or (0, 2)
-    own = house.by_card(raw)
+    own = house.by_card(raw or {})
     known = [
         Candidate(interface, dialect)
         for interface in card.supported_interfaces

@@ -169,7 +169,7 @@ class Line:
             bindings=options.bindings,
         )
         self._check_extensions(fetched.card)
-        self._chosen = choose(fetched.card, options.credentials)
+        self._chosen = choose(fetched.card, options.credentials, found[0].interface.url)
         self._fetched = fetched
         self._candidates = found
         self._next()

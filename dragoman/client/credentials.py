@@ -1,0 +1,584 @@
+"""What an agent asks for, what the user has, and where it may go.
+
+A card's security is read into `Scheme`s; `choose` finds the first requirement that the given
+`Credential`s satisfy; `Origins` keeps every one of them away from addresses that only the card
+names. OAuth is in `oauth`, the tokens of an earlier login are in `tokens`.
+"""
+
+import base64
+import hashlib
+import re
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+from urllib.parse import quote
+
+import msgspec
+
+from dragoman.client.http import Http
+from dragoman.errors import ConfigError, CredentialsMissing
+from dragoman.model.card import AgentCard
+from dragoman.model.push import hidden, is_scheme, is_sendable
+from dragoman.security.targets import DEFAULT_PORTS, NotCanonical, Target, read_target
+
+Kind = Literal["bearer", "basic", "apiKey", "oauth2", "openIdConnect", "mtls", "http"]
+
+# What RFC 6265 lets the value of a cookie be.
+_COOKIE = re.compile(r"[!#-+\--:<-\[\]-~]*", re.ASCII)
+_VISIBLE = re.compile(r"[!-~]+", re.ASCII)
+# The name of a scheme in WWW-Authenticate: at the start or after a comma, and no parameter.
+_CHALLENGE = re.compile(r"(?:^|,)\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?=\s+[^\s=,]|\s*,|\s*$)")
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """The addresses of one OAuth flow, as the card has them; empty where it has none."""
+
+    token_url: str = ""
+    device_url: str = ""
+    refresh_url: str = ""
+    # What the card says each scope is for.
+    scopes: dict[str, str] = {}
+
+
+class Scheme(msgspec.Struct, frozen=True):
+    """One way to authenticate that a card declares."""
+
+    name: str
+    kind: Kind
+    # Of an API key: what it is called, and whether it goes in a header, the query or a cookie.
+    key_name: str = ""
+    location: str = ""
+    # Of HTTP authentication, in lower case: bearer, basic, digest.
+    http_scheme: str = ""
+    # Of OAuth, by the names the card gives them: clientCredentials, deviceCode.
+    flows: dict[str, Flow] = {}
+    # Where the issuer describes itself: OpenID Connect's document, or that of RFC 8414.
+    discovery_url: str = ""
+    # Those the chosen requirement asks for; empty in what `schemes` returns.
+    scopes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, repr=False)
+class Attached:
+    """What credentials add to one request."""
+
+    # Where the request goes.
+    url: str = ""
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    query: dict[str, str] = field(default_factory=dict[str, str])
+    cookies: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __repr__(self) -> str:
+        return f"Attached({sorted([*self.headers, *self.query, *self.cookies])})"
+
+    def onto(self, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        """Return the address and the headers of a request that had these headers before.
+
+        Names of headers come back in lower case; what a credential says of one counts.
+        """
+        merged = {name.lower(): value for name, value in headers.items()}
+        merged |= {name.lower(): value for name, value in self.headers.items()}
+        if self.cookies:
+            ours = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+            merged["cookie"] = f"{merged['cookie']}; {ours}" if merged.get("cookie") else ours
+        url = self.url
+        for name, value in self.query.items():
+            joint = "&" if "?" in url else "?"
+            url += f"{joint}{quote(name, safe='')}={quote(value, safe='')}"
+        return url, merged
+
+
+class Origins:
+    """The origins the user named: nothing secret goes anywhere else.
+
+    An entry is a URL, of which only the origin counts, or a host, which then means https, and http
+    too on this machine. `implied` ones are the interfaces of a card that the user brought: they
+    are trusted like the others, but not with plain http.
+    """
+
+    def __init__(self, named: Iterable[str] = (), *, implied: Iterable[str] = ()) -> None:
+        self._named = {origin for entry in named for origin in _origins(entry)}
+        for url in implied:
+            try:
+                target = read_target(url)
+            except NotCanonical:
+                # Relative, or an address of another binding: it is no place for HTTP.
+                continue
+            if target.scheme == "https" or is_loopback(target):
+                self._named.add(target.origin)
+
+    def __repr__(self) -> str:
+        return f"Origins({sorted(_written(*origin) for origin in self._named)})"
+
+    def also(self, *entries: str) -> "Origins":
+        """Return these and more, of which the user named each; empty ones are passed over."""
+        more = Origins(entry for entry in entries if entry)
+        more._named |= self._named
+        return more
+
+    def __contains__(self, url: object) -> bool:
+        try:
+            self.check(str(url))
+        except CredentialsMissing:
+            return False
+        return True
+
+    def check(self, url: str) -> None:
+        """Raise `CredentialsMissing` for an address that gets no credentials."""
+        try:
+            target = read_target(url)
+        except NotCanonical as error:
+            raise CredentialsMissing(
+                f"Credentials are not sent to an address that can be misread: {error}"
+            ) from None
+        if target.origin in self._named:
+            return
+        origin = _written(*target.origin)
+        if target.scheme == "http" and ("https", target.host) in {o[:2] for o in self._named}:
+            why = "over plain http"
+        else:
+            why = "which you did not name"
+        raise CredentialsMissing(
+            f"Credentials are not sent to {origin}, {why}. If they should be, name it: "
+            f"origins=[{origin!r}], or --trust-origin {origin}",
+            origin=origin,
+        )
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of a URL in one canonical spelling; raises `ConfigError` if it has none."""
+    try:
+        return _written(*read_target(url).origin)
+    except NotCanonical as error:
+        raise ConfigError(f"{url!r} is not an address: {error}") from None
+
+
+def is_loopback(target: Target) -> bool:
+    """Say whether a target is this machine, so that nobody listens in between."""
+    if target.address is not None:
+        return target.address.is_loopback
+    return target.host == "localhost" or target.host.endswith(".localhost")
+
+
+def _origins(entry: str) -> list[tuple[str, str, int]]:
+    entry = entry.strip()
+    try:
+        if "://" in entry:
+            return [read_target(entry).origin]
+        found = read_target(f"https://{entry}")
+        if not is_loopback(found):
+            return [found.origin]
+        return [found.origin, read_target(f"http://{entry}").origin]
+    except NotCanonical as error:
+        raise ConfigError(f"{entry!r} is not an origin: {error}") from None
+
+
+def _written(scheme: str, host: str, port: int) -> str:
+    host = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{host}" + ("" if port == DEFAULT_PORTS[scheme] else f":{port}")
+
+
+class Credential(Protocol):
+    """Something that proves who calls. Derive from it: all but two have an answer already."""
+
+    def fits(self, scheme: Scheme) -> bool:
+        """Say whether it serves a scheme."""
+        ...
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        """Add it to a request, after getting a token if it takes one.
+
+        The address of the request was checked. Any other address that something secret goes to,
+        such as one the scheme names, is for `origins` to check.
+        """
+        ...
+
+    def serves(self, url: str) -> bool:
+        """Say whether it is for the agent at an address."""
+        return True
+
+    def refused(self) -> bool:
+        """Hear that the agent answered 401; say whether one more try is worth it."""
+        return False
+
+    @property
+    def identity(self) -> str:
+        """What tells it from others in the key of a cache, and does not give it away."""
+        return ""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it is left from an earlier login: what the user gives by hand comes first."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bearer(Credential):
+    """A token that was got elsewhere."""
+
+    token: str
+    # Only for the scheme of this name; empty: for any that fits.
+    scheme: str = ""
+
+    def __post_init__(self) -> None:
+        if self.token[:7].lower() == "bearer ":
+            raise ConfigError("the bearer token is given without the word Bearer before it")
+        if not _VISIBLE.fullmatch(self.token):
+            raise ConfigError("the bearer token is empty, or has a space or a control in it")
+
+    def __repr__(self) -> str:
+        return f"Bearer(token={hidden(self.token)}, scheme={self.scheme!r})"
+
+    def fits(self, scheme: Scheme) -> bool:
+        """It is what OAuth and OpenID Connect end in as well."""
+        return takes_bearer(scheme) and self.scheme in ("", scheme.name)
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        to.headers["authorization"] = f"Bearer {self.token}"
+
+    @property
+    def identity(self) -> str:
+        return fingerprint("bearer", self.token)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ApiKey(Credential):
+    """A key; the card says what it is called and where it goes."""
+
+    key: str
+    # Only for the scheme of this name; empty: for any that fits.
+    scheme: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.key or self.key != self.key.strip() or not is_sendable(self.key):
+            raise ConfigError("the API key is empty, or has a control or a space around it")
+
+    def __repr__(self) -> str:
+        return f"ApiKey(key={hidden(self.key)}, scheme={self.scheme!r})"
+
+    def fits(self, scheme: Scheme) -> bool:
+        return scheme.kind == "apiKey" and self.scheme in ("", scheme.name)
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        match scheme.location:
+            case "query":
+                to.query[scheme.key_name] = self.key
+            case "cookie":
+                if not _COOKIE.fullmatch(self.key):
+                    raise CredentialsMissing(
+                        "The agent wants the API key in a cookie, and it has a character that no "
+                        "cookie can have",
+                        schemes=scheme.name,
+                    )
+                to.cookies[scheme.key_name] = self.key
+            case _:
+                to.headers[scheme.key_name.lower()] = self.key
+
+    @property
+    def identity(self) -> str:
+        return fingerprint("apiKey", self.key)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Basic(Credential):
+    """A name and a password."""
+
+    username: str
+    password: str
+    scheme: str = ""
+
+    def __post_init__(self) -> None:
+        if ":" in self.username or not is_sendable(self.username + self.password):
+            raise ConfigError("the user name has a colon, or it or the password a control")
+
+    def __repr__(self) -> str:
+        return f"Basic(username={self.username!r}, password={hidden(self.password)})"
+
+    def fits(self, scheme: Scheme) -> bool:
+        return scheme.kind == "basic" and self.scheme in ("", scheme.name)
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        pair = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        to.headers["authorization"] = f"Basic {pair}"
+
+    @property
+    def identity(self) -> str:
+        return fingerprint("basic", self.username, self.password)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientCertificate(Credential):
+    """A certificate that TLS shows to whoever asks; nothing is added to a request.
+
+    Without a path, the certificate is in a context the user made, and this only says so.
+    """
+
+    certificate: str | Path = ""
+    key: str | Path = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"ClientCertificate(certificate={str(self.certificate)!r})"
+
+    def fits(self, scheme: Scheme) -> bool:
+        return scheme.kind == "mtls"
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        pass
+
+    def context(self, ca: str | Path = "") -> ssl.SSLContext:
+        """Return a context for `tls`; raises `ConfigError` for files that are of no use."""
+        try:
+            context = ssl.create_default_context(cafile=str(ca) or None)
+        except OSError as error:
+            raise ConfigError(f"the CA certificates cannot be read: {_reason(error)}") from None
+        if self.certificate:
+            try:
+                # A password of its own, so that OpenSSL never asks at the terminal for one.
+                context.load_cert_chain(
+                    self.certificate, self.key or None, password=lambda: self.password
+                )
+            except (OSError, ValueError) as error:
+                raise ConfigError(
+                    f"the client certificate or its key cannot be read: {_reason(error)}"
+                ) from None
+        return context
+
+    @property
+    def identity(self) -> str:
+        if not self.certificate:
+            return fingerprint("mtls")
+        try:
+            return fingerprint("mtls", Path(self.certificate).read_bytes().hex())
+        except OSError as error:
+            raise ConfigError(f"the client certificate cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return error.reason or "not what TLS expects"
+    return error.strerror or "" if isinstance(error, OSError) else "the password does not fit"
+
+
+def takes_bearer(scheme: Scheme) -> bool:
+    """Say whether a scheme wants `Authorization: Bearer` in the end."""
+    return scheme.kind in ("bearer", "oauth2", "openIdConnect")
+
+
+def fingerprint(*parts: str) -> str:
+    """Return a hash of secrets: slow enough that a password is not guessed from it in passing."""
+    # Lengths keep two lists of parts from being one text.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.pbkdf2_hmac("sha256", text.encode(), b"dragoman identity", 10_000).hex()[:32]
+
+
+def schemes(card: AgentCard) -> dict[str, Scheme]:
+    """Return the schemes a card declares; one we cannot read is left out."""
+    found = ((name, _scheme(name, value)) for name, value in card.security_schemes.items())
+    return {name: scheme for name, scheme in found if scheme is not None}
+
+
+def requirements(card: AgentCard) -> list[dict[str, tuple[str, ...]]]:
+    """Return the alternatives of a card: names of schemes, all of them needed, with their scopes.
+
+    One that cannot be read is left out: it is not to pass for one that asks for nothing.
+    """
+    found = (_wanted(requirement) for requirement in card.security_requirements)
+    return [wanted for wanted in found if wanted is not None]
+
+
+def _scheme(name: str, value: Any) -> Scheme | None:
+    for member, inner in _object(value).items():
+        facts = _object(inner)
+        match member:
+            case "apiKeySecurityScheme":
+                return _api_key(name, _text(facts, "name"), _text(facts, "location").lower())
+            case "httpAuthSecurityScheme":
+                return _http_scheme(name, _text(facts, "scheme"))
+            case "oauth2SecurityScheme":
+                flows = _object(facts.get("flows"))
+                return Scheme(
+                    name,
+                    "oauth2",
+                    flows={key: _flow(_object(flow)) for key, flow in flows.items()},
+                    discovery_url=_text(facts, "oauth2MetadataUrl"),
+                )
+            case "openIdConnectSecurityScheme":
+                return Scheme(name, "openIdConnect", discovery_url=_text(facts, "openIdConnectUrl"))
+            case "mtlsSecurityScheme":
+                return Scheme(name, "mtls")
+            case _:
+                continue
+    return None
+
+
+def _api_key(name: str, key_name: str, location: str) -> Scheme | None:
+    """Return a scheme, or None where the name would be more than a name in its place."""
+    fits = is_sendable(key_name) if location == "query" else is_scheme(key_name)
+    if not key_name or not fits or location not in ("header", "query", "cookie"):
+        return None
+    return Scheme(name, "apiKey", key_name=key_name, location=location)
+
+
+def _http_scheme(name: str, scheme: str) -> Scheme | None:
+    lower = scheme.lower()
+    if not is_scheme(lower):
+        return None
+    kind: Kind = "bearer" if lower == "bearer" else "basic" if lower == "basic" else "http"
+    return Scheme(name, kind, http_scheme=lower)
+
+
+def _flow(facts: dict[str, Any]) -> Flow:
+    return Flow(
+        token_url=_text(facts, "tokenUrl"),
+        device_url=_text(facts, "deviceAuthorizationUrl"),
+        refresh_url=_text(facts, "refreshUrl"),
+        scopes={name: str(text) for name, text in _object(facts.get("scopes")).items()},
+    )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    # JSON: the names of an object are texts.
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _text(facts: dict[str, Any], name: str) -> str:
+    value = facts.get(name)
+    return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which credential serves which scheme, and which ones go nowhere."""
+
+    attached: tuple[tuple[Scheme, Credential], ...] = ()
+    # Given by hand, yet no part of it: a person should hear of these.
+    unused: tuple[Credential, ...] = ()
+
+    async def attach(self, url: str, http: Http, origins: Origins) -> Attached:
+        """Return what a request to a URL carries; raises `CredentialsMissing` at a stranger's."""
+        to = Attached(url)
+        if self.attached:
+            origins.check(url)
+        for scheme, credential in self.attached:
+            await credential.attach(scheme, to, http, origins)
+        return to
+
+    def refused(self) -> bool:
+        """Tell every credential of a 401; say whether one more try is worth it."""
+        # A list, not a generator: each of them has to hear it.
+        return any([credential.refused() for _, credential in self.attached])
+
+    @property
+    def identity(self) -> str:
+        """Whom the agent takes us for, as a key; empty when it is not told."""
+        return "-".join(sorted(credential.identity for _, credential in self.attached))
+
+
+def choose(card: AgentCard, credentials: Sequence[Credential], url: str = "") -> Chosen:
+    """Return how the first requirement that can be met is met, for requests to an address.
+
+    What is given by hand is tried alone before what an earlier login left. A requirement of
+    nothing is met by nothing, and counts only if no other is met. A card that declares schemes and
+    requires none gets each credential it has a scheme for. Raises `CredentialsMissing`.
+    """
+    known = schemes(card)
+    alternatives = requirements(card)
+    serving = [credential for credential in credentials if not url or credential.serves(url)]
+    given = [credential for credential in serving if not credential.is_stored]
+    for pool in (given, serving):
+        for wanted in alternatives:
+            pairs = _served(wanted, known, pool)
+            if pairs:
+                return _chosen(pairs, given)
+        if not card.security_requirements and (pairs := _offered(known, pool)):
+            return _chosen(pairs, given)
+    if not card.security_requirements or {} in alternatives:
+        return _chosen([], given)
+    raise _missing(alternatives, known)
+
+
+def challenged(header: str, credentials: Sequence[Credential]) -> Chosen:
+    """Return what answers a `WWW-Authenticate`, which names schemes where no card does yet."""
+    named = dict.fromkeys(
+        name.lower() for name in _CHALLENGE.findall(_QUOTED.sub("quoted", header))
+    )
+    for name in named:
+        scheme = _http_scheme(name, name)
+        for credential in credentials:
+            if scheme is not None and credential.fits(scheme):
+                return _chosen([(scheme, credential)], credentials)
+    return Chosen(unused=tuple(credentials))
+
+
+def _wanted(requirement: Any) -> dict[str, tuple[str, ...]] | None:
+    """Return the names and scopes of one alternative, or None if it cannot be read."""
+    named = _object(requirement).get("schemes", {} if requirement == {} else None)
+    if not isinstance(named, dict):
+        return None
+    scopes = {name: _object(item).get("list", []) for name, item in _object(named).items()}
+    if not all(isinstance(listed, list) for listed in scopes.values()):
+        return None
+    return {name: tuple(str(scope) for scope in listed) for name, listed in scopes.items()}
+
+
+Pairs = list[tuple[Scheme, Credential]]
+
+
+def _served(
+    wanted: Mapping[str, tuple[str, ...]],
+    known: Mapping[str, Scheme],
+    credentials: Sequence[Credential],
+) -> Pairs | None:
+    """Return a credential for each scheme of an alternative, or None when one has none."""
+    pairs: Pairs = []
+    for name, scopes in wanted.items():
+        if name not in known:
+            return None
+        scheme = msgspec.structs.replace(known[name], scopes=scopes)
+        fitting = next((item for item in credentials if item.fits(scheme)), None)
+        if fitting is None:
+            return None
+        pairs.append((scheme, fitting))
+    return pairs
+
+
+def _offered(known: Mapping[str, Scheme], credentials: Sequence[Credential]) -> Pairs:
+    """Return each credential with the first scheme that takes it; a scheme is used once."""
+    pairs: Pairs = []
+    left = dict(known)
+    for credential in credentials:
+        name = next((name for name, scheme in left.items() if credential.fits(scheme)), None)
+        if name is not None:
+            pairs.append((left.pop(name), credential))
+    return pairs
+
+
+def _chosen(pairs: Pairs, given: Sequence[Credential]) -> Chosen:
+    used = {id(credential) for _, credential in pairs}
+    return Chosen(tuple(pairs), tuple(item for item in given if id(item) not in used))
+
+
+_HELP: Mapping[str, str] = {
+    "bearer": "a token: bearer=, or --bearer",
+    "apiKey": "a key: api_key=, or --api-key",
+    "basic": "a name and a password: credentials=[Basic(...)]",
+    "oauth2": "a token: `dragoman auth login`, or bearer=, or --bearer",
+    "openIdConnect": "a token: `dragoman auth login`, or bearer=, or --bearer",
+    "mtls": "a certificate: credentials=[ClientCertificate(...)], or --client-cert",
+}
+
+
+def _missing(
+    alternatives: Sequence[Mapping[str, tuple[str, ...]]], known: Mapping[str, Scheme]
+) -> CredentialsMissing:
+    names = list(dict.fromkeys(name for wanted in alternatives for name in wanted))
+    kinds = dict.fromkeys(known[name].kind for name in names if name in known)
+    ways = [_HELP[kind] for kind in kinds if kind in _HELP]
+    said = " or ".join(" and ".join(map(repr, wanted)) for wanted in alternatives if wanted)
+    message = f"The agent asks for credentials ({said or 'in a form we cannot read'})"
+    message += f". Give {'; '.join(ways)}" if ways else ", of a kind we do not speak"
+    return CredentialsMissing(message, schemes=",".join(names), kinds=",".join(kinds))

@@ -1,0 +1,660 @@
+"""Tokens from an issuer: client credentials, device code (RFC 8628), refresh, discovery.
+
+A secret goes to the issuer's addresses alone, and to those only if `Origins` knows them: a card
+may name any. Whatever an issuer answers is bounded, and its failures are errors of our tree with
+the OAuth code as the fact `error`, never with what was sent.
+"""
+
+import asyncio
+import base64
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from dragoman.client.credentials import (
+    Attached,
+    Credential,
+    Flow,
+    Origins,
+    Scheme,
+    fingerprint,
+    origin_of,
+    requirements,
+    schemes,
+    takes_bearer,
+)
+from dragoman.client.http import Http, read_all
+from dragoman.errors import (
+    ConfigError,
+    CredentialsMissing,
+    ParseFailed,
+    Unauthenticated,
+    Unreachable,
+)
+from dragoman.model.card import AgentCard
+from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.push import hidden
+from dragoman.security.egress import EgressError
+from dragoman.transports import json_text
+
+LARGEST_ANSWER = 64 * 1024
+PATIENCE = 10.0
+# A token is renewed this long before it ends: a request takes time to arrive.
+RENEW_BEFORE = 30_000
+# RFC 8628: the interval when none is said, and what slow_down adds; seconds.
+INTERVAL, SLOWER = 5.0, 5.0
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.05, 300.0
+CODE_LASTS, CODE_LASTS_AT_MOST = 600.0, 24 * 3600.0
+# An issuer that is silent so often in a row is gone.
+SILENT_POLLS = 3
+OPENID, METADATA = "/.well-known/openid-configuration", "/.well-known/oauth-authorization-server"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+
+Grant = Literal["clientCredentials", "deviceCode"]
+# Shows a person the code to type, where to type it, and an address that has the code in it or "".
+Show = Callable[[str, str, str], None]
+_CODE = re.compile(r"[!#-\[\]-~]{1,64}", re.ASCII)
+_TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an issuer gave."""
+
+    access: str
+    refresh: str = ""
+    # Milliseconds since the epoch; None: the issuer did not say.
+    expires_at: int | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Token(access={hidden(self.access)}, refresh={hidden(self.refresh)}, "
+            f"expires_at={self.expires_at})"
+        )
+
+    def lasts(self, now: int) -> bool:
+        """Say whether it can still be used for a request that starts at this time."""
+        return self.expires_at is None or now < self.expires_at - RENEW_BEFORE
+
+
+class Login(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A login at an issuer for one scheme of one agent: what is kept between runs."""
+
+    origin: str
+    scheme: str
+    issuer: str
+    client_id: str
+    token_url: str
+    grant: str
+    token: Token
+    scopes: tuple[str, ...] = ()
+    # Whether the client's secret goes in the form instead of a header.
+    posts_secret: bool = False
+    # Random, for the keys of caches: it tells logins apart and outlives a refresh.
+    id: str = ""
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """Where an issuer is asked, each address checked."""
+
+    issuer: str
+    token_url: str
+    device_url: str = ""
+    # Where tokens are renewed, if elsewhere.
+    refresh_url: str = ""
+    posts_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Account:
+    """As whom we ask: a client of the issuer. Without a secret it is a public one."""
+
+    client_id: str
+    client_secret: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.client_id or not (self.client_id + self.client_secret).isprintable():
+            raise ConfigError("the client id is empty, or it or the secret has a control in it")
+
+    def __repr__(self) -> str:
+        return f"Account({self.client_id!r}, {hidden(self.client_secret)})"
+
+
+async def endpoints(
+    scheme: Scheme,
+    grant: Grant,
+    http: Http,
+    origins: Origins,
+    *,
+    issuer: str = "",
+    token_url: str = "",
+) -> Endpoints:
+    """Return where to ask for tokens: of the user's issuer, else as the card says.
+
+    Raises `CredentialsMissing` where nobody says, or only the card does and the user did not name
+    that origin; `ConfigError` for an issuer of the user's that is no URL.
+    """
+    for given in (issuer, token_url):
+        if given:
+            origin_of(given)
+    trusted = origins.also(issuer, token_url)
+    flow = scheme.flows.get(grant, Flow())
+    if token_url:
+        found = Endpoints(issuer, token_url, flow.device_url)
+    else:
+        described = None
+        if issuer:
+            described = await _of_issuer(issuer, http, trusted)
+        elif not flow.token_url and scheme.discovery_url:
+            described = await _described(scheme.discovery_url, "", http, trusted)
+        found = described or Endpoints(issuer, flow.token_url, flow.device_url, flow.refresh_url)
+    if not found.token_url or (grant == "deviceCode" and not found.device_url):
+        raise CredentialsMissing(
+            f"Neither the card nor the issuer says where to log in for {scheme.name!r} by "
+            f"{_SAID[grant]}. Name the issuer: issuer=, or --issuer",
+            schemes=scheme.name,
+        )
+    for url in (found.token_url, found.device_url, found.refresh_url):
+        if url:
+            trusted.check(url)
+    return msgspec.structs.replace(found, issuer=found.issuer or origin_of(found.token_url))
+
+
+_SAID = {"clientCredentials": "client credentials", "deviceCode": "device code"}
+
+
+async def _of_issuer(issuer: str, http: Http, origins: Origins) -> Endpoints | None:
+    """Return what an issuer says of itself, in either of the two places; None if in neither."""
+    base = issuer.rstrip("/")
+    origin = origin_of(base)
+    # RFC 8414 puts its name between the host and the path, OpenID Connect at the end.
+    path = base.partition("://")[2].partition("/")[2]
+    places = (base + OPENID, origin + METADATA + (f"/{path}" if path else ""))
+    for place in places:
+        if found := await _described(place, issuer, http, origins):
+            return found
+    return None
+
+
+async def _described(url: str, issuer: str, http: Http, origins: Origins) -> Endpoints | None:
+    """Return what a document about an issuer says; None if there is none.
+
+    A document may only speak for the issuer whose address it has: else anyone's could send our
+    secret anywhere.
+    """
+    origins.check(url)
+    status, answer = await _asked(http, "GET", url)
+    if status in (404, 405, 410):
+        return None
+    if status != 200 or answer is None:
+        raise Unreachable(
+            f"The issuer's description cannot be read: {status} from {origin_of(url)}",
+            status=status,
+            origin=origin_of(url),
+        )
+    said = _text(answer, "issuer")
+    expected = issuer or _issuer_of(url)
+    if not said or said.rstrip("/") != expected.rstrip("/"):
+        raise Unauthenticated(
+            "The issuer's description is one of another issuer",
+            error="invalid_issuer",
+            expected=expected,
+        )
+    methods = answer.get("token_endpoint_auth_methods_supported")
+    return Endpoints(
+        issuer=said,
+        token_url=_text(answer, "token_endpoint"),
+        device_url=_text(answer, "device_authorization_endpoint"),
+        posts_secret=isinstance(methods, list)
+        and "client_secret_post" in methods
+        and "client_secret_basic" not in methods,
+    )
+
+
+def _issuer_of(url: str) -> str:
+    """Return the issuer that a description at an address is about."""
+    head, name, tail = url.partition(OPENID)
+    if not name:
+        head, name, tail = url.partition(METADATA)
+    return head + tail if name else origin_of(url)
+
+
+async def client_token(
+    account: Account,
+    where: Endpoints,
+    http: Http,
+    *,
+    scopes: Sequence[str] = (),
+    extra: Mapping[str, str] = {},
+    clock: Clock,
+) -> Token:
+    """Return a token for the client itself (RFC 6749, 4.4)."""
+    fields = {"grant_type": "client_credentials", **_scoped(scopes), **extra}
+    return await _token(account, where, fields, http, clock)
+
+
+async def renewed(login: Login, secret: str, http: Http, clock: Clock) -> Login:
+    """Return a login with a token got for its refresh token, which may be replaced by it."""
+    # Its addresses were checked when it was made, and nobody but the user writes it.
+    where = Endpoints(login.issuer, login.token_url, posts_secret=login.posts_secret)
+    account = Account(login.client_id, secret)
+    if login.token.refresh:
+        fields = {"grant_type": "refresh_token", "refresh_token": login.token.refresh}
+        token = await _token(account, where, fields, http, clock)
+        if not token.refresh:
+            token = msgspec.structs.replace(token, refresh=login.token.refresh)
+    else:
+        token = await client_token(account, where, http, scopes=login.scopes, clock=clock)
+    return msgspec.structs.replace(login, token=token)
+
+
+async def device_token(
+    account: Account,
+    where: Endpoints,
+    http: Http,
+    *,
+    show: Show,
+    scopes: Sequence[str] = (),
+    clock: Clock,
+) -> Token:
+    """Return a token that a person grants at another device, however long that takes them."""
+    fields = _scoped(scopes)
+    given = await _posted(account, where, where.device_url, fields, http)
+    code, user_code = _text(given, "device_code"), _text(given, "user_code")
+    # Some issuers are older than the RFC and end the name in url.
+    address = _text(given, "verification_uri") or _text(given, "verification_url")
+    complete = _text(given, "verification_uri_complete")
+    # These are shown in a terminal, where a control does more than show.
+    is_safe = _is_showable(user_code) and _is_page(address) and (not complete or _is_page(complete))
+    if not code or not is_safe:
+        raise Unauthenticated("The issuer's answer has no usable code", error="invalid_response")
+    interval = _seconds(given.get("interval"), INTERVAL, LONGEST_INTERVAL)
+    lasts = _seconds(given.get("expires_in"), CODE_LASTS, CODE_LASTS_AT_MOST)
+    deadline = clock.now() + int(lasts * 1000)
+    show(user_code, address, complete)
+    fields = {"grant_type": DEVICE_GRANT, "device_code": code}
+    silent = 0
+    while True:
+        interval = max(interval, SHORTEST_INTERVAL)
+        at = clock.now() + int(interval * 1000)
+        if at >= deadline:
+            # It lasts a little longer, but we may not ask again before it ends.
+            raise Unauthenticated("The code expired before it was used", error="expired_token")
+        await clock.wait_until(at)
+        try:
+            return await _token(account, where, fields, http, clock)
+        except Unauthenticated as refusal:
+            silent = 0
+            match refusal.facts.get("error"):
+                case "authorization_pending":
+                    continue
+                case "slow_down":
+                    interval += SLOWER
+                case _:
+                    raise
+        except Unreachable:
+            silent += 1
+            if silent >= SILENT_POLLS:
+                raise
+            # RFC 8628 asks for twice the pause after a timeout.
+            interval = min(interval * 2, LONGEST_INTERVAL)
+
+
+def _scoped(scopes: Sequence[str]) -> dict[str, str]:
+    return {"scope": " ".join(dict.fromkeys(scopes))} if scopes else {}
+
+
+async def _token(
+    account: Account, where: Endpoints, fields: Mapping[str, str], http: Http, clock: Clock
+) -> Token:
+    given = await _posted(account, where, where.token_url, fields, http)
+    access, refresh = _text(given, "access_token"), _text(given, "refresh_token")
+    kind = _text(given, "token_type") or "bearer"
+    if not _TOKEN.fullmatch(access) or kind.lower() != "bearer":
+        raise Unauthenticated("The issuer's answer has no bearer token", error="invalid_response")
+    lasts = _seconds(given.get("expires_in"), -1.0, 10 * 365 * 86400.0)
+    return Token(
+        access,
+        refresh if _TOKEN.fullmatch(refresh) else "",
+        None if lasts < 0 else clock.now() + int(lasts * 1000),
+    )
+
+
+async def _posted(
+    account: Account, where: Endpoints, url: str, fields: Mapping[str, str], http: Http
+) -> dict[str, Any]:
+    """Return what an issuer grants to a form; raises what it refuses it with."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    form = dict(fields)
+    if account.client_secret and not where.posts_secret:
+        # RFC 6749, 2.3.1: each half is encoded as in a form before the two are joined.
+        pair = f"{quote(account.client_id, safe='')}:{quote(account.client_secret, safe='')}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    else:
+        form["client_id"] = account.client_id
+        if account.client_secret:
+            form["client_secret"] = account.client_secret
+    status, answer = await _asked(http, "POST", url, headers, urlencode(form).encode())
+    code = _text(answer or {}, "error")
+    facts = {"error": code} if _CODE.fullmatch(code) else {}
+    said = _text(answer or {}, "error_description")
+    unsaid = (account.client_secret, form.get("refresh_token"), form.get("device_code"))
+    if facts and said and said.isprintable() and not any(item and item in said for item in unsaid):
+        facts["description"] = said[:200]
+    origin = origin_of(url)
+    if status == 429 or status >= 500:
+        raise Unreachable(f"The issuer {origin} answered {status}", status=status, **facts)
+    if facts:
+        # Some issuers refuse with a status of success.
+        detail = f": {facts['description']}" if facts.get("description") else ""
+        raise Unauthenticated(
+            f"The issuer {origin} refused: {code}{detail}", issuer=origin, **facts
+        )
+    if status in (401, 403):
+        raise Unauthenticated(f"The issuer {origin} refused with {status}", status=status)
+    if status != 200 or answer is None:
+        raise Unreachable(f"The issuer {origin} answered {status} and no token", status=status)
+    return answer
+
+
+async def _asked(
+    http: Http,
+    method: str,
+    url: str,
+    headers: Mapping[str, str] = {},
+    body: bytes | None = None,
+) -> tuple[int, dict[str, Any] | None]:
+    """Return the status of an answer, and its object if it is one of a decent size."""
+    origin = origin_of(url)
+    sent = {"accept": "application/json", **headers}
+    try:
+        async with (
+            asyncio.timeout(PATIENCE),
+            http.open(method, url, headers=sent, body=body) as exchange,
+        ):
+            status = exchange.status
+            text, is_cut = await read_all(exchange, LARGEST_ANSWER)
+    except EgressError as error:
+        raise Unreachable(
+            f"The issuer {origin} cannot be reached: {error.reason}", origin=origin
+        ) from None
+    except TimeoutError:
+        raise Unreachable(
+            f"The issuer {origin} did not answer in {PATIENCE:g} s", origin=origin
+        ) from None
+    try:
+        answer = None if is_cut else json_text.parse(text)
+    except ParseFailed:
+        answer = None
+    return status, cast("dict[str, Any]", answer) if isinstance(answer, dict) else None
+
+
+def _text(answer: Mapping[str, Any], name: str) -> str:
+    value = answer.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _seconds(value: Any, default: float, most: float) -> float:
+    """Return a number of seconds as issuers write it; some write it as a text."""
+    try:
+        seconds = float(value) if isinstance(value, int | float | str) else default
+    except ValueError:
+        return default
+    # Written so that NaN, which no comparison holds for, is the default too.
+    return min(seconds, most) if seconds >= 0 else default
+
+
+def _is_showable(text: str) -> bool:
+    return bool(text) and len(text) <= 2048 and text.isprintable()
+
+
+def _is_page(url: str) -> bool:
+    """Say whether a person can be sent to an address: some open it with a click."""
+    return _is_showable(url) and url.lower().startswith(("https://", "http://"))
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class ClientCredentials(Credential):
+    """A client of an issuer that gets its own tokens, as the card says or as the user does."""
+
+    client_id: str
+    client_secret: str
+    issuer: str = ""
+    token_url: str = ""
+    # Besides those the agent asks for.
+    scopes: Sequence[str] = ()
+    # Only for the scheme of this name; empty: for any that fits.
+    scheme: str = ""
+    # Further fields that some issuers want, such as `audience`.
+    extra: Mapping[str, str] = field(default_factory=dict[str, str])
+    clock: Clock = field(default_factory=SystemClock)
+    _tokens: dict[tuple[object, ...], Token] = field(
+        init=False, default_factory=dict[tuple[object, ...], Token]
+    )
+    # One fetch at a time: those who wait for it find its token.
+    _fetching: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        Account(self.client_id, self.client_secret)
+
+    def __repr__(self) -> str:
+        secret = hidden(self.client_secret)
+        return f"ClientCredentials(client_id={self.client_id!r}, client_secret={secret})"
+
+    def fits(self, scheme: Scheme) -> bool:
+        if self.scheme not in ("", scheme.name) or not takes_bearer(scheme):
+            return False
+        named = self.issuer or self.token_url
+        return bool(named or scheme.discovery_url or "clientCredentials" in scheme.flows)
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        scopes = tuple(dict.fromkeys((*scheme.scopes, *self.scopes)))
+        flow = scheme.flows.get("clientCredentials", Flow())
+        # One object may serve several agents, and a token is for whoever its issuer says.
+        key = (flow.token_url, scheme.discovery_url, scopes)
+        async with self._fetching:
+            token = self._tokens.get(key)
+            if token is None or not token.lasts(self.clock.now()):
+                where = await endpoints(
+                    scheme,
+                    "clientCredentials",
+                    http,
+                    origins,
+                    issuer=self.issuer,
+                    token_url=self.token_url,
+                )
+                account = Account(self.client_id, self.client_secret)
+                token = self._tokens[key] = await client_token(
+                    account, where, http, scopes=scopes, extra=self.extra, clock=self.clock
+                )
+        to.headers["authorization"] = f"Bearer {token.access}"
+
+    def refused(self) -> bool:
+        """A token may end before its time, so there is one more try with another."""
+        had = bool(self._tokens)
+        self._tokens.clear()
+        return had
+
+    @property
+    def identity(self) -> str:
+        parts = (self.client_id, self.client_secret, self.issuer, self.token_url, *self.scopes)
+        return fingerprint("clientCredentials", *parts)
+
+
+class Keeper(Protocol):
+    """Where logins outlive a process; `tokens.TokenStore` is one."""
+
+    def load(self, origin: str, scheme: str, issuer: str) -> Login | None:
+        """Return a login, or None."""
+        ...
+
+    def save(self, login: Login) -> None:
+        """Keep a login in place of the one for the same agent, scheme and issuer.
+
+        Raises `ConfigError` where it cannot.
+        """
+        ...
+
+    def held(self, login: Login) -> AbstractAsyncContextManager[None]:
+        """Keep other processes from renewing it meanwhile: a refresh token may work only once."""
+        ...
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class StoredToken(Credential):
+    """The token of an earlier login, for the agent it was made for; renewed while it can be."""
+
+    login: Login
+    keeper: Keeper | None = None
+    # Not kept with the login. Only clients that have one need it, and only to renew.
+    client_secret: str = ""
+    clock: Clock = field(default_factory=SystemClock)
+    _is_refused: bool = field(init=False, default=False)
+    _renewing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+
+    def __repr__(self) -> str:
+        return f"StoredToken(login={self.login!r})"
+
+    def fits(self, scheme: Scheme) -> bool:
+        return takes_bearer(scheme) and scheme.name == self.login.scheme
+
+    def serves(self, url: str) -> bool:
+        """Say whether an address is of the agent it was made for."""
+        try:
+            return origin_of(url) == self.login.origin
+        except ConfigError:
+            return False
+
+    async def attach(self, scheme: Scheme, to: Attached, http: Http, origins: Origins) -> None:
+        if not self.serves(to.url):
+            raise CredentialsMissing(
+                f"The stored token is for {self.login.origin} and goes nowhere else",
+                origin=self.login.origin,
+            )
+        async with self._renewing:
+            if self._is_refused or not self.login.token.lasts(self.clock.now()):
+                await self._renew(http)
+        to.headers["authorization"] = f"Bearer {self.login.token.access}"
+
+    def refused(self) -> bool:
+        self._is_refused = self._can_renew or self.keeper is not None
+        return self._is_refused
+
+    @property
+    def identity(self) -> str:
+        return fingerprint("stored", self.login.id, self.login.origin, self.login.scheme)
+
+    @property
+    def is_stored(self) -> bool:
+        return True
+
+    @property
+    def _can_renew(self) -> bool:
+        if self.login.grant == "clientCredentials" and self.client_secret:
+            return True
+        return bool(self.login.token.refresh)
+
+    async def _renew(self, http: Http) -> None:
+        holding = self.keeper.held(self.login) if self.keeper else nullcontext()
+        async with holding:
+            if await self._has_been_renewed():
+                return
+            expires_at = self.login.token.expires_at
+            if not self._can_renew:
+                # The last half minute counts when nothing better is to be had.
+                if not self._is_refused and expires_at and self.clock.now() < expires_at:
+                    return
+                raise self._over("has expired")
+            try:
+                self.login = await renewed(self.login, self.client_secret, http, self.clock)
+            except Unauthenticated as refusal:
+                raise self._over("cannot be renewed", **refusal.facts) from None
+            self._is_refused = False
+            if self.keeper:
+                # The token serves this run even if it cannot be kept for the next one.
+                with suppress(ConfigError):
+                    await asyncio.to_thread(self.keeper.save, self.login)
+
+    async def _has_been_renewed(self) -> bool:
+        """Take over what another process got meanwhile."""
+        if self.keeper is None:
+            return False
+        key = (self.login.origin, self.login.scheme, self.login.issuer)
+        kept = await asyncio.to_thread(self.keeper.load, *key)
+        if kept is None or kept.token == self.login.token:
+            return False
+        self.login = kept
+        self._is_refused = False
+        return kept.token.lasts(self.clock.now())
+
+    def _over(self, what: str, **facts: str) -> CredentialsMissing:
+        return CredentialsMissing(
+            f"The login at {self.login.issuer} for {self.login.origin} {what}: log in again with "
+            "`dragoman auth login`",
+            schemes=self.login.scheme,
+            **facts,
+        )
+
+
+def login_scheme(card: AgentCard, grant: Grant, name: str = "") -> Scheme:
+    """Return the scheme of a card to log in for, with the scopes its requirements ask for.
+
+    Raises `CredentialsMissing` where the card has none of that name, or none to log in for.
+    """
+    known = schemes(card)
+    if name:
+        usable = [known[name]] if name in known and takes_bearer(known[name]) else []
+    else:
+        # What describes the flow itself comes before what only says where to look.
+        logins = [item for item in known.values() if item.kind in ("oauth2", "openIdConnect")]
+        usable = sorted(logins, key=lambda item: grant not in item.flows)
+    if not usable:
+        raise CredentialsMissing(
+            f"The card declares no scheme {name!r} to log in for"
+            if name
+            else "The card declares no scheme to log in for",
+            schemes=",".join(known),
+        )
+    scheme = usable[0]
+    scopes = next((item[scheme.name] for item in requirements(card) if scheme.name in item), ())
+    return msgspec.structs.replace(scheme, scopes=scopes)
+
+
+async def log_in(
+    scheme: Scheme,
+    grant: Grant,
+    account: Account,
+    *,
+    agent: str,
+    http: Http,
+    origins: Origins,
+    show: Show,
+    issuer: str = "",
+    scopes: Sequence[str] = (),
+    clock: Clock | None = None,
+) -> Login:
+    """Return a login for an agent, given by the address its requests go to."""
+    clock = clock or SystemClock()
+    where = await endpoints(scheme, grant, http, origins, issuer=issuer)
+    wanted = tuple(dict.fromkeys((*scheme.scopes, *scopes)))
+    if grant == "deviceCode":
+        token = await device_token(account, where, http, show=show, scopes=wanted, clock=clock)
+    else:
+        token = await client_token(account, where, http, scopes=wanted, clock=clock)
+    return Login(
+        origin=origin_of(agent),
+        scheme=scheme.name,
+        issuer=where.issuer,
+        client_id=account.client_id,
+        token_url=where.refresh_url or where.token_url,
+        grant=grant,
+        token=token,
+        scopes=wanted,
+        posts_secret=where.posts_secret,
+        id=secrets.token_hex(16),
+    )
