@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dragoman.client import trace
-from dragoman.client.cards import Cards, Fetched
+from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.credentials import Chosen, Credential, Origins, challenged, choose
 from dragoman.client.http import Http
 from dragoman.client.interfaces import Candidate, candidates
@@ -24,7 +24,6 @@ from dragoman.client.remote import Exchanged, NotServed, Observer, Remote
 from dragoman.errors import (
     A2AError,
     CardInvalid,
-    ConfigError,
     CredentialsMissing,
     DeliveryUnknown,
     ExtensionRequired,
@@ -41,7 +40,7 @@ from dragoman.model.task import TaskState
 from dragoman.service import Batch, Call, Reply, TaskReply
 
 if TYPE_CHECKING:
-    # Takes the extra `jwt`: loaded where a signature is looked at.
+    # Heavy: loaded where a signature is looked at.
     from dragoman.security.signatures import KeySet, Verdict
 
 # Extensions this client keeps its part of.
@@ -158,9 +157,12 @@ class Line:
             reference = parse(self._ref)
             self._origins = Origins(options.origins).also(reference.origin)
             fetched = await self._find(reference)
-            if not reference.origin:
+            if reference.kind == "file":
                 self._origins = Origins(options.origins, implied=_addresses(fetched.card))
-        self._check_signature(fetched)
+            else:
+                # Of a name in a catalog, it is the catalog that the user named.
+                self._origins = self._origins.also(fetched.origin)
+        fetched = self._vouched(fetched)
         found = candidates(
             fetched.card,
             fetched.raw,
@@ -198,13 +200,16 @@ class Line:
                 headers=attached.onto({})[1],
             )
 
-    def _check_signature(self, fetched: Fetched) -> None:
+    def _vouched(self, fetched: Fetched) -> Fetched:
+        """Return what the signature vouches for, if the user wants one; all of it if not."""
         if not self.options.require_signature:
-            return
+            return fetched
         verdict = _verdict(fetched, self.options.keys)
         if verdict.kind != "verified":
             reason = f": {verdict.reason}" if verdict.reason else ""
             raise CardInvalid(f"The card's signature is {verdict.kind}{reason}")
+        vouched = read(verdict.covered, url=fetched.url, origin=fetched.origin)
+        return msgspec.structs.replace(fetched, card=vouched.card)
 
     def _check_extensions(self, card: AgentCard) -> None:
         asked = {*self.options.extensions, *KNOWN_EXTENSIONS}
@@ -338,10 +343,8 @@ class Line:
 
 
 def _verdict(fetched: Fetched, keys: "KeySet | None") -> "Verdict":
-    try:
-        from dragoman.security.signatures import KeySet, verify
-    except ModuleNotFoundError:
-        raise ConfigError("signatures take more: pip install 'dragoman[jwt]'") from None
+    from dragoman.security.signatures import KeySet, verify
+
     return verify(fetched.raw, keys or KeySet([]))
 
 

@@ -104,8 +104,10 @@ class Seen:
                 # Said with a status that is gone: in which state, only the peer knew.
                 found.append(StatusUpdate(*ids, TaskStatus(TaskState.WORKING, message)))
         for artifact in task.artifacts:
-            later = _later_parts(artifact.artifact_id, pending, artifact.parts)
-            found += self._missing_parts(artifact, artifact.parts[: len(artifact.parts) - later])
+            chunks, is_replaced = _chunks(artifact.artifact_id, pending)
+            if not is_replaced:
+                before = _parts_before(artifact.parts, chunks)
+                found += self._missing_parts(artifact, artifact.parts[:before])
         if self._is_news(task.status) and not any(
             isinstance(event, StatusUpdate) and event.status == task.status for event in pending
         ):
@@ -116,6 +118,8 @@ class Seen:
         assert self._task is not None, "asked for a task that was begun"
         ids = (self._task.id, self._task.context_id)
         known = self._artifacts.get(artifact.artifact_id)
+        if not parts:
+            return []
         if known is None:
             return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
         shown = known[1]
@@ -158,15 +162,29 @@ def _all_text(parts: list[Part]) -> bool:
     return all(isinstance(part.text, str) for part in parts)
 
 
-def _later_parts(name: str, pending: Sequence[Event], parts: list[Part]) -> int:
-    """Return how many parts at the end of an artifact are those of chunks still to be shown."""
+def _chunks(name: str, pending: Sequence[Event]) -> tuple[list[Part], bool]:
+    """Return the chunks of an artifact that are still to be shown; whether they replace it."""
     chunks: list[Part] = []
-    best = 0
     for event in pending:
         if isinstance(event, ArtifactUpdate) and event.artifact.artifact_id == name:
             if not event.append:
-                return len(parts)
+                return [], True
             chunks += event.artifact.parts
-            if len(chunks) <= len(parts) and parts[len(parts) - len(chunks) :] == chunks:
-                best = len(chunks)
-    return best
+    return chunks, False
+
+
+def _parts_before(parts: list[Part], chunks: list[Part]) -> int:
+    """Return how many parts of an artifact stand before the chunks still to be shown.
+
+    What stands after them will be shown too: the peer had more by the time it was asked.
+    """
+    if not chunks:
+        return len(parts)
+    for start in range(len(parts) - len(chunks), -1, -1):
+        if parts[start : start + len(chunks)] == chunks:
+            return start
+    # Asked too early, it has only the first of them.
+    for count in range(min(len(chunks), len(parts)), 0, -1):
+        if parts[len(parts) - count :] == chunks[:count]:
+            return len(parts) - count
+    return len(parts)

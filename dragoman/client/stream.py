@@ -42,6 +42,8 @@ Until = Literal["rest", "terminal"]
 
 # Seconds that a task under way may be out of reach before we say so.
 PATIENCE = 60.0
+# A stream that was open for so many seconds worked.
+LASTING = 5.0
 POLL_EVERY, POLL_GROWTH, POLL_AT_MOST = 2.0, 1.5, 15.0
 FAILED_POLLS = 5
 # How many of the latest tasks are looked through for a message whose answer was lost.
@@ -85,6 +87,8 @@ class Stream:
         self._is_done = False
         # A send to a task that waits may open with it still waiting: that is not yet its answer.
         self._waited_as: TaskStatus | None = None
+        # The task of a message whose answer was lost.
+        self._found = ""
         # Whether something was made up for by asking how the task stands.
         self._is_patched = False
         self.message: Message | None = None
@@ -148,18 +152,21 @@ class Stream:
         """Follow by streams; returns before the end when the peer turns out to have none."""
         operation: ops.Operation = self._operation
         after = self._cursor
-        tries = 0
-        progress_at = time.monotonic()
+        tries = ends = 0
+        broken_at = time.monotonic()
         while True:
             problem: A2AError | None = None
+            opened_at = time.monotonic()
+            is_alive = False
             try:
                 async with contextlib.aclosing(self._line.follow(operation, after)) as batches:
-                    is_first = True
                     async for batch in batches:
-                        for event in await self._unseen(batch, is_first=is_first):
-                            tries, progress_at = 0, time.monotonic()
-                            yield event
-                        is_first = False
+                        unseen = self._unseen(batch, is_first=not is_alive)
+                        async with contextlib.aclosing(unseen) as events:
+                            async for event in events:
+                                tries = ends = 0
+                                yield event
+                        is_alive = True
                         if self._is_done:
                             return
             except _NO_STREAM as error:
@@ -171,7 +178,12 @@ class Stream:
                 problem = error
             except _BREAKS as error:
                 problem = error
+            if is_alive and time.monotonic() - opened_at > LASTING:
+                # It worked for a while: this is not the failure from before.
+                tries = 0
             tries += 1
+            if tries == 1:
+                broken_at = time.monotonic()
             if not self._seen.task_id:
                 found = await self._before_the_task(operation, problem, tries)
                 if found is None:
@@ -179,25 +191,37 @@ class Stream:
                 operation, after = found
                 continue
             # The stream broke off, or ended before its task did.
-            is_late = time.monotonic() - progress_at > self._patience
+            is_late = time.monotonic() - broken_at > self._patience
             if problem is not None and (is_late or (tries > TRIES and not _is_outage(problem))):
                 raise problem
-            if tries > 1 and problem is not None:
-                await self._line.pause(tries - 1, problem)
+            if problem is None and self._is_waiting():
+                # Ended by the peer and not cut: waiting is its answer.
+                self._is_done = True
+                return
+            ends = ends + 1 if problem is None else 0
+            if ends > TRIES:
+                # It ends its streams while the task goes on.
+                return
+            if tries > 1:
+                await self._line.pause(tries - 1, problem or Unreachable())
             operation = ops.SubscribeToTask(task_id=TaskId(self._seen.task_id))
-            after = self._cursor if self._line.has_positions else None
-            if after is None and (problem is None or self._line.version != "1.0" or tries > 1):
+            is_refused = isinstance(problem, _NO_STREAM)
+            after = self._cursor if self._line.has_positions and not is_refused else None
+            is_in_doubt = problem is None or is_refused or self._line.version != "1.0" or tries > 1
+            if after is None and is_in_doubt:
                 # Its stream may begin without the Task, or the task may have come to rest.
                 try:
-                    events = await self._difference()
+                    task = await self._get()
                 except _BREAKS as error:
-                    if time.monotonic() - progress_at > self._patience:
+                    if time.monotonic() - broken_at > self._patience:
                         raise
                     await self._line.pause(tries, error)
                     continue
-                for event in events:
-                    tries, progress_at = 0, time.monotonic()
+                self._is_patched = True
+                for event in self._shown(self._seen.missing(task)):
+                    tries = 0
                     yield event
+                self._look(task.status)
                 if self._is_done:
                     return
                 if tries > 1 and not isinstance(problem, Unreachable):
@@ -213,6 +237,9 @@ class Stream:
         if tries >= TRIES * 2:
             raise problem
         if not isinstance(operation, ops.SendMessage):
+            if self._found and isinstance(problem, _NO_STREAM):
+                # The task that was found has ended meanwhile: it is read.
+                return None
             if not isinstance(problem, Unreachable | TimedOut | Overloaded):
                 raise problem
             await self._line.pause(tries, problem)
@@ -223,23 +250,25 @@ class Stream:
             is_resumable = self._line.has_positions and not operation.message.task_id
             return operation, 0 if is_resumable else None
         if isinstance(problem, DeliveryUnknown):
-            task_id = await self.find_task(operation.message)
-            if task_id:
-                return ops.SubscribeToTask(task_id=TaskId(task_id)), None
+            self._found = await self.find_task(operation.message)
+            if self._found:
+                return ops.SubscribeToTask(task_id=TaskId(self._found)), None
         raise problem
 
     async def find_task(self, message: Message) -> str:
         """Return the task that a message has led to, if the peer has it among its latest."""
+        asked: ops.Operation = ops.ListTasks(
+            context_id=message.context_id, page_size=LATEST, history=LATEST
+        )
         if message.task_id:
-            return message.task_id
+            asked = ops.GetTask(task_id=message.task_id, history=LATEST)
         try:
-            reply = await self._line.answer(
-                ops.ListTasks(context_id=message.context_id, page_size=LATEST, history=LATEST)
-            )
+            reply = await self._line.answer(asked)
         except A2AError:
             # It lists no tasks, or is gone: whether it has the message stays unknown.
             return ""
-        tasks = [item.reading.task for item in getattr(reply, "tasks", [])]
+        replies = [reply] if isinstance(reply, TaskReply) else getattr(reply, "tasks", [])
+        tasks = [item.reading.task for item in replies]
         return next(
             (
                 task.id
@@ -251,54 +280,68 @@ class Stream:
 
     # What is shown
 
-    async def _unseen(self, batch: Batch, *, is_first: bool) -> list[Shown]:
-        """Return what of a batch was not shown yet, and note it as shown."""
+    async def _unseen(self, batch: Batch, *, is_first: bool) -> AsyncGenerator[Shown]:
+        """Yield what of a batch was not shown yet; each is noted as shown when it is, so that
+        whoever stops between two has the cursor of the first."""
         match batch:
             case Message():
                 if self._seen.task_id:
                     raise InvalidAgentResponse("a message came where a task was under way")
                 self.message = batch
                 self._is_done = True
-                return [batch]
+                yield batch
+                return
             case Opening():
-                return self._opened(batch)
+                for event in self._opened(batch):
+                    yield event
+                return
             case _:
                 pass
-        pending = [recorded.event for recorded in batch]
         if is_first and self._seen.task_id and self._cursor_of(batch) is None:
             # Back without a Task: what fell between is made up for before these.
             self._is_patched = True
-            shown = list(self._shown(self._seen.missing(await self._get(), pending)))
-            return shown if self._is_done else [*shown, *self._shown(pending)]
-        return [event for recorded in batch for event in await self._recorded(recorded)]
+            pending = [recorded.event for recorded in batch]
+            for event in self._shown(self._seen.missing(await self._get(), pending)):
+                yield event
+        for recorded in batch:
+            if self._is_done:
+                return
+            for event in self._shown(await self._news(recorded)):
+                self._move(recorded.seq)
+                yield event
+            self._move(recorded.seq)
 
-    def _opened(self, opening: Opening) -> list[Shown]:
+    def _opened(self, opening: Opening) -> Iterator[Shown]:
         task = opening.reply.reading.task
         seq = opening.reply.reading.seq
+        events: list[Event] = [task]
         if not self._seen.task_id:
-            if isinstance(self._operation, ops.SendMessage) and task.status.state.is_interrupted:
+            self._check(task.id, task.context_id)
+            if self._is_continuation() and task.status.state.is_interrupted:
                 self._waited_as = task.status
+        else:
+            self._check(task.id, task.context_id)
+            is_known = self._cursor is not None and 0 < seq <= self._cursor
+            if self._line.has_positions and not opening.is_reset and is_known:
+                # As of where we left off: all of it was shown.
+                return
+            events = self._seen.missing(task)
+        for event in self._shown(events):
             self._move(seq)
-            return list(self._shown([task]))
-        self._check(task.id, task.context_id)
-        if self._line.has_positions and not opening.is_reset and self._cursor is not None:
-            # As of where we left off: all of it was shown.
-            return []
-        shown = list(self._shown(self._seen.missing(task)))
+            yield event
         self._move(seq)
-        return shown
 
-    async def _recorded(self, recorded: Recorded) -> list[Shown]:
-        if recorded.seq and self._line.has_positions:
-            if self._cursor is not None and recorded.seq <= self._cursor:
-                return []
-            self._move(recorded.seq)
+    async def _news(self, recorded: Recorded) -> list[Event]:
+        """Return what an event tells that was not shown."""
+        is_placed = recorded.seq and self._line.has_positions
+        if is_placed and self._cursor is not None and recorded.seq <= self._cursor:
+            return []
         event = recorded.event
         if isinstance(event, Message):
             raise InvalidAgentResponse("a message came where a task was under way")
         if isinstance(event, Task):
             self._check(event.id, event.context_id)
-            return list(self._shown(self._seen.missing(event)))
+            return self._seen.missing(event)
         if (
             self._is_patched
             and isinstance(event, StatusUpdate)
@@ -306,8 +349,8 @@ class Stream:
             and self._line.version != "1.0"
         ):
             # Between two looks something may have slipped: the last look is the whole task.
-            return list(self._shown(self._seen.missing(await self._get())))
-        return list(self._shown([event]))
+            return self._seen.missing(await self._get())
+        return [event]
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Shown]:
         for event in events:
@@ -342,6 +385,15 @@ class Stream:
         if asked and task_id and task_id != asked:
             raise InvalidAgentResponse("the stream is of another task than was asked for")
 
+    def _is_continuation(self) -> bool:
+        operation = self._operation
+        return isinstance(operation, ops.SendMessage) and bool(operation.message.task_id)
+
+    def _is_waiting(self) -> bool:
+        """Whether the task waits, and that is what the caller wanted to get to."""
+        state = self._seen.state
+        return self._until == "rest" and state is not None and state.is_interrupted
+
     def _move(self, seq: int) -> None:
         if seq and self._line.has_positions:
             self._cursor = seq
@@ -355,23 +407,17 @@ class Stream:
         reply = await self._line.answer(
             ops.GetTask(task_id=TaskId(self._seen.task_id), history=history)
         )
-        return task_of(reply)
-
-    async def _difference(self) -> list[Shown]:
-        """Return what there is to show since a stream broke, by how the task stands."""
-        self._is_patched = True
-        task = await self._get()
+        task = task_of(reply)
         self._check(task.id, task.context_id)
-        shown = list(self._shown(self._seen.missing(task)))
-        self._look(task.status)
-        return shown
+        return task
 
     async def _polled(self) -> AsyncGenerator[Shown]:
         """Send without waiting, then ask until the task rests."""
         if not self._seen.task_id:
             first = await self._sent_or_read()
-            for event in await self._unseen(first, is_first=True):
-                yield event
+            async with contextlib.aclosing(self._unseen(first, is_first=True)) as events:
+                async for event in events:
+                    yield event
         interval = self._polling.interval or POLL_EVERY
         failures = 0
         is_first = True
@@ -391,6 +437,9 @@ class Stream:
             if task.status.state.is_resting:
                 # Polls leave the history out; the last look has what the caller wants of it.
                 task = await self._get(self._polling.history)
+            if not is_first:
+                # It had its time to take the message: if it still waits, that is its answer.
+                self._waited_as = None
             for event in self._shown(self._seen.missing(task)):
                 yield event
             self._look(task.status)
@@ -402,8 +451,16 @@ class Stream:
         operation = self._operation
         if isinstance(operation, ops.SubscribeToTask):
             reply = await self._line.answer(ops.GetTask(task_id=operation.task_id))
+        elif self._found:
+            reply = await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))
         else:
-            reply = await self._line.answer(_at_once(operation))
+            try:
+                reply = await self._line.answer(_at_once(operation))
+            except DeliveryUnknown:
+                self._found = await self.find_task(operation.message)
+                if not self._found:
+                    raise
+                reply = await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))
         if isinstance(reply, Message):
             return reply
         return Opening(TaskReply(reply.reading)) if isinstance(reply, TaskReply) else []

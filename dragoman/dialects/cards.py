@@ -4,6 +4,7 @@ The model has the shape of 1.0. Older cards name one main interface and describe
 OpenAPI does; whatever has no older form is left out of an older card, never bent.
 """
 
+import math
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -39,6 +40,8 @@ _BY_MEMBER: Mapping[str, tuple[str, Mapping[str, str]]] = {
 _BY_TYPE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     kind: (member, {old: new for new, old in names.items()}) for member, kind, names in _SCHEMES
 }
+# Two schemes of four flows each, both needed: nobody has more.
+MOST_ALTERNATIVES = 16
 # In the order a scheme with several of them is split.
 _FLOWS_0_X = ("authorizationCode", "clientCredentials", "implicit", "password")
 
@@ -285,7 +288,9 @@ def _interface(value: Value, path: str, version: str = "1.0") -> AgentInterface:
 
 
 def _older_addresses(fields: Object) -> list[AgentInterface]:
-    version = _minor(_text(fields, "protocol_version") or "0.3")
+    # From 0.2.5 on a card has to name it; `authentication` is of the time before.
+    unsaid = "0.2" if "authentication" in fields else "0.3"
+    version = _minor(_text(fields, "protocol_version") or unsaid)
     main = AgentInterface(
         # May be empty: such an address is the card's own.
         url=reading.text(reading.required(fields, "url", ""), "url"),
@@ -414,6 +419,9 @@ def _decode_requirements(value: Value, path: str, splits: Splits) -> list[Any]:
     found: list[Any] = []
     for requirement in reading.array(value, path, _decode_requirement):
         choices = [splits.get(name, [name]) for name in requirement]
+        # Each scheme that was split multiplies them.
+        if math.prod(len(names) for names in choices) > MOST_ALTERNATIVES:
+            raise InvalidParams("has too many alternatives", field=path)
         for names in product(*choices):
             scopes = zip(names, requirement.values(), strict=True)
             found.append({"schemes": {name: {"list": item} for name, item in scopes}})

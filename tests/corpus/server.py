@@ -141,10 +141,10 @@ class OverSocket(Server):
 def over_socket() -> Generator[OverSocket]:
     """Serve the agent file by the command a user would type."""
     target = Path(agent_module.__file__)
-    command = [sys.executable, "-m", "dragoman", "serve", str(target), "--port", "0"]
+    command = [sys.executable, "-m", "dragoman", "serve", str(target), "--listen", "127.0.0.1:0"]
     with tempfile.TemporaryFile("w+") as log:
         child = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--store", "memory:"],
+            [*command, "--store", "memory:"],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -1,0 +1,873 @@
+"""Cards by reference: where they are looked for, how long they are kept, what goes to whom."""
+
+import asyncio
+import json
+import os
+import stat
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.client import cards as module
+from dragoman.client.cards import Cards, Fetched, read
+from dragoman.client.references import Reference, parse
+from dragoman.errors import (
+    A2AError,
+    CardInvalid,
+    CardNotFound,
+    TimedOut,
+    Unauthenticated,
+    Unreachable,
+)
+from dragoman.model.card import AgentInterface
+from dragoman.security.egress import Egress, EgressFailed, EgressRefused
+from dragoman.security.signatures import KeySet
+from dragoman.security.targets import Anywhere
+from dragoman.testing.clock import ManualClock
+
+HOME = "https://a.example"
+KNOWN = f"{HOME}/.well-known/agent-card.json"
+OLDER = f"{HOME}/.well-known/agent.json"
+CARD: dict[str, Any] = {
+    "name": "Weather",
+    "description": "",
+    "version": "1",
+    "supportedInterfaces": [
+        {"url": f"{HOME}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    ],
+    "capabilities": {},
+    "defaultInputModes": [],
+    "defaultOutputModes": [],
+    "skills": [],
+}
+
+
+@dataclass
+class Page:
+    """What a site says at one URL."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    failure: Exception | None = None
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        # In pieces, as a socket would have it.
+        for start in range(0, len(self.body), 65536):
+            yield self.body[start : start + 65536]
+
+
+@dataclass
+class Asked:
+    url: str
+    headers: dict[str, str]
+
+
+class Web:
+    """A network of pages without sockets; it keeps what it was asked."""
+
+    def __init__(self, pages: Mapping[str, Page | Callable[[Asked], Page]] | None = None) -> None:
+        self.pages = dict(pages or {})
+        self.asked: list[Asked] = []
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncIterator[Page]:
+        assert method == "GET"
+        asked = Asked(url, dict(headers))
+        self.asked.append(asked)
+        page = self.pages.get(url, Page(404))
+        page = page(asked) if callable(page) else page
+        if page.failure is not None:
+            raise page.failure
+        yield page
+
+    async def close(self) -> None:
+        pass
+
+    @property
+    def urls(self) -> list[str]:
+        return [asked.url for asked in self.asked]
+
+
+def page(value: Any = CARD, status: int = 200, **headers: str) -> Page:
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return Page(status, named, json.dumps(value).encode())
+
+
+def moved(location: str, status: int = 302) -> Page:
+    return Page(status, {"location": location})
+
+
+def cached(etag: str = '"1"', body: Any = CARD, **headers: str) -> Callable[[Asked], Page]:
+    """Return a page that answers 304 to whoever has it already."""
+
+    def answer(asked: Asked) -> Page:
+        given = {"etag": etag, **{k.replace("_", "-"): v for k, v in headers.items()}}
+        if asked.headers.get("if-none-match") == etag:
+            return Page(304, given)
+        return Page(200, given, json.dumps(body).encode())
+
+    return answer
+
+
+async def fetch(web: Web, ref: str = HOME, cards: Cards | None = None, **more: Any) -> Fetched:
+    return await (cards or Cards()).fetch(web, parse(ref), **more)
+
+
+# Where it is looked for
+
+
+async def test_a_host_leads_to_the_well_known_path_and_says_which_version_it_speaks() -> None:
+    web = Web({KNOWN: page()})
+    fetched = await fetch(web)
+    assert (fetched.url, fetched.origin, fetched.raw) == (KNOWN, HOME, CARD)
+    assert fetched.card.name == "Weather"
+    assert web.asked == [Asked(KNOWN, {"accept": "application/json", "a2a-version": "1.0"})]
+    await fetch(web, version="0.3")
+    await fetch(web, version="")
+    assert [asked.headers["a2a-version"] for asked in web.asked] == ["1.0", "0.3", "1.0"]
+
+
+@pytest.mark.parametrize("status", [404, 405, 410])
+async def test_the_older_path_is_tried_where_there_is_no_newer_one(status: int) -> None:
+    web = Web({KNOWN: Page(status), OLDER: page()})
+    assert (await fetch(web)).url == OLDER
+    assert web.urls == [KNOWN, OLDER]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 418, 429, 500, 502, 503, 504])
+async def test_no_other_refusal_leads_to_the_older_path(status: int) -> None:
+    web = Web({KNOWN: Page(status), OLDER: page()})
+    with pytest.raises(A2AError):
+        await fetch(web)
+    assert web.urls == [KNOWN]
+
+
+async def test_an_explicit_url_is_never_guessed_around() -> None:
+    web = Web({OLDER: page()})
+    for ref in (KNOWN, f"{HOME}/agents/7", f"{HOME}/?agent=7"):
+        with pytest.raises(CardNotFound):
+            await fetch(web, ref)
+    assert web.urls == [KNOWN, f"{HOME}/agents/7", f"{HOME}/?agent=7"]
+
+
+async def test_two_missing_paths_are_one_missing_card() -> None:
+    web = Web()
+    with pytest.raises(CardNotFound) as caught:
+        await fetch(web)
+    assert (caught.value.code, caught.value.facts["url"]) == (404, KNOWN)
+    assert web.urls == [KNOWN, OLDER]
+
+
+async def test_a_card_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "card.json"
+    file.write_text(json.dumps(CARD))
+    web = Web()
+    for ref in (str(file), file.as_uri()):
+        fetched = await fetch(web, ref)
+        assert (fetched.raw, fetched.url, fetched.origin) == (CARD, "", "")
+    assert web.asked == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe{}", b"[]", b'{"name":1}', b" " * 300_000]
+)
+async def test_a_file_that_is_no_card_is_invalid(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "card.json"
+    file.write_bytes(content)
+    with pytest.raises(CardInvalid):
+        await fetch(Web(), str(file))
+
+
+async def test_a_file_that_cannot_be_read_is_not_found(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none", tmp_path / "a\0b", tmp_path / ("x" * 5000)):
+        with pytest.raises(CardNotFound):
+            await Cards().fetch(Web(), Reference("file", path=path))
+    with pytest.raises(CardNotFound):
+        await Cards().fetch(Web(), Reference("file"))
+
+
+# Catalogs
+
+DOCUMENT = "https://c.example/all.json"
+
+
+async def test_a_catalog_leads_to_the_card_it_has_or_names() -> None:
+    entries = [
+        {"name": "inline", "card": CARD},
+        {"name": "linked", "url": f"{HOME}/cards/7"},
+        {"name": "relative", "url": "cards/8"},
+        {"name": "host", "url": HOME},
+    ]
+    web = Web(
+        {
+            DOCUMENT: page({"entries": entries}),
+            f"{HOME}/cards/7": page(),
+            "https://c.example/cards/8": page(),
+            OLDER: page(),
+        }
+    )
+    cards = Cards(catalog=DOCUMENT)
+    found = {name: await fetch(web, f"@{name}", cards) for name in ("inline", "linked", "relative")}
+    assert [fetched.url for fetched in found.values()] == [
+        DOCUMENT,
+        f"{HOME}/cards/7",
+        "https://c.example/cards/8",
+    ]
+    assert {fetched.origin for fetched in found.values()} == {"https://c.example"}
+    assert (await fetch(web, f"catalog+{DOCUMENT}#host")).url == OLDER
+    assert web.urls.count(DOCUMENT) == 2
+
+
+async def test_neither_a_catalog_nor_what_it_names_elsewhere_gets_the_callers_headers() -> None:
+    web = Web({DOCUMENT: page([{"name": "w", "url": f"{HOME}/7"}]), f"{HOME}/7": page()})
+    secret = {"Authorization": "Bearer s"}
+    await fetch(web, f"catalog+{DOCUMENT}#w", headers=secret, identity="me")
+    assert not any("authorization" in asked.headers for asked in web.asked)
+    web.pages[DOCUMENT] = page([{"name": "w", "url": "/7"}])
+    web.pages["https://c.example/7"] = page()
+    await fetch(web, f"catalog+{DOCUMENT}#w", headers=secret, identity="me")
+    assert web.asked[-1].headers["authorization"] == "Bearer s"
+    assert "authorization" not in web.asked[-2].headers
+
+
+async def test_an_entry_that_was_added_since_is_found() -> None:
+    web = Web({DOCUMENT: page([{"name": "a", "card": CARD}])})
+    cards = Cards(catalog=DOCUMENT)
+    await fetch(web, "@a", cards)
+    web.pages[DOCUMENT] = page([{"name": "b", "card": CARD}])
+    await fetch(web, "@b", cards)
+    with pytest.raises(CardNotFound):
+        await fetch(web, "@c", cards)
+
+
+async def test_a_name_without_a_catalog_is_not_found_and_hints_at_one() -> None:
+    with pytest.raises(CardNotFound) as caught:
+        await fetch(Web(), "@weather")
+    assert "catalog" in caught.value.facts["hint"]
+
+
+@pytest.mark.parametrize(
+    "entry", [{"name": "w"}, {"name": "w", "url": "ftp://x"}, {"name": "w", "url": "a b"}]
+)
+async def test_an_entry_of_no_use_is_invalid(entry: Any) -> None:
+    with pytest.raises(CardInvalid):
+        await fetch(Web({DOCUMENT: page([entry])}), f"catalog+{DOCUMENT}#w")
+
+
+# Redirects
+
+
+async def test_redirects_are_followed_three_times_and_no_more() -> None:
+    chain = {f"{HOME}/{n}": moved(f"/{n + 1}") for n in range(5)}
+    web = Web({**chain, f"{HOME}/3": page()})
+    assert (await fetch(web, f"{HOME}/0")).url == f"{HOME}/3"
+    web = Web({**chain, f"{HOME}/4": page()})
+    with pytest.raises(Unreachable) as caught:
+        await fetch(web, f"{HOME}/0")
+    assert "redirects" in caught.value.facts["reason"]
+    assert len(web.asked) == 4
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_to_another_origin_takes_nothing_of_the_callers_along(status: int) -> None:
+    other = "https://b.example/card"
+    web = Web({KNOWN: moved(other, status), other: moved(f"{HOME}/back"), f"{HOME}/back": page()})
+    fetched = await fetch(web, headers={"Authorization": "s", "X-Key": "s"}, identity="me")
+    assert [sorted(asked.headers) for asked in web.asked] == [
+        ["a2a-version", "accept", "authorization", "x-key"],
+        ["a2a-version", "accept"],
+        # The way back was another's choice.
+        ["a2a-version", "accept"],
+    ]
+    assert (fetched.url, fetched.origin) == (f"{HOME}/back", HOME)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://a.example/card",
+        "//user@b.example/",
+        "https://b.example\\@a.example/",
+        "file:///etc/passwd",
+        "ftp://a.example/",
+        "https://[::1",
+        "https://a.example/\tb",
+        "https://0x7f.1/",
+        "javascript:alert(1)",
+        "https://a.example:0/",
+    ],
+)
+async def test_a_redirect_that_leads_astray_is_not_followed(location: str) -> None:
+    web = Web({KNOWN: moved(location)})
+    with pytest.raises(Unreachable):
+        await fetch(web)
+    assert web.urls == [KNOWN]
+
+
+async def test_a_redirect_from_http_to_https_is_followed() -> None:
+    web = Web({"http://a.example/c": moved(f"{HOME}/c"), f"{HOME}/c": page()})
+    assert (await fetch(web, "http://a.example/c")).url == f"{HOME}/c"
+
+
+async def test_a_redirect_to_nowhere_is_no_card() -> None:
+    with pytest.raises(Unreachable):
+        await fetch(Web({KNOWN: Page(302)}))
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Page(400), CardNotFound),
+        (Page(401), Unauthenticated),
+        (Page(403), Unauthenticated),
+        (Page(429), Unreachable),
+        (Page(500), Unreachable),
+        (Page(502), Unreachable),
+        (Page(599), Unreachable),
+        (Page(304), CardInvalid),
+        (Page(204), CardInvalid),
+        (Page(200, {}, b"<html>"), CardInvalid),
+        (Page(failure=EgressFailed("dns")), Unreachable),
+        (Page(failure=EgressRefused("private")), Unreachable),
+    ],
+)
+async def test_every_failure_is_of_our_own_kind(answer: Page, error: type[A2AError]) -> None:
+    with pytest.raises(error) as caught:
+        await fetch(Web({KNOWN: answer}))
+    assert type(caught.value) is error
+
+
+async def test_a_refusal_carries_the_challenge_and_the_failure_its_reason() -> None:
+    challenge = 'Bearer realm="a"'
+    with pytest.raises(Unauthenticated) as refused:
+        await fetch(Web({KNOWN: Page(401, {"www-authenticate": challenge})}))
+    assert refused.value.facts["wwwAuthenticate"] == challenge
+    assert refused.value.code == 401
+    with pytest.raises(Unreachable) as failed:
+        await fetch(Web({KNOWN: Page(failure=EgressFailed("ConnectionRefused"))}))
+    assert failed.value.facts["reason"] == "ConnectionRefused"
+
+
+async def test_a_peer_that_does_not_answer_in_time_is_given_up() -> None:
+    class Silent(Web):
+        @asynccontextmanager
+        async def open(self, *_: Any, **__: Any) -> AsyncIterator[Page]:
+            await asyncio.Event().wait()
+            yield Page()
+
+    async with asyncio.timeout(5):
+        with pytest.raises(TimedOut):
+            await fetch(Silent(), cards=Cards(timeout=0.05))
+
+
+async def test_a_card_larger_than_any_is_refused_before_it_is_read() -> None:
+    class Endless(Page):
+        read = 0
+
+        async def chunks(self) -> AsyncIterator[bytes]:
+            while True:
+                self.read += 1
+                yield b" " * 65536
+
+    endless = Endless()
+    with pytest.raises(CardInvalid):
+        await fetch(Web({KNOWN: endless}))
+    assert endless.read <= 6
+    whole = {**CARD, "description": "x" * 255_000}
+    assert (await fetch(Web({KNOWN: page(whole)}))).raw == whole
+
+
+# What it says
+
+
+def interfaces(raw: dict[str, Any], url: str = KNOWN) -> list[str]:
+    return [item.url for item in read(raw, url=url).card.supported_interfaces]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://b.example/rpc", "https://b.example/rpc"),
+        ("https://B.example", "https://B.example"),
+        ("/rpc", f"{HOME}/rpc"),
+        ("rpc", f"{HOME}/.well-known/rpc"),
+        ("../rpc", f"{HOME}/rpc"),
+        ("//b.example/rpc", "https://b.example/rpc"),
+        ("?x=1", f"{KNOWN}?x=1"),
+        (" https://b.example/rpc ", "https://b.example/rpc"),
+        ("https://b.example/rpc#x", "https://b.example/rpc"),
+        ("", f"{HOME}/a2a"),
+        ("  ", f"{HOME}/a2a"),
+    ],
+)
+def test_an_address_is_made_absolute_and_the_card_stays_as_it_is(url: str, expected: str) -> None:
+    raw = {"name": "x", "url": url}
+    assert interfaces(raw) == [expected]
+    assert raw == {"name": "x", "url": url}
+    if url.strip():
+        newer = {**CARD, "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC"}]}
+        assert interfaces(newer) == [expected]
+
+
+@pytest.mark.parametrize("url", ["", "/rpc", "rpc", "ftp://x", "https://u@b.example", "https://["])
+def test_a_card_without_an_address_of_its_own_has_to_name_its_agents(url: str) -> None:
+    with pytest.raises(CardInvalid) as caught:
+        read({"name": "x", "url": url})
+    assert caught.value.facts["field"] == "url"
+    with pytest.raises(CardInvalid):
+        read({**CARD, "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC"}]})
+
+
+def test_interfaces_of_no_use_are_left_out_while_one_remains() -> None:
+    entries = [
+        {"url": "https://[", "protocolBinding": "JSONRPC"},
+        {"url": "grpc.example:443", "protocolBinding": "GRPC"},
+        {"url": "mailto:x", "protocolBinding": "urn:example:mail"},
+        {"url": "/rest", "protocolBinding": "HTTP+JSON"},
+        {"url": "javascript:x", "protocolBinding": "HTTP+JSON"},
+    ]
+    expected = ["grpc.example:443", "mailto:x", f"{HOME}/rest"]
+    assert interfaces({**CARD, "supportedInterfaces": entries}) == expected
+    older = {"name": "x", "url": "/rpc", "additionalInterfaces": [{"transport": "HTTP+JSON"}]}
+    assert interfaces(older) == [f"{HOME}/rpc"]
+
+
+def test_cards_of_houses_are_read_as_far_as_they_tell() -> None:
+    nexus = {
+        "name": "N",
+        "description": "d",
+        "url": "https://n.example/rpc",
+        "authentication": {"schemes": ["Bearer"]},
+    }
+    card = read(nexus, url=OLDER).card
+    assert card.supported_interfaces == [AgentInterface("https://n.example/rpc", "JSONRPC", "0.2")]
+    assert card.security_schemes == {"bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}}}
+    rx = {"name": "R", "url": "https://r.example/", "protocolVersion": "0.3.0"}
+    assert read(rx).card.supported_interfaces[0].protocol_version == "0.3"
+    sel = {"name": "S", "url": "", "protocolVersion": "0.2.6"}
+    assert read(sel, url=OLDER).card.supported_interfaces == [
+        AgentInterface(f"{HOME}/a2a", "JSONRPC", "0.2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ({}, "name"),
+        ({"name": "x"}, "url"),
+        ({"name": "x", "supportedInterfaces": []}, "version"),
+        ({**CARD, "supportedInterfaces": []}, "supportedInterfaces"),
+        ({**CARD, "name": 5}, "name"),
+        ({**CARD, "skills": [{"tags": 5}]}, "skills[0].tags"),
+    ],
+)
+def test_an_unusable_card_says_which_member_is_to_blame(raw: Any, field: str) -> None:
+    with pytest.raises(CardInvalid) as caught:
+        read(raw, url=KNOWN)
+    assert caught.value.facts["field"] == field
+
+
+def test_a_message_shows_nothing_that_would_not_be_seen() -> None:
+    name = "\u202e\x1b[31m" + "x" * 5000
+    with pytest.raises(CardInvalid) as caught:
+        read({**CARD, "securitySchemes": {name: 5}})
+    shown = str(caught.value) + caught.value.facts["field"]
+    assert len(shown) < 600
+    assert "\\u202e\\x1b" in shown
+    assert shown.isprintable()
+
+
+# How long it is kept
+
+
+async def again(
+    headers: dict[str, str], after: float, *, ttl: float = 300.0, now: int | None = None
+) -> int:
+    """Return how many requests two fetches make that are so many seconds apart."""
+    clock = ManualClock() if now is None else ManualClock(now)
+    web = Web({KNOWN: Page(200, headers, json.dumps(CARD).encode())})
+    cards = Cards(clock=clock, ttl=ttl)
+    await fetch(web, cards=cards)
+    clock.move_to(clock.now() + int(after * 1000))
+    await fetch(web, cards=cards)
+    return len(web.asked)
+
+
+START = 1_700_000_000
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 300),
+        ({"cache-control": "max-age=60"}, 60),
+        ({"cache-control": "public, Max-Age=60"}, 60),
+        ({"cache-control": 'max-age="60"'}, 60),
+        ({"cache-control": "max-age=60, max-age=90"}, 60),
+        ({"cache-control": "max-age=90, max-age=60"}, 60),
+        ({"cache-control": "private, s-maxage=5"}, 300),
+        ({"cache-control": "max-age=60", "age": "20"}, 40),
+        ({"cache-control": "max-age=60", "age": "x"}, 60),
+        ({"cache-control": "max-age=60", "expires": formatdate(START + 5, usegmt=True)}, 60),
+        ({"expires": formatdate(START + 50, usegmt=True)}, 50),
+        (
+            {
+                "expires": formatdate(START + 50, usegmt=True),
+                "date": formatdate(START + 20, usegmt=True),
+            },
+            30,
+        ),
+        ({"cache-control": "max-age=9999999999999"}, 24 * 3600),
+    ],
+)
+async def test_a_card_is_kept_exactly_as_long_as_its_headers_say(
+    headers: dict[str, str], seconds: int
+) -> None:
+    assert await again(headers, seconds - 0.001, now=START * 1000) == 1
+    assert await again(headers, seconds, now=START * 1000) == 2
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"cache-control": "no-store"},
+        {"cache-control": "no-cache"},
+        {"cache-control": "max-age=60, no-cache"},
+        {"cache-control": "max-age=0"},
+        {"cache-control": "max-age=-5"},
+        {"cache-control": "max-age=soon"},
+        {"cache-control": "max-age=60", "age": "60"},
+        {"expires": "0"},
+        {"expires": formatdate(START, usegmt=True)},
+        {"vary": "*"},
+    ],
+)
+async def test_a_card_that_may_not_be_used_again_is_asked_for_again(
+    headers: dict[str, str],
+) -> None:
+    assert await again(headers, 0, now=START * 1000) == 2
+
+
+async def test_the_default_time_is_the_callers() -> None:
+    assert await again({}, 9.9, ttl=10) == 1
+    assert await again({}, 10, ttl=10) == 2
+
+
+async def test_a_clock_that_was_set_back_proves_nothing() -> None:
+    web, clock = Web({KNOWN: page()}), ManualClock()
+    cards = Cards(clock=clock)
+    await fetch(web, cards=cards)
+    clock._now -= 3_600_000
+    await fetch(web, cards=cards)
+    assert len(web.asked) == 2
+
+
+async def test_a_stale_card_is_asked_for_with_its_validators() -> None:
+    web, clock = Web({KNOWN: cached(cache_control="max-age=10")}), ManualClock()
+    cards = Cards(clock=clock)
+    for _ in range(3):
+        assert (await fetch(web, cards=cards)).raw == CARD
+        clock.move_to(clock.now() + 10_000)
+    assert [asked.headers.get("if-none-match") for asked in web.asked] == [None, '"1"', '"1"']
+    web.pages[KNOWN] = cached('"2"', {**CARD, "name": "Other"})
+    assert (await fetch(web, cards=cards)).card.name == "Other"
+
+
+async def test_a_304_says_anew_how_long_the_card_is_good() -> None:
+    clock = ManualClock()
+    web = Web({KNOWN: page(CARD, etag='"1"', cache_control="max-age=10")})
+    cards = Cards(clock=clock)
+    await fetch(web, cards=cards)
+    clock.move_to(clock.now() + 10_000)
+    web.pages[KNOWN] = Page(304, {"cache-control": "max-age=100"})
+    await fetch(web, cards=cards)
+    clock.move_to(clock.now() + 99_000)
+    await fetch(web, cards=cards)
+    assert len(web.asked) == 2
+    # One that says nothing leaves it at that.
+    clock.move_to(clock.now() + 1_000)
+    web.pages[KNOWN] = Page(304)
+    await fetch(web, cards=cards)
+    clock.move_to(clock.now() + 99_000)
+    await fetch(web, cards=cards)
+    assert len(web.asked) == 3
+    assert web.asked[-1].headers["if-none-match"] == '"1"'
+    web.pages[KNOWN] = Page(304, {"cache-control": "no-store"})
+    await fetch(web, cards=cards, fresh=True)
+    web.pages[KNOWN] = page()
+    await fetch(web, cards=cards)
+    assert "if-none-match" not in web.asked[-1].headers
+
+
+async def test_the_date_of_the_last_change_is_a_validator_too() -> None:
+    date = formatdate(START, usegmt=True)
+    web = Web({KNOWN: page(CARD, last_modified=date)})
+    cards = Cards()
+    await fetch(web, cards=cards)
+    await fetch(web, cards=cards, fresh=True)
+    assert web.asked[-1].headers["if-modified-since"] == date
+    assert web.asked[-1].headers["cache-control"] == "no-cache"
+
+
+async def test_validators_go_to_the_url_that_gave_them_alone() -> None:
+    other = "https://b.example/card"
+    web = Web({KNOWN: moved(other), other: cached()})
+    cards = Cards()
+    await fetch(web, cards=cards)
+    await fetch(web, cards=cards, fresh=True)
+    assert ["if-none-match" in asked.headers for asked in web.asked] == [False, False, False, True]
+    web.pages[KNOWN] = page({**CARD, "name": "Here"})
+    assert (await fetch(web, cards=cards, fresh=True)).card.name == "Here"
+
+
+async def test_a_stale_card_is_not_used_because_the_peer_is_away() -> None:
+    web, clock = Web({KNOWN: cached()}), ManualClock()
+    cards = Cards(clock=clock)
+    await fetch(web, cards=cards)
+    clock.move_to(clock.now() + 300_000)
+    web.pages[KNOWN] = Page(503)
+    with pytest.raises(Unreachable):
+        await fetch(web, cards=cards)
+    # Yet it need not be sent again once the peer is back.
+    web.pages[KNOWN] = cached()
+    await fetch(web, cards=cards)
+    assert web.asked[-1].headers["if-none-match"] == '"1"'
+    web.pages[KNOWN] = Page(404)
+    with pytest.raises(CardNotFound):
+        await fetch(web, cards=cards, fresh=True)
+    web.pages[KNOWN] = cached()
+    await fetch(web, cards=cards)
+    assert "if-none-match" not in web.asked[-1].headers
+
+
+async def test_versions_and_identities_share_nothing() -> None:
+    def shown(asked: Asked) -> Page:
+        name = asked.headers.get("authorization", "nobody") + asked.headers["a2a-version"]
+        return page({**CARD, "name": name}, etag='"1"')
+
+    web = Web({KNOWN: shown})
+    cards = Cards()
+    calls = [
+        {"identity": "ann", "headers": {"authorization": "ann"}},
+        {"identity": "bob", "headers": {"authorization": "bob"}},
+        {},
+        {"version": "0.3"},
+    ]
+    for _ in range(2):
+        names = [(await fetch(web, cards=cards, **call)).card.name for call in calls]
+        assert names == ["ann1.0", "bob1.0", "nobody1.0", "nobody0.3"]
+    assert len(web.asked) == 4
+    assert not any("if-none-match" in asked.headers for asked in web.asked)
+
+
+async def test_a_card_that_is_no_good_is_not_kept() -> None:
+    web = Web({KNOWN: page({"name": "x"})})
+    cards = Cards()
+    for bad in (page({"name": "x"}), Page(200, {}, b"{"), page([])):
+        web.pages[KNOWN] = bad
+        with pytest.raises(CardInvalid):
+            await fetch(web, cards=cards)
+    web.pages[KNOWN] = page()
+    await fetch(web, cards=cards)
+    assert len(web.asked) == 4
+
+
+async def test_what_a_caller_does_to_a_card_is_not_seen_by_the_next() -> None:
+    web, cards = Web({KNOWN: page()}), Cards()
+    (await fetch(web, cards=cards)).raw["name"] = "changed"
+    assert (await fetch(web, cards=cards)).raw == CARD
+
+
+async def test_only_so_many_are_kept() -> None:
+    urls = [f"{HOME}/{n}" for n in range(module.MOST_KEPT + 1)]
+    web = Web({url: page() for url in urls})
+    cards = Cards()
+    for url in urls:
+        await fetch(web, url, cards)
+    await fetch(web, urls[1], cards)
+    assert len(web.asked) == len(urls)
+    await fetch(web, urls[0], cards)
+    assert len(web.asked) == len(urls) + 1
+
+
+async def test_forgetting_leaves_nothing(tmp_path: Path) -> None:
+    web, cards = Web({KNOWN: page()}), Cards(folder=tmp_path / "cards")
+    await fetch(web, cards=cards)
+    cards.forget()
+    assert list((tmp_path / "cards").iterdir()) == []
+    await fetch(web, cards=cards)
+    assert len(web.asked) == 2
+
+
+# On disk
+
+
+async def test_a_card_is_kept_from_run_to_run_for_its_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "x" / "cards"
+    web, clock = Web({KNOWN: cached()}), ManualClock()
+    await fetch(web, cards=Cards(folder=folder, clock=clock))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (file,) = folder.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "a.example" not in file.name
+    fetched = await fetch(web, cards=Cards(folder=folder, clock=clock))
+    assert (fetched.raw, fetched.url, len(web.asked)) == (CARD, KNOWN, 1)
+    clock.move_to(clock.now() + 300_000)
+    await fetch(web, cards=Cards(folder=folder, clock=clock))
+    assert web.asked[-1].headers["if-none-match"] == '"1"'
+
+
+async def test_nothing_personal_and_nothing_forbidden_comes_to_the_disk(tmp_path: Path) -> None:
+    web = Web({KNOWN: page()})
+    await fetch(web, cards=Cards(folder=tmp_path), identity="me")
+    await fetch(web, cards=Cards(folder=tmp_path), headers={"x-key": "s"})
+    web.pages[KNOWN] = page(CARD, cache_control="no-store")
+    await fetch(web, cards=Cards(folder=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda kept: b"",
+        lambda kept: b"{",
+        lambda kept: b"\xff",
+        lambda kept: b"[" * 100_000,
+        lambda kept: json.dumps({**kept, "asked": "https://b.example/"}).encode(),
+        lambda kept: json.dumps({**kept, "url": "nonsense"}).encode(),
+        lambda kept: json.dumps({**kept, "etag": "a\r\nX-Evil: 1"}).encode(),
+        lambda kept: json.dumps({**kept, "body": 5}).encode(),
+        lambda kept: json.dumps({**kept, "body": "A" * 400_000}).encode(),
+        lambda kept: json.dumps({**kept, "stored_at": "x"}).encode(),
+    ],
+)
+async def test_a_damaged_file_is_as_good_as_none(
+    tmp_path: Path, change: Callable[[Any], bytes]
+) -> None:
+    web = Web({KNOWN: cached()})
+    await fetch(web, cards=Cards(folder=tmp_path))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(change(json.loads(file.read_bytes())))
+    assert (await fetch(web, cards=Cards(folder=tmp_path))).raw == CARD
+    assert "if-none-match" not in web.asked[-1].headers
+    # And is a good one again.
+    await fetch(web, cards=Cards(folder=tmp_path))
+    assert len(web.asked) == 2
+
+
+async def test_a_folder_that_others_write_to_is_not_trusted(tmp_path: Path) -> None:
+    web = Web({KNOWN: page()})
+    await fetch(web, cards=Cards(folder=tmp_path))
+    tmp_path.chmod(0o777)
+    await fetch(web, cards=Cards(folder=tmp_path))
+    assert len(web.asked) == 2
+    tmp_path.chmod(0o700)
+    await fetch(web, cards=Cards(folder=tmp_path))
+    assert len(web.asked) == 2
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o770)
+    await fetch(web, cards=Cards(folder=open_to_all))
+    assert list(open_to_all.iterdir()) == []
+
+
+async def test_a_disk_that_will_not_have_it_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    web = Web({KNOWN: page()})
+    cards = Cards(folder=tmp_path / "file" / "cards")
+    assert (await fetch(web, cards=cards)).raw == CARD
+    cards.forget()
+
+
+async def test_only_so_many_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_FILES", 3)
+    web = Web({f"{HOME}/{n}": page() for n in range(5)})
+    cards = Cards(folder=tmp_path)
+    for n in range(5):
+        await fetch(web, f"{HOME}/{n}", cards)
+        newest = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        os.utime(newest, (n, n))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+# Keys
+
+
+async def test_keys_are_fetched_from_allowed_origins_alone() -> None:
+    from joserfc.jwk import ECKey
+
+    from dragoman.security.signatures import sign, verify
+
+    key = ECKey.generate_key("P-256", {"kid": "k"})
+    jwks = "https://keys.example/jwks.json"
+    signed = sign(CARD, key, "k", jku=jwks)
+    web = Web({jwks: page({"keys": [key.as_dict(private=False)]})})
+    cards = Cards()
+    nobody = await cards.keys(web, signed, ["https://a.example"])
+    assert (len(nobody), web.asked) == (0, [])
+    assert verify(signed, nobody).kind == "unverifiable"
+    found = await cards.keys(web, signed, ["https://keys.example"])
+    assert verify(signed, found).kind == "verified"
+    for answer in (Page(404), Page(500), page([]), page({"keys": 5}), Page(200, {}, b"\xff")):
+        web.pages[jwks] = answer
+        assert len(await Cards().keys(web, signed, ["https://keys.example"])) == 0
+    assert len(await cards.keys(web, signed, ["https://keys.example"])) == 1
+    assert isinstance(found, KeySet)
+
+
+# Over a socket
+
+
+async def test_a_card_comes_over_a_real_connection() -> None:
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        heads.append(head)
+        body = json.dumps({"name": "S", "url": "", "protocolVersion": "0.2.6"}).encode()
+        if b"agent-card.json" in head:
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+        elif b'if-none-match: "1"' in head.lower():
+            writer.write(b'HTTP/1.1 304 Not Modified\r\netag: "1"\r\n\r\n')
+        else:
+            length = str(len(body)).encode()
+            head = b'HTTP/1.1 200 OK\r\nETag: "1"\r\ncontent-length: ' + length + b"\r\n\r\n"
+            writer.write(head + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    cards = Cards()
+    async with server, Egress(policy=Anywhere()) as http:
+        async with asyncio.timeout(10):
+            first = await cards.fetch(http, parse(f"localhost:{port}"))
+            second = await cards.fetch(http, parse(f"localhost:{port}"), fresh=True)
+    assert first == second
+    assert first.card.supported_interfaces[0].url == f"http://localhost:{port}/a2a"
+    assert len(heads) == 4
+    assert all(b"a2a-version: 1.0" in head.lower() for head in heads)
+
+
+async def test_nobody_there_is_unreachable() -> None:
+    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    async with Egress(policy=Anywhere()) as http, asyncio.timeout(10):
+        with pytest.raises(Unreachable):
+            await Cards().fetch(http, parse(f"127.0.0.1:{port}"))
+    async with Egress() as guarded, asyncio.timeout(10):
+        with pytest.raises(Unreachable):
+            await Cards().fetch(guarded, parse(f"127.0.0.1:{port}"))
