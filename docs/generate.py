@@ -14,7 +14,9 @@ import click
 from msgspec import Meta
 
 from dragoman import errors
-from dragoman.cli.main import cli
+from dragoman.cli.failures import CODES, EXITS
+from dragoman.cli.main import COMMANDS, cli
+from dragoman.cli.options import ROWS as OPTIONS
 from dragoman.config import PREFIX, Settings
 from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations as operation_table
@@ -156,12 +158,43 @@ def operations() -> str:
     return table(("1.0, JSON-RPC", "1.0, REST", "0.3 and 0.2, JSON-RPC", "offered"), rows)
 
 
+def cli_commands() -> str:
+    """Return every command, and what it is for."""
+    rows = [(f"`{name}`", place.about, place.section) for name, place in sorted(COMMANDS.items())]
+    return table(("command", "does", "for"), rows)
+
+
+def cli_options() -> str:
+    """Return the options that every command has."""
+    rows = [
+        (
+            ", ".join(f"`{flag}`" for flag in (row.short, row.flag) if flag),
+            f"`{row.variable}`" if row.in_environment else "",
+            row.help,
+            f"`{row.default}`" if row.default else row.otherwise,
+        )
+        for row in OPTIONS
+    ]
+    return table(("option", "variable", "meaning", "default"), rows)
+
+
+def cli_errors() -> str:
+    """Return every error class with its code on the command line and its exit code."""
+    rows = [
+        (f"`{kind.__name__}`", f"`{code}`", str(EXITS.get(code, 1))) for kind, code in CODES.items()
+    ]
+    return table(("error", "code", "exit"), rows)
+
+
 def quote(path: str) -> str:
     """Return a file as a block of code."""
     return f"```python\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "cli-commands": cli_commands,
+    "cli-options": cli_options,
+    "cli-errors": cli_errors,
     "settings": settings,
     "limits": limits,
     "error-rows": error_rows,

@@ -30,6 +30,7 @@ from dragoman.client.references import (
     find,
     in_catalog,
 )
+from dragoman.dialects import card_check
 from dragoman.dialects import cards as dialect
 from dragoman.errors import (
     A2AError,
@@ -390,6 +391,7 @@ def read(raw: Any, *, url: str = "", origin: str = "") -> Fetched:
             f"This is not a usable agent card: {_shown(error.public)}",
             field=_shown(error.field),
             url=url,
+            findings="; ".join(_shown(str(one)) for one in card_check.findings(value)),
         ) from None
     except RecursionError:
         raise CardInvalid("This is not a usable agent card: it is nested too deep") from None

@@ -85,6 +85,10 @@ class Line:
         self._is_proven = False
         self._chosen = Chosen()
         self._origins = Origins()
+        # Whether the agent's streams can be taken up where they broke.
+        self.has_positions = False
+        # Whether a message sent twice is worked on once.
+        self.works_once = False
 
     # What the card says
 
@@ -121,22 +125,9 @@ class Line:
         """Whether the agent says that it streams."""
         return bool(self.card.capabilities.streaming)
 
-    @property
-    def has_positions(self) -> bool:
-        """Whether its streams can be taken up where they broke."""
-        return self._declares(RESUME_URI)
-
-    @property
-    def works_once(self) -> bool:
-        """Whether a message sent twice is worked on once."""
-        return self._declares(ONCE_URI)
-
     def signature(self) -> "Verdict":
         """Return what is to be thought of the card's signatures, by the keys the user trusts."""
         return _verdict(self.fetched, self.options.keys)
-
-    def _declares(self, uri: str) -> bool:
-        return any(extension.uri == uri for extension in self.card.capabilities.extensions)
 
     # Opening
 
@@ -172,6 +163,9 @@ class Line:
         )
         self._check_extensions(fetched.card)
         self._chosen = choose(fetched.card, options.credentials, found[0].interface.url)
+        declared = {extension.uri for extension in fetched.card.capabilities.extensions}
+        self.has_positions = RESUME_URI in declared
+        self.works_once = ONCE_URI in declared
         self._fetched = fetched
         self._candidates = found
         self._next()

@@ -83,6 +83,10 @@ class Seen:
             case _:
                 pass
 
+    def has_heard(self, status: TaskStatus) -> bool:
+        """Whether what the agent says with a status was shown."""
+        return status.message is not None and status.message.message_id in self._said
+
     def _note(self, status: TaskStatus) -> None:
         if status.message is not None:
             self._said.add(status.message.message_id)
@@ -103,12 +107,14 @@ class Seen:
             if message.role is Role.AGENT and message.message_id not in {*self._said, present}:
                 # Said with a status that is gone: in which state, only the peer knew.
                 found.append(StatusUpdate(*ids, TaskStatus(TaskState.WORKING, message)))
+        # Those are told as work, so that the state is to be told again where it is another.
+        is_moved = bool(found) and task.status.state is not TaskState.WORKING
         for artifact in task.artifacts:
             chunks, is_replaced = _chunks(artifact.artifact_id, pending)
             if not is_replaced:
                 before = _parts_before(artifact.parts, chunks)
                 found += self._missing_parts(artifact, artifact.parts[:before])
-        if self._is_news(task.status) and not any(
+        if (is_moved or self._is_news(task.status)) and not any(
             isinstance(event, StatusUpdate) and event.status == task.status for event in pending
         ):
             found.append(StatusUpdate(*ids, task.status))
@@ -136,7 +142,7 @@ class Seen:
     def _is_news(self, status: TaskStatus) -> bool:
         if self._status is None or status.state is not self._status.state:
             return True
-        return status.message is not None and status.message.message_id not in self._said
+        return status.message is not None and not self.has_heard(status)
 
 
 def _after(shown: list[Part], parts: list[Part]) -> list[Part] | None:

@@ -350,6 +350,13 @@ class Stream:
         ):
             # Between two looks something may have slipped: the last look is the whole task.
             return self._seen.missing(await self._get())
+        if (
+            self._is_patched
+            and isinstance(event, StatusUpdate)
+            and not event.status.state.is_terminal
+        ):
+            # A look may have been ahead of the stream.
+            return [] if self._seen.has_heard(event.status) else [event]
         return [event]
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Shown]:

@@ -32,6 +32,8 @@ class Row(msgspec.Struct, frozen=True):
     grpc_1_0_0: str = ""
     # Where 0.x differs from 1.0, because it has no such error.
     code_0_x: int = 0
+    # What servers of 0.3 answer over REST, where it differs from 1.0.1.
+    http_0_x: int = 0
 
 
 # Of rows that share a code, a reason or a status, the first is what a client reads it as.
@@ -41,7 +43,7 @@ ROWS = (
     Row(errors.BodyTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", "INVALID_REQUEST"),
     Row(errors.TaskNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
     Row(errors.MethodNotFound, -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"),
-    Row(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
+    Row(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", http_0_x=422),
     Row(errors.InternalError, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
     Row(
         errors.TaskNotCancelable,
@@ -50,6 +52,7 @@ ROWS = (
         "FAILED_PRECONDITION",
         "TASK_NOT_CANCELABLE",
         http_1_0_0=409,
+        http_0_x=409,
     ),
     Row(
         errors.PushNotSupported,
@@ -58,6 +61,7 @@ ROWS = (
         "FAILED_PRECONDITION",
         "PUSH_NOTIFICATION_NOT_SUPPORTED",
         grpc_1_0_0="UNIMPLEMENTED",
+        http_0_x=501,
     ),
     Row(
         errors.UnsupportedOperation,
@@ -66,6 +70,7 @@ ROWS = (
         "FAILED_PRECONDITION",
         "UNSUPPORTED_OPERATION",
         grpc_1_0_0="UNIMPLEMENTED",
+        http_0_x=501,
     ),
     Row(
         errors.ContentTypeNotSupported,
@@ -74,6 +79,7 @@ ROWS = (
         "INVALID_ARGUMENT",
         "CONTENT_TYPE_NOT_SUPPORTED",
         http_1_0_0=415,
+        http_0_x=415,
     ),
     Row(
         errors.InvalidAgentResponse,
@@ -82,6 +88,7 @@ ROWS = (
         "INTERNAL",
         "INVALID_AGENT_RESPONSE",
         http_1_0_0=502,
+        http_0_x=502,
     ),
     Row(
         errors.ExtendedCardNotConfigured,
@@ -89,6 +96,7 @@ ROWS = (
         400,
         "FAILED_PRECONDITION",
         "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+        http_0_x=404,
     ),
     Row(
         errors.ExtensionRequired,
@@ -190,6 +198,16 @@ def rest(error: A2AError, table: Table = "1.0.1") -> tuple[int, Object]:
             "details": _details(error, row),
         }
     }
+
+
+def rest_0_x(error: A2AError) -> tuple[int, Object]:
+    """Return the HTTP status and the body of a REST answer of 0.x, which fixes neither.
+
+    Some clients go by the name of the error alone, in the form of `TaskNotFoundError`.
+    """
+    row = row_of(error)
+    name = "".join(word.capitalize() for word in row.reason.split("_")).removesuffix("Error")
+    return row.http_0_x or row.http, jsonrpc(error, "0.3") | {"type": f"{name}Error"}
 
 
 def decode_jsonrpc(value: Value) -> A2AError:

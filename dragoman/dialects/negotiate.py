@@ -11,8 +11,10 @@ from typing import Literal
 
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
+from dragoman.dialects.reading import Value
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT, is_core, is_newer
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import VersionNotSupported
 
@@ -23,6 +25,8 @@ CardShape = Literal["1.0", "0.3", "hybrid"]
 
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,9})?\Z")
 _OLDER: dict[tuple[int, int], Dialect] = {(0, 3): V0_3, (0, 2): V0_2}
+# The official Python library has no name of its own, but the HTTP client under it has.
+_TEXT_AGENTS = ("python-httpx/", "a2a-sdk")
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 
@@ -53,6 +57,31 @@ def for_rest(header: str | None, query: str | None, *, infer: bool) -> Dialect:
     if _dialect(version) is V1_0 or (not version and infer):
         return V1_0
     raise _refusal(SUPPORTED_ON_REST)
+
+
+def rest_version(header: str | None, query: str | None, path: str) -> str:
+    """Return the version whose paths a REST call means: 0.3 is below `/v1`, where 1.0 is only if
+    the call says so."""
+    is_old = path.startswith("/v1/")
+    return error_version(header, query, path) if is_old else V1_0.version
+
+
+def for_rest_0_3(
+    header: str | None, query: str | None, agent: str, body: Value, *, infer: bool
+) -> Dialect:
+    """Return the dialect of a call on the paths of 0.3, which its body decides.
+
+    1.0 allows a version in the address of an interface, so a send of 1.0 may come here too.
+    """
+    version = _requested(header, query)
+    named = _dialect(version) if version else None
+    if version and named is None:
+        raise _refusal(SUPPORTED)
+    if is_core(body):
+        return named or V0_3
+    if named is None and infer and is_newer(body):
+        return V1_0
+    return V0_3_PROTO_TEXT if agent.startswith(_TEXT_AGENTS) else V0_3_PROTO
 
 
 def error_version(header: str | None, query: str | None, method: str = "") -> str:

@@ -17,6 +17,20 @@ class Row(msgspec.Struct, frozen=True):
     verbs: Names = ()
     # `{id}` is the task, `{config}` a push configuration.
     path: str = ""
+    # What 0.3 has over REST alone.
+    v0_rest: str = ""
+    # The path of 0.3 where it is not that of 1.0 below `/v1`.
+    path_0_3: str = ""
+
+    def method(self, version: str) -> str:
+        """Return what a version calls the operation; empty where it has none."""
+        if version == "1.0":
+            return self.v1
+        return self.v0[0] if self.v0 else self.v0_rest
+
+    def path_of(self, version: str) -> str:
+        """Return the operation's path in a version."""
+        return self.path if version == "1.0" else self.path_0_3 or f"/v1{self.path}"
 
 
 ROWS = (
@@ -29,7 +43,7 @@ ROWS = (
         "/message:stream",
     ),
     Row(ops.GetTask, "GetTask", ("tasks/get",), ("GET",), "/tasks/{id}"),
-    Row(ops.ListTasks, "ListTasks", (), ("GET",), "/tasks"),
+    Row(ops.ListTasks, "ListTasks", (), ("GET",), "/tasks", v0_rest="tasks/list"),
     Row(ops.CancelTask, "CancelTask", ("tasks/cancel",), ("POST",), "/tasks/{id}:cancel"),
     # The proto binds GET, the tables of the specification say POST, clients send either.
     Row(
@@ -73,11 +87,13 @@ ROWS = (
         ("agent/getAuthenticatedExtendedCard", "agent/authenticatedExtendedCard"),
         ("GET",),
         "/extendedAgentCard",
+        path_0_3="/v1/card",
     ),
 )
 
 BY_V1_METHOD = {row.v1: row for row in ROWS}
 BY_V0_METHOD = {name: row for row in ROWS for name in row.v0}
+BY_V0_REST_METHOD = {row.v0_rest: row for row in ROWS if row.v0_rest}
 _BY_OPERATION = {row.operation: row for row in ROWS}
 
 

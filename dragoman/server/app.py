@@ -125,7 +125,9 @@ class App:
                     engine,
                     CardRack(agent, self.settings, started_at),
                     f"/agents/{agent.name}",
-                    frozenset(extension.uri for extension in offered_extensions(agent)),
+                    frozenset(
+                        extension.uri for extension in offered_extensions(agent, self.settings)
+                    ),
                 )
             loop = asyncio.get_running_loop()
             self._chores = [
@@ -269,6 +271,9 @@ class App:
 
     async def _http(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
         path: str = scope["path"]
+        raw: bytes = scope.get("raw_path") or b""
+        if b"%2" in raw:
+            path = rest.decoded(raw)
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
@@ -338,7 +343,7 @@ class App:
             return None
         if not self.settings.extended_card_public:
             raise Unauthenticated
-        return build(agent, self._base(request), push=self.settings.push, extended=True)
+        return build(agent, self._base(request), self.settings, extended=True)
 
     async def _old_extended_card(self, request: Request) -> None:
         """0.2 reads the extended card by a plain GET."""
@@ -465,48 +470,67 @@ class App:
     # REST
 
     async def _rest(self, request: Request) -> None:
+        version = negotiate.rest_version(*request.version, request.path)
+        is_old = version != V1_0.version
+        infer = self.settings.version_mode == "infer"
         try:
-            route = rest.find(request.verb, request.path)
+            route = rest.find_0_3(request.verb, request.path) if is_old else self._find(request)
             if isinstance(route, rest.NotAllowed):
                 await not_allowed(request.send, route.allow)
                 return
             if route is None:
                 raise MethodNotFound("Nothing is served here")
-            dialect = negotiate.for_rest(
-                *request.version, infer=self.settings.version_mode == "infer"
-            )
+            dialect = V1_0 if is_old else negotiate.for_rest(*request.version, infer=infer)
             check_type(request)
             body = await read_body(request, self.settings.max_body_bytes)
             value = await read_value(body) if body else None
+            if is_old:
+                agent = request.header(b"user-agent") or ""
+                dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
+                version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
-            operation = dialect.decode_request(route.method, params)
+            operation = dialect.decode_request(rest.method(route, dialect), params)
             call = self._call(request, operation, dialect)
             if operation.streams:
                 await self._stream_rest(request, call, dialect)
                 return
             reply = await self._answer(request, call, dialect)
             content = rest.content(dialect.encode_reply(operation, reply))
-            await self._reply(request, rest_type(request), content, dialect.version, private=True)
+            await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
             await self._unauthenticated(request, error)
         except asyncio.CancelledError:
             if not self.is_stopping:
                 raise
             _forgive_cancellation()
-            await self._rest_error(request, Overloaded())
+            await self._rest_error(request, Overloaded(), version)
         except A2AError as error:
-            await self._rest_error(request, error)
+            await self._rest_error(request, error, version)
         except Exception:
-            await self._rest_error(request, _incident())
+            await self._rest_error(request, _incident(), version)
 
-    async def _rest_error(self, request: Request, error: A2AError) -> None:
-        status, content = errors.rest(error, self.settings.error_table)
-        kind = rest_type(request)
-        await self._reply(request, kind, encode(content), V1_0.version, status=status, private=True)
+    def _find(self, request: Request) -> rest.Route | rest.NotAllowed | None:
+        """Return what a path of 1.0 is. Below `/v1` it is one only for who says so: that is our
+        address then, or a tenant."""
+        if not request.path.startswith("/v1/"):
+            return rest.find(request.verb, request.path)
+        if self._base(request).endswith("/v1"):
+            return rest.find(request.verb, request.path.removeprefix("/v1"))
+        return rest.find(request.verb, request.path, reserved=rest.RESERVED - {"v1"})
+
+    def _rest_failure(self, error: A2AError, version: str) -> tuple[int, Any]:
+        if version == V1_0.version:
+            return errors.rest(error, self.settings.error_table)
+        return errors.rest_0_x(error)
+
+    async def _rest_error(self, request: Request, error: A2AError, version: str) -> None:
+        status, content = self._rest_failure(error, version)
+        kind = rest_type(request, version)
+        await self._reply(request, kind, encode(content), version, status=status, private=True)
 
     async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
         def failed(error: A2AError) -> bytes:
-            return encode(errors.rest(error, self.settings.error_table)[1])
+            return encode(self._rest_failure(error, dialect.version)[1])
 
         await self._stream(request, call, dialect, (b"", b""), failed)
 

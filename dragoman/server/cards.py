@@ -13,6 +13,8 @@ from dragoman.dialects.negotiate import card_shape
 from dragoman.model.card import (
     HTTP_JSON,
     JSONRPC,
+    ONCE_URI,
+    RESUME_URI,
     AgentCapabilities,
     AgentCard,
     AgentExtension,
@@ -23,17 +25,22 @@ from dragoman.server.agent import SCHEMAS_URI, Agent
 
 Headers = list[tuple[bytes, bytes]]
 # The newest address first; older clients look for theirs.
-_INTERFACES = ((JSONRPC, "1.0", "/a2a"), (HTTP_JSON, "1.0", ""), (JSONRPC, "0.3", "/a2a"))
+_INTERFACES = (
+    (JSONRPC, "1.0", "/a2a"),
+    (HTTP_JSON, "1.0", ""),
+    (JSONRPC, "0.3", "/a2a"),
+    # Clients put `/v1` after it themselves.
+    (HTTP_JSON, "0.3", ""),
+)
 _SHAPES = {
     "1.0": cards.v1_0,
     "0.3": cards.v0_3,
     "0.2": cards.v0_2,
     "hybrid": cards.hybrid,
 }
-RESUME_URI = "urn:dragoman:resume:v1"
 
 
-def build(agent: Agent, base: str, *, push: bool, extended: bool = False) -> AgentCard:
+def build(agent: Agent, base: str, settings: Settings, *, extended: bool = False) -> AgentCard:
     """Return an agent's card for callers who reach it at a base address."""
     skills = [skill.card for skill in agent.skills.values()]
     if extended:
@@ -48,9 +55,9 @@ def build(agent: Agent, base: str, *, push: bool, extended: bool = False) -> Age
         version=agent.version,
         capabilities=AgentCapabilities(
             streaming=agent.streaming,
-            push_notifications=push,
+            push_notifications=settings.push,
             extended_agent_card=agent.extended_skills is not None,
-            extensions=offered_extensions(agent),
+            extensions=offered_extensions(agent, settings),
         ),
         default_input_modes=agent.input_modes,
         default_output_modes=agent.output_modes,
@@ -61,7 +68,7 @@ def build(agent: Agent, base: str, *, push: bool, extended: bool = False) -> Age
     )
 
 
-def offered_extensions(agent: Agent) -> list[AgentExtension]:
+def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]:
     """Return the agent's own extensions and those every agent of ours has."""
     extensions = list(agent.extensions)
     if agent.streaming:
@@ -69,6 +76,13 @@ def offered_extensions(agent: Agent) -> list[AgentExtension]:
             AgentExtension(
                 uri=RESUME_URI,
                 description="Streams carry SSE ids; Last-Event-ID resumes them, ended tasks too.",
+            )
+        )
+    if settings.idempotency:
+        extensions.append(
+            AgentExtension(
+                uri=ONCE_URI,
+                description="The same message sent again leads to the same task.",
             )
         )
     schemas = {
@@ -135,7 +149,7 @@ class CardRack:
             if len(self._bodies) >= self.MAX_ADDRESSES:
                 # The base comes from the Host header: a caller must not fill our memory with it.
                 self._bodies.clear()
-            value: Any = _SHAPES[shape](build(self._agent, base, push=self._settings.push))
+            value: Any = _SHAPES[shape](build(self._agent, base, self._settings))
             body = encode(value)
             etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
             found = self._bodies[base, shape] = (body, etag)

@@ -173,8 +173,10 @@ def check_type(request: Request) -> None:
         raise ContentTypeNotSupported("Send the body without Content-Encoding")
 
 
-def rest_type(request: Request) -> bytes:
-    """Return the media type a REST caller wants."""
+def rest_type(request: Request, version: str) -> bytes:
+    """Return the media type a REST caller wants; 0.x has one."""
+    if version != "1.0":
+        return JSON
     accept = request.headers.get(b"accept", b"")
     if A2A_JSON in accept:
         return A2A_JSON

@@ -121,22 +121,27 @@ class Reader:
         self._most = most
         # What has come of a line that has not ended.
         self._held = bytearray()
-        self._data: list[bytes] = []
-        self._size = 0
+        # In one piece: a list of many short lines would take many times their size.
+        self._data = bytearray()
+        self._has_data = False
+        # Whether a line ended with a CR, whose LF may follow.
+        self._skips_lf = False
         self._kind = ""
         self._id: str | None = None
         self._is_begun = False
 
     def feed(self, chunk: bytes) -> list[Sent]:
         """Return the events that are complete; raises `TooLong`."""
+        if self._skips_lf and chunk:
+            self._skips_lf = False
+            chunk = chunk.removeprefix(b"\n")
         seen = len(self._held)
         self._held += chunk
-        # A CR at the very end may be half of a CRLF: it waits for what follows.
-        end = self._held.rfind(b"\n", max(0, seen - 1)) + 1
-        end = max(end, self._held.rfind(b"\r", max(0, seen - 1), len(self._held) - 1) + 1)
+        end = max(self._held.rfind(b"\n", seen), self._held.rfind(b"\r", seen)) + 1
         if not end:
             self._check_size(len(self._held))
             return []
+        self._skips_lf = self._held.endswith(b"\r")
         lines = bytes(self._held[:end]).splitlines()
         del self._held[:end]
         if not self._is_begun and lines:
@@ -152,15 +157,15 @@ class Reader:
         return found
 
     def _check_size(self, held: int) -> None:
-        if self._size + held > self._most:
+        if len(self._data) + held > self._most:
             raise TooLong
 
     def _take(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._data.append(value)
-            self._size += len(value) + 1
+            self._data += value + b"\n"
+            self._has_data = True
             self._check_size(0)
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
@@ -168,6 +173,7 @@ class Reader:
             self._kind = value.decode("utf-8", "replace")
 
     def _dispatch(self, found: list[Sent]) -> None:
-        if self._data:
-            found.append(Sent(b"\n".join(self._data), self._id, self._kind))
-        self._data, self._size, self._kind = [], 0, ""
+        if self._has_data:
+            found.append(Sent(bytes(self._data[:-1]), self._id, self._kind))
+            self._data.clear()
+        self._has_data, self._kind = False, ""

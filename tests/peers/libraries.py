@@ -27,6 +27,9 @@ class Peer:
         if scenario == "list-in-pages":
             # Only that version of the protocol lists tasks over these bindings.
             return self.speaks.startswith("1.0")
+        if scenario == "get-with-history":
+            # One number says none and all of it there.
+            return self.speaks != "0.3-rest"
         if scenario == "push-arrives":
             # Posts are read with the types of a library; this one has none that read JSON.
             return self.library != "a2a-js"
@@ -46,6 +49,7 @@ PEERS = [
     Peer("a2a-sdk==1.3.0", "1.0-rest"),
     Peer("a2a-sdk==1.3.0", "0.3-jsonrpc"),
     Peer("a2a-sdk==0.3.26", "0.3-jsonrpc"),
+    Peer("a2a-sdk==0.3.26", "0.3-rest"),
     Peer("a2a-js", "1.0-jsonrpc"),
     Peer("a2a-js", "1.0-rest"),
     Peer("a2a-js", "0.3-jsonrpc"),

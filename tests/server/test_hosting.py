@@ -66,7 +66,7 @@ async def test_each_agent_has_its_card_with_addresses_that_work(two: Site) -> No
     ):
         card = (await two.http.get(prefix + CARD, headers=V1)).json()
         assert card["name"] == name
-        assert urls(card) == [f"{base}/a2a", base, f"{base}/a2a"]
+        assert urls(card) == [f"{base}/a2a", base, f"{base}/a2a", base]
         old = await two.http.get(f"{prefix}/.well-known/agent.json")
         assert old.json()["url"] == f"{base}/a2a"
 

@@ -55,6 +55,7 @@ async def test_the_shape_follows_the_version_asked_for(site: Site) -> None:
         ("JSONRPC", "1.0"),
         ("HTTP+JSON", "1.0"),
         ("JSONRPC", "0.3"),
+        ("HTTP+JSON", "0.3"),
     ]
     old_only = {"url", "preferredTransport", "protocolVersion", "additionalInterfaces"}
     assert not old_only & new.keys()
@@ -111,7 +112,8 @@ async def test_every_address_in_a_card_answers(site: Site) -> None:
         version = {"A2A-Version": interface["protocolVersion"]}
         async with httpx.AsyncClient(headers=version, trust_env=False) as http:
             if interface["protocolBinding"] == "HTTP+JSON":
-                response = await http.get(interface["url"] + "/tasks")
+                below = "" if interface["protocolVersion"] == "1.0" else "/v1"
+                response = await http.get(interface["url"] + below + "/tasks")
                 assert response.status_code == 200
                 continue
             old = interface["protocolVersion"] == "0.3"
@@ -204,6 +206,7 @@ async def test_a_setting_names_the_address_peers_use() -> None:
             "https://agent.example/x/a2a",
             "https://agent.example/x",
             "https://agent.example/x/a2a",
+            "https://agent.example/x",
         ]
 
 

@@ -10,8 +10,10 @@ from dragoman import Agent, Turn
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import InvalidParams
 from dragoman.model import operations as ops
-from dragoman.model.identity import TaskId
+from dragoman.model.identity import MessageId, TaskId
+from dragoman.model.message import Message, Role
 from dragoman.model.push import PushConfig
+from dragoman.model.task import TaskState
 from dragoman.service import Nothing
 from dragoman.transports import rest
 
@@ -280,3 +282,71 @@ async def test_one_setting_chooses_whose_statuses_errors_have() -> None:
 
 async def test_an_address_that_is_too_long_is_refused(site: Site) -> None:
     assert (await site.http.get("/tasks?pageToken=" + "x" * 9000)).status_code == 414
+
+
+ASKED: list[tuple[ops.Operation, str, str, Any]] = [
+    (
+        ops.SendMessage(message=Message(message_id=MessageId("m"), role=Role.USER, parts=[])),
+        "POST",
+        "/message:send",
+        {
+            "message": {"messageId": "m", "role": "ROLE_USER", "parts": []},
+            "configuration": {},
+        },
+    ),
+    (ops.GetTask(task_id=TaskId("t"), history=0), "GET", "/tasks/t?historyLength=0", None),
+    (ops.GetTask(task_id=TaskId("a/b:c?d#e%")), "GET", "/tasks/a%2Fb%3Ac%3Fd%23e%25", None),
+    (ops.GetTask(task_id=TaskId("..")), "GET", "/tasks/%2E%2E", None),
+    (
+        ops.ListTasks(
+            state=TaskState.WORKING, page_token="a&b=c d", include_artifacts=True, tenant="a/b"
+        ),
+        "GET",
+        "/a%2Fb/tasks?pageSize=50&status=TASK_STATE_WORKING&pageToken=a%26b%3Dc%20d"
+        "&includeArtifacts=true",
+        None,
+    ),
+    (ops.CancelTask(task_id=TaskId("t")), "POST", "/tasks/t:cancel", {}),
+    (
+        ops.CancelTask(task_id=TaskId("t"), metadata={"why": 1}, tenant="acme"),
+        "POST",
+        "/acme/tasks/t:cancel",
+        {"metadata": {"why": 1}},
+    ),
+    (ops.SubscribeToTask(task_id=TaskId("t:x")), "POST", "/tasks/t%3Ax:subscribe", None),
+    (
+        ops.CreatePush(
+            task_id=TaskId("t"),
+            config=PushConfig("https://a.example/", id="c", task_id=TaskId("t")),
+        ),
+        "POST",
+        "/tasks/t/pushNotificationConfigs",
+        {"id": "c", "url": "https://a.example/"},
+    ),
+    (
+        ops.GetPush(task_id=TaskId("t"), config_id="a/b"),
+        "GET",
+        "/tasks/t/pushNotificationConfigs/a%2Fb",
+        None,
+    ),
+    (
+        ops.ListPush(task_id=TaskId("t"), page_size=7),
+        "GET",
+        "/tasks/t/pushNotificationConfigs?pageSize=7",
+        None,
+    ),
+    (
+        ops.DeletePush(task_id=TaskId("t"), config_id="c", tenant="acme"),
+        "DELETE",
+        "/acme/tasks/t/pushNotificationConfigs/c",
+        None,
+    ),
+    (ops.GetExtendedCard(), "GET", "/extendedAgentCard", None),
+]
+
+
+@pytest.mark.parametrize(("operation", "verb", "path", "body"), ASKED)
+def test_an_operation_becomes_the_request_that_asks_for_it(
+    operation: ops.Operation, verb: str, path: str, body: Any
+) -> None:
+    assert rest.request(V1_0, operation) == rest.Outgoing(verb, path, body)

@@ -42,7 +42,12 @@ async def test_each_card_has_what_its_version_requires(site: Site) -> None:
 async def test_interfaces_name_binding_and_version_and_the_first_is_preferred(site: Site) -> None:
     interfaces = (await card(site, V1))["supportedInterfaces"]
     named = [(each["protocolBinding"], each["protocolVersion"]) for each in interfaces]
-    assert named == [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3")]
+    assert named == [
+        ("JSONRPC", "1.0"),
+        ("HTTP+JSON", "1.0"),
+        ("JSONRPC", "0.3"),
+        ("HTTP+JSON", "0.3"),
+    ]
     older = await card(site, V03)
     assert older["preferredTransport"] == "JSONRPC"
     assert older["url"] == interfaces[2]["url"]

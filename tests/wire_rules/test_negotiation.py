@@ -14,7 +14,7 @@ from .rules import INVALID_PARAMS, UNKNOWN, code_of, new, old, rpc, state, task_
 
 KNOWN = "urn:example:known"
 V03 = {"A2A-Version": "0.3"}
-LITERALS = ["v1", "tasks", "message:send", "message:stream", "extendedAgentCard", ".well-known"]
+LITERALS = ["tasks", "message:send", "message:stream", "extendedAgentCard", ".well-known"]
 LITERALS += ["a2a", "api", "rpc", "agent"]
 
 # The columns of the reference's table: 1.0 over JSON-RPC, 0.x over JSON-RPC, REST 1.0.
@@ -288,6 +288,20 @@ async def test_a_path_and_a_body_that_name_different_tenants_are_refused(site: S
 @pytest.mark.parametrize("literal", LITERALS)
 async def test_routing_literals_are_no_tenants(site: Site, literal: str) -> None:
     assert (await site.http.post(f"/{literal}/message:send", json=new())).status_code in (404, 405)
+
+
+@pytest.mark.requirement("4.9-clash")
+async def test_v1_is_a_tenant_only_to_who_speaks_1_0(site: Site) -> None:
+    async def task_of(headers: dict[str, str]) -> str:
+        response = await site.http.post("/v1/message:send", json=new(), headers=headers)
+        return response.json()["task"]["id"]
+
+    theirs, nobodys = await task_of(V1), await task_of({})
+    assert await code_of(site, "GetTask", {"id": theirs}) == -32001
+    assert await code_of(site, "GetTask", {"id": nobodys, "tenant": "v1"}) == -32001
+    assert (await site.call("GetTask", {"id": theirs, "tenant": "v1"}))["id"] == theirs
+    assert (await site.task(nobodys))["id"] == nobodys
+    assert (await site.http.get(f"/v1/tasks/{theirs}", headers=V1)).json()["id"] == theirs
 
 
 @pytest.mark.requirement("4.9-old")

@@ -1,4 +1,4 @@
-"""Drives the client of PyPI a2a-sdk 0.3.x over JSON-RPC."""
+"""Drives the client of PyPI a2a-sdk 0.3.x over JSON-RPC or REST."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -8,9 +8,10 @@ import httpx
 import scenarios as plain
 from a2a import types
 from a2a.client import A2ACardResolver, Client, ClientConfig, ClientEvent, ClientFactory
-from a2a.client.errors import A2AClientJSONRPCError
+from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.utils.constants import PREV_AGENT_CARD_WELL_KNOWN_PATH
 
+BINDINGS = {"0.3-jsonrpc": "JSONRPC", "0.3-rest": "HTTP+JSON"}
 # The library reads every error as its plain JSON-RPC one; the code leads to the class it has.
 ERRORS = {
     error.model_fields["code"].default: error.__name__.removesuffix("Error")
@@ -124,11 +125,24 @@ class Sdk:
     lists_receivers = False
     extended_card_off = "AuthenticatedExtendedCardNotConfigured"
 
-    def __init__(self, address: str, http: httpx.AsyncClient) -> None:
-        self.address, self.http = address, http
+    def __init__(self, address: str, binding: str, http: httpx.AsyncClient) -> None:
+        self.address, self.binding, self.http = address, binding, http
+        self.refusal: int | None = None
+        http.event_hooks["response"].append(self.note)
+
+    async def note(self, response: httpx.Response) -> None:
+        """Keep what a refusal over REST says: the library shows no more than its status."""
+        if response.is_error:
+            await response.aread()
+            self.refusal = response.json()["code"]
+
+    def config(self, **options: object) -> ClientConfig:
+        return ClientConfig(supported_transports=[self.binding], **options)
 
     async def client(self, *, streaming: bool, http: httpx.AsyncClient | None = None) -> Client:
-        config = ClientConfig(streaming=streaming, httpx_client=http or self.http)
+        if http is not None:
+            http.event_hooks["response"].append(self.note)
+        config = self.config(streaming=streaming, httpx_client=http or self.http)
         return await ClientFactory.connect(self.address, config)
 
     async def card(self) -> plain.Card:
@@ -208,7 +222,7 @@ class Sdk:
         raise NotImplementedError("the library's client deletes none")
 
     async def send_with_push(self, message_id: str, receiver: plain.Receiver) -> plain.Task:
-        config = ClientConfig(
+        config = self.config(
             streaming=False,
             httpx_client=self.http,
             push_notification_configs=[config_of(receiver)],
@@ -226,17 +240,19 @@ class Sdk:
         plain.expect("capability", bool(card.supports_authenticated_extended_card), False)
         # The library asks only where the card offers it, so this client is told that it does.
         card.supports_authenticated_extended_card = True
-        config = ClientConfig(httpx_client=self.http)
+        config = self.config(httpx_client=self.http)
         await ClientFactory(config).create(card).get_card()
 
     def meaning(self, error: Exception) -> str | None:
+        if isinstance(error, A2AClientHTTPError) and self.refusal is not None:
+            return ERRORS.get(self.refusal)
         return ERRORS.get(error.error.code) if isinstance(error, A2AClientJSONRPCError) else None
 
 
 @asynccontextmanager
-async def connect(address: str, _version: str) -> AsyncIterator[Sdk]:
+async def connect(address: str, version: str) -> AsyncIterator[Sdk]:
     async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
-        yield Sdk(address, http)
+        yield Sdk(address, BINDINGS[version], http)
 
 
 if __name__ == "__main__":
