@@ -1,10 +1,8 @@
 """Servers for all peers, and what the drivers of the selected ones reported about them."""
 
 import os
-import queue
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from environments import ROOT
+from hosts import address_of, stop
 from libraries import Peer, Report, report
 
+# The scripts assert as tests do, so they explain themselves like tests.
+pytest.register_assert_rewrite("scripts")
+
 START_WITHIN = 30.0
-STOP_WITHIN = 15.0
 
 # Short streams keep the run short; what is off must be refused as each version says.
 SWITCHES = {
@@ -41,7 +42,7 @@ def pushing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @contextmanager
 def serving(folder: Path, *more: str, push: str) -> Iterator[str]:
     target = str(ROOT / "examples" / "conformance_agent.py")
-    options = ["--host", "127.0.0.1", "--port", "0", "--store", str(folder / "tasks.db"), *more]
+    options = ["--listen", "127.0.0.1:0", "--store", str(folder / "tasks.db"), *more]
     log = folder / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
@@ -54,39 +55,13 @@ def serving(folder: Path, *more: str, push: str) -> Iterator[str]:
             text=True,
         )
     try:
-        address = address_of(process)
+        address = address_of(process, START_WITHIN)
         if address is None:
             said = log.read_text()[-4000:]
             pytest.fail(f"the server did not become ready:\n{said}", pytrace=False)
         yield address
     finally:
-        process.terminate()
-        try:
-            process.wait(STOP_WITHIN)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def address_of(process: subprocess.Popen[str]) -> str | None:
-    """Return the address the server prints when it is ready, or None if it never does."""
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert process.stdout
-        with process.stdout as stdout:
-            for line in stdout:
-                lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        while line := lines.get(timeout=START_WITHIN):
-            if line.startswith("Ready: "):
-                return line.removeprefix("Ready: ").strip()
-    except queue.Empty:
-        pass
-    return None
+        stop(process)
 
 
 @pytest.fixture(scope="session")

@@ -32,12 +32,12 @@ def home() -> Path:
     return Path(os.environ.get("DRAGOMAN_PEERS_DIR") or ROOT / ".peers").resolve()
 
 
-def python_with(requirement: str) -> Path:
-    """Return the interpreter of an environment that holds exactly this requirement."""
-    name = requirement.replace("==", "-")
+def python_with(*requirements: str) -> Path:
+    """Return the interpreter of an environment that holds exactly these requirements."""
+    name = re.sub(r"\[|\]?==", "-", "-".join(requirements))
     # An environment belongs to the interpreter that made it: keep one for each minor version.
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    folder = made(f"{name}-{version}", lambda folder: make_python(folder, requirement))
+    folder = made(f"{name}-{version}", lambda folder: make_python(folder, requirements))
     return folder / "bin" / "python"
 
 
@@ -90,19 +90,19 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def make_python(folder: Path, requirement: str) -> None:
+def make_python(folder: Path, requirements: Sequence[str]) -> None:
     python = str(folder / "bin" / "python")
     options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
     if importlib.util.find_spec("pip"):
         # Our own pip fills the environment: giving it one of its own takes three seconds more.
         run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-        run([sys.executable, "-m", "pip", "--python", python, "install", *options, requirement])
+        run([sys.executable, "-m", "pip", "--python", python, "install", *options, *requirements])
     elif uv := shutil.which("uv"):
         run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-        run([uv, "pip", "install", "--quiet", "--python", python, requirement])
+        run([uv, "pip", "install", "--quiet", "--python", python, *requirements])
     else:
         run([sys.executable, "-m", "venv", str(folder)])
-        run([python, "-m", "pip", "install", *options, requirement])
+        run([python, "-m", "pip", "install", *options, *requirements])
 
 
 def make_node(folder: Path, manifest: Path, npm: Sequence[str]) -> None:

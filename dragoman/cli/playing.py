@@ -1,0 +1,73 @@
+"""What commands that play an agent share: where they listen, and how they say that they do."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.failures import usage
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import added, own
+
+if TYPE_CHECKING:
+    # Brings the server: loaded when one is started.
+    from dragoman.mock.serve import App, Place
+
+PLAYING = added(
+    [
+        own(
+            "--listen",
+            default="127.0.0.1:0",
+            metavar="<host:port>",
+            help="Address to listen on, port 0 takes a free one.",
+        ),
+        own("--tls-cert", default="", metavar="<path>", help="Speak TLS with this certificate."),
+        own("--tls-key", default="", metavar="<path>", help="Its key, if in a file of its own."),
+        own(
+            "--client-ca",
+            default="",
+            metavar="<path>",
+            help="Let in only callers with a certificate of these authorities.",
+        ),
+        own(
+            "--public",
+            switch=True,
+            in_environment=False,
+            help="Listen on an address that others reach.",
+        ),
+    ]
+)
+
+
+def place_of(given: Mapping[str, Any]) -> "Place":
+    """Return where to listen."""
+    from dragoman.mock.serve import Place, parse_listen
+
+    host, port = parse_listen(given["listen"])
+    place = Place(
+        host,
+        port,
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+        client_ca=given["client_ca"],
+    )
+    if not place.is_local and not given["public"]:
+        raise usage(
+            f"{host} is reachable by others; listen on 127.0.0.1, or say --public if you mean it"
+        )
+    return place
+
+
+def ready(run: Invocation, url: str, more: Mapping[str, Any]) -> None:
+    """Say that we are ready: one record, which is all that goes to stdout."""
+    if run.out.is_json:
+        run.out.json({"ready": {"url": url, **more}})
+        return
+    run.out.field("Ready", url)
+    for name, value in more.items():
+        run.out.field(name.capitalize(), str(value))
+
+
+def serve(run: Invocation, app: "App", place: "Place", **more: Any) -> None:
+    """Serve an app until a signal; says where once it can be called."""
+    from dragoman.mock.serve import run as serve_app
+
+    serve_app(app, place, lambda url: ready(run, url, more))

@@ -1,0 +1,67 @@
+"""`dragoman record`: a proxy that writes down a conversation with an agent."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import command, option
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.playing import PLAYING, place_of, ready
+
+
+@command("record")
+@click.argument("ref", required=False, metavar="[REF]")
+@PLAYING
+@option("--save", default="", metavar="<cassette>", help="The file to write; it must not exist.")
+@option(
+    "--redact",
+    multiple=True,
+    metavar="<name>",
+    help="A header, parameter or member that is not written either. Repeatable.",
+)
+def record(
+    run: Invocation, ref: str | None, save: str, redact: tuple[str, ...], **given: Any
+) -> None:
+    """Pass requests on to the agent REF and write both sides to a cassette.
+
+    Callers use the address that is printed as if it were the agent's. Credentials are passed on
+    and never written: see docs/testing.md for what counts as one.
+    """
+    agent = ref or run.settings.agent_card
+    if not agent:
+        raise usage("which agent? record <ref> names it")
+    if not save:
+        raise usage("where to? --save <cassette> names the file")
+    place = place_of(given)
+    asyncio.run(_record(run, agent, Path(save), redact, place))
+
+
+async def _record(
+    run: Invocation, ref: str, save: Path, redact: tuple[str, ...], place: Any
+) -> None:
+    from dragoman.cli.session import tls_of
+    from dragoman.client.cards import Cards
+    from dragoman.client.references import parse
+    from dragoman.mock.cassette import Writer
+    from dragoman.mock.recorder import Recorder
+    from dragoman.mock.redaction import Redaction
+    from dragoman.mock.serve import serving, stopped_by_signals
+    from dragoman.security.egress import Egress
+    from dragoman.security.targets import Anywhere
+
+    async with Egress(policy=Anywhere(), tls=tls_of(run), connect_timeout=10.0) as egress:
+        fetched = await Cards().fetch(egress, parse(ref), version=run.settings.a2a_version or "1.0")
+        recorder = Recorder(fetched, egress, Redaction(redact, fetched.raw))
+        writer = Writer(save, recorder.head)
+        recorder.sink = writer
+        stop = stopped_by_signals()
+        try:
+            async with serving(recorder, place) as url:
+                ready(run, url, {"cassette": str(save)})
+                await stop.wait()
+        finally:
+            writer.close()
+        run.out.note("Recorded", f"{recorder.count} exchanges in {save}")

@@ -1,0 +1,1 @@
+"""Agents that play a script, for demonstrations and tests: well-behaved ones and others."""

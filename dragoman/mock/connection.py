@@ -1,0 +1,131 @@
+"""One request and its answer as ASGI has them, with the means to break the answer off.
+
+ASGI cannot reset a connection. Our own server hands its transport over in the scope; elsewhere the
+app raises, which breaks an answer that has begun on any server.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from dragoman.transports import sse
+
+Scope = MutableMapping[str, Any]
+Headers = list[tuple[bytes, bytes]]
+# The member of the scope's extensions that holds the transport.
+TRANSPORT = "dragoman.transport"
+NONE: Headers = []
+_GONE_WITHIN = 5.0
+
+
+class Broken(ConnectionError):
+    """The connection was broken off on purpose."""
+
+
+class Connection:
+    """One request."""
+
+    def __init__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
+        self.scope = scope
+        self.verb: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[str, str] = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        self.query: dict[str, list[str]] = parse_qs(scope["query_string"].decode("latin-1"))
+        self.body = b""
+        self.is_open = False
+        self.is_breaking = False
+        # The byte of the body at which the connection breaks; negative: none.
+        self.cut_at = -1
+        self._written = 0
+        self._receive = receive
+        self._send = send
+
+    def asked(self, name: str) -> str | None:
+        """Return a parameter of the query."""
+        return self.query.get(name, [None])[0]
+
+    @property
+    def version(self) -> tuple[str | None, str | None]:
+        """The version the request names in its header and in its query."""
+        return self.headers.get("a2a-version"), self.asked("A2A-Version")
+
+    @property
+    def base(self) -> str:
+        """The address the caller reaches us at."""
+        host = self.headers.get("host", "localhost")
+        return f"{self.scope['scheme']}://{host}{self.scope.get('root_path', '')}"
+
+    async def read(self) -> bytes:
+        """Read the body."""
+        chunks: list[bytes] = []
+        while True:
+            message = await self._receive()
+            chunks.append(message.get("body", b""))
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                self.body = b"".join(chunks)
+                return self.body
+
+    async def answer(
+        self, status: int, body: bytes, kind: str = "application/json", headers: Headers = NONE
+    ) -> None:
+        """Send a whole answer."""
+        length = [(b"content-length", b"%d" % len(body))]
+        await self._start(status, [(b"content-type", kind.encode()), *headers, *length])
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def open(self, headers: Headers) -> None:
+        """Begin a stream."""
+        await self._start(200, [*sse.HEADERS, *headers])
+        await self._send({"type": "http.response.body", "body": b"", "more_body": True})
+
+    async def write(self, data: bytes) -> None:
+        """Write some of a stream; breaks off where it is to."""
+        data = sse.on_single_lines(data)
+        end = self._written + len(data)
+        is_cut = 0 <= self.cut_at < end
+        if is_cut:
+            data = data[: max(0, self.cut_at - self._written)]
+        self._written += len(data)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if is_cut:
+            await self.break_off()
+
+    async def close(self) -> None:
+        """End a stream as it should end."""
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def break_off(self, *, at_once: bool = False) -> None:
+        """Break the connection; what was written still arrives, unless at once. Raises `Broken`."""
+        self.is_breaking = True
+        transport = self._transport
+        if transport is not None:
+            (transport.abort if at_once else transport.close)()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GONE_WITHIN):
+                    await self.gone()
+        raise Broken
+
+    @property
+    def has_transport(self) -> bool:
+        """Whether the server let us have what a connection can be broken with."""
+        return self._transport is not None
+
+    @property
+    def _transport(self) -> asyncio.Transport | None:
+        # Servers may say that they have no extensions by having none.
+        extensions: dict[str, Any] = self.scope.get("extensions") or {}
+        return extensions.get(TRANSPORT)
+
+    async def gone(self) -> None:
+        """Return when the caller has left."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.is_open = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})

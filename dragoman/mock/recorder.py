@@ -1,0 +1,274 @@
+"""A proxy that writes down what an agent and its caller say to each other.
+
+It shows the agent's card with its own addresses, passes everything on as it is, credentials too,
+and writes a cassette that has none of them.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from dragoman.client.cards import Fetched
+from dragoman.client.http import Exchange as Passing
+from dragoman.client.http import Http
+from dragoman.mock import cards
+from dragoman.mock.cassette import (
+    BASE,
+    FORMAT,
+    Answered,
+    Asked,
+    Blocks,
+    Content,
+    Exchange,
+    Head,
+    Interface,
+    content,
+)
+from dragoman.mock.connection import Broken, Connection, Scope
+from dragoman.mock.redaction import Redaction
+from dragoman.mock.stage import now
+from dragoman.model.card import HTTP_JSON, JSONRPC, AgentInterface
+from dragoman.security.egress import OUR_HEADERS, EgressError
+from dragoman.transports import sse
+
+PREFIX = "/up/"
+_DROPPED = OUR_HEADERS | {"content-encoding"}
+
+
+class Sink(Protocol):
+    """Where exchanges go."""
+
+    def add(self, exchange: Exchange) -> None:
+        """Keep an exchange."""
+        ...
+
+
+class Recorder:
+    """The proxy, an ASGI app."""
+
+    def __init__(self, fetched: Fetched, http: Http, redaction: Redaction) -> None:
+        self._addresses: list[str] = []
+        self._card, self._interfaces = rewritten(fetched, self._addresses)
+        self._http = http
+        self._redaction = redaction
+        self._number = 0
+        self.sink: Sink | None = None
+        # How many exchanges were passed on.
+        self.count = 0
+
+    @property
+    def head(self) -> Head:
+        """What the cassette begins with."""
+        return Head(FORMAT, now(), self._redaction.value(self._card), self._interfaces)
+
+    async def __call__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
+        if scope["type"] == "lifespan":
+            await live(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        connection = Connection(scope, receive, send)
+        await connection.read()
+        try:
+            await self._serve(connection)
+        except Broken:
+            if not connection.has_transport:
+                raise
+
+    async def _serve(self, connection: Connection) -> None:
+        if connection.path in cards.PATHS:
+            await serve_card(connection, self._card)
+            return
+        number, _, rest = connection.path.removeprefix(PREFIX).partition("/")
+        if not (
+            connection.path.startswith(PREFIX)
+            and number.isdecimal()
+            and int(number) < len(self._addresses)
+        ):
+            await connection.answer(404, b'{"error":{"message":"Nothing is recorded here"}}')
+            return
+        await self._pass(connection, self._addresses[int(number)], rest)
+
+    async def _pass(self, connection: Connection, address: str, rest: str) -> None:
+        """Pass a request on, and its answer back."""
+        began = time.monotonic()
+        self._number += 1
+        number = self._number
+        query = connection.scope["query_string"].decode("latin-1")
+        url = _joined(address, _raw_rest(connection, rest), query)
+        self._redaction.see(connection.headers)
+        asked = Asked(
+            connection.verb,
+            connection.path,
+            self._redaction.query(query),
+            self._redaction.headers(connection.headers),
+            content(connection.body, connection.headers.get("content-type", ""), self._redaction),
+        )
+        headers = {
+            name: value for name, value in connection.headers.items() if name not in _DROPPED
+        }
+        body = connection.body if connection.verb not in ("GET", "HEAD", "DELETE") else None
+        answered = Answered(502, cut=True)
+        passing = _Passing(self._redaction, began)
+        try:
+            async with self._http.open(
+                connection.verb, url, headers=headers, body=body or None
+            ) as exchange:
+                await passing.carry(connection, exchange)
+        except EgressError as error:
+            passing.is_cut = True
+            if not connection.is_open:
+                said = {"error": {"message": f"The agent cannot be reached: {error.reason}"}}
+                await connection.answer(502, msgspec.json.encode(said))
+                return
+            await connection.break_off()
+        finally:
+            if passing.status:
+                answered = passing.answered()
+                self.count += 1
+                if self.sink is not None:
+                    self.sink.add(Exchange(number, asked, answered))
+
+
+class _Passing:
+    """One answer on its way through."""
+
+    def __init__(self, redaction: Redaction, began: float) -> None:
+        self._redaction = redaction
+        self._began = began
+        self._blocks = Blocks(redaction)
+        self._body = bytearray()
+        self._headers: Mapping[str, str] = {}
+        self._after = 0.0
+        self.status = 0
+        self.is_cut = True
+
+    @property
+    def is_stream(self) -> bool:
+        return self._headers.get("content-type", "").startswith("text/event-stream")
+
+    def _at(self) -> float:
+        return time.monotonic() - self._began
+
+    async def carry(self, connection: Connection, exchange: Passing) -> None:
+        """Read the answer and write it to the caller, until either leaves."""
+        self.status, self._headers = exchange.status, exchange.headers
+        self._after = round(self._at(), 3)
+        sent = [
+            (name.encode(), value.encode("latin-1"))
+            for name, value in self._headers.items()
+            if name not in _DROPPED and name != "content-type"
+        ]
+        if not self.is_stream:
+            async for chunk in exchange.chunks():
+                self._body += chunk
+            kind = self._headers.get("content-type", "application/json")
+            await connection.answer(self.status, bytes(self._body), kind, sent)
+            self.is_cut = False
+            return
+        pump = asyncio.ensure_future(self._stream(connection, exchange, sent))
+        watch = asyncio.ensure_future(connection.gone())
+        try:
+            await asyncio.wait({pump, watch}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+            if not pump.done():
+                pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+
+    async def _stream(
+        self, connection: Connection, exchange: Passing, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        kept = [pair for pair in headers if pair[0] not in (b"cache-control", b"x-accel-buffering")]
+        await connection.open(kept)
+        async for chunk in exchange.chunks():
+            self._blocks.feed(chunk, self._at())
+            await connection.write(chunk)
+        self.is_cut = False
+        await connection.close()
+
+    def answered(self) -> Answered:
+        """Return the answer as it is written."""
+        kind = self._headers.get("content-type", "")
+        if self.is_stream:
+            blocks = list(self._blocks.finish(self._at()))
+            body = Content()
+        else:
+            blocks = []
+            body = content(bytes(self._body), kind, self._redaction)
+        return Answered(
+            self.status,
+            self._redaction.headers(self._headers),
+            body,
+            blocks,
+            self._after,
+            self.is_cut,
+        )
+
+
+def rewritten(fetched: Fetched, addresses: list[str]) -> tuple[dict[str, Any], list[Interface]]:
+    """Return a card that leads to `{base}` and its interfaces, and add their true addresses."""
+    interfaces: list[Interface] = []
+    places: dict[str, str] = {}
+    carried: list[tuple[AgentInterface, str]] = []
+    for interface in fetched.card.supported_interfaces:
+        if interface.protocol_binding.upper() not in (JSONRPC, HTTP_JSON):
+            continue
+        if interface.url not in places:
+            places[interface.url] = f"{PREFIX}{len(addresses)}"
+            addresses.append(interface.url)
+        path = places[interface.url]
+        carried.append((interface, path))
+        interfaces.append(Interface(path, interface.protocol_binding, interface.protocol_version))
+    # What the signature covers has other addresses, so it would be a lie.
+    card = {name: item for name, item in fetched.raw.items() if name != "signatures"}
+    if "supportedInterfaces" in card or "supported_interfaces" in card:
+        card.pop("supported_interfaces", None)
+        card["supportedInterfaces"] = [
+            msgspec.to_builtins(interface) | {"url": BASE + path} for interface, path in carried
+        ]
+    older = [entry for entry in carried if entry[0].protocol_version.startswith("0.")] or carried
+    if "url" in card and older:
+        card["url"] = BASE + older[0][1]
+        if "preferredTransport" in card:
+            card["preferredTransport"] = older[0][0].protocol_binding
+    if "additionalInterfaces" in card:
+        card["additionalInterfaces"] = [
+            {"url": BASE + path, "transport": interface.protocol_binding}
+            for interface, path in older
+        ]
+    return card, interfaces
+
+
+async def serve_card(connection: Connection, card: dict[str, Any]) -> None:
+    """Answer with a card whose addresses are ours."""
+    body = msgspec.json.encode(card).replace(BASE.encode(), connection.base.encode())
+    await connection.answer(200, body, headers=[(b"cache-control", b"no-cache")])
+
+
+async def live(receive: sse.Receive, send: sse.Send) -> None:
+    """Start and end as servers want it."""
+    while (message := await receive())["type"] != "lifespan.shutdown":
+        await send({"type": f"{message['type']}.complete"})
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def _raw_rest(connection: Connection, rest: str) -> str:
+    """Return the rest of a path as it was written: an id may have a slash in it, escaped."""
+    raw = connection.scope.get("raw_path") or b""
+    text = raw.decode("latin-1")
+    if not text.startswith(PREFIX):
+        return rest
+    return text.removeprefix(PREFIX).partition("/")[2]
+
+
+def _joined(address: str, rest: str, query: str) -> str:
+    base, mark, own = address.partition("?")
+    url = f"{base.rstrip('/')}/{rest}" if rest else base
+    found = "&".join(part for part in (own if mark else "", query) if part)
+    return f"{url}?{found}" if found else url

@@ -1,0 +1,129 @@
+"""`mock`, `record` and `replay` as a user types them, and the fixture for a user's own tests."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman import Agent
+from dragoman.cli.main import main
+from dragoman.client.client import Client
+from dragoman.testing.agents import Script
+from tests.serving import running, within
+
+pytest_plugins = ["pytester"]
+
+
+def typed(capfd: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    """Run a command in this process; return its exit code and what it wrote."""
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, *capfd.readouterr()
+
+
+def said(url: str, *texts: str, **options: Any) -> list[str]:
+    async def talk() -> list[str]:
+        async with Client(url, **options) as agent:
+            return [(await within(agent.send(text))).text for text in texts]
+
+    return asyncio.run(talk())
+
+
+def test_a_script_is_recorded_replayed_and_held_against_its_agent(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "weather.yaml"
+    script.write_text(
+        "card: {name: Weather}\n"
+        "rules:\n"
+        "- when: {contains: rome}\n"
+        "  steps: [{say: Looking}, {artifact: answer, text: Sunny}]\n"
+    )
+    cassette = tmp_path / "c.jsonl"
+    with running("mock", script, "--transport", "rest", cwd=tmp_path) as agent:
+        url = agent.ready()
+        with running("record", url, "--save", cassette, cwd=tmp_path) as proxy:
+            assert said(proxy.ready(), "Rome?", "hello") == ["Sunny", "hello"]
+            assert proxy.end() == 0
+            assert "2 exchanges" in proxy.log
+        code, _, err = typed(capfd, "record", url, "--save", cassette)
+        assert (code, "exists" in err) == (2, True)
+        code, out, _ = typed(capfd, "replay", cassette, "--against", url, "--strict")
+        assert (code, "Differences: 0" in out) == (0, True), out
+        assert agent.end() == 0
+    with running("replay", cassette, "--speed", "0", cwd=tmp_path) as player:
+        url = player.ready()
+        assert said(url, "Rome?") == ["Sunny"]
+        assert player.end() == 0
+    with running("demo-server", cwd=tmp_path) as other:
+        arguments = ("replay", cassette, "--against", other.ready(), "-o", "json", "--strict")
+        code, out, _ = typed(capfd, *arguments)
+        assert code == 1
+        document = json.loads(out)
+        assert document["exchanges"] == 2
+        assert "Sunny" in json.dumps([one["recorded"] for one in document["differences"]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (("mock", "nothing.json"), "No such file"),
+        (("mock", "script.txt"), "ends with"),
+        (("record", "127.0.0.1:1"), "--save"),
+        (("replay", "nothing.jsonl"), "No such file"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], wanted: str
+) -> None:
+    code, _, err = typed(capfd, *arguments)
+    assert (code, wanted in err) == (2, True), err
+
+
+FIXTURE = """
+    import pytest
+    from dragoman import Agent
+
+    pytest_plugins = ["dragoman.testing.plugin"]
+
+    agent = Agent("Greeter", "Greets.")
+
+    @agent.skill
+    async def greet(name: str) -> str:
+        return f"Hello {name}"
+
+    def test_an_agent_of_ours(serve_agent):
+        served = serve_agent(agent)
+        assert served.sync.send("you").text == "Hello you"
+
+    def test_a_script(serve_agent):
+        served = serve_agent({"rules": [{"steps": [{"message": "scripted"}]}]})
+        assert served.sync.send("x").text == "scripted"
+        assert len(served.agent.calls("SendMessage")) == 1
+
+    @pytest.mark.anyio
+    async def test_in_a_loop(serve_agent):
+        async with serve_agent({"card": {"versions": ["0.3"]}}).client() as client:
+            assert (await client.send("hi")).text == "hi"
+            assert client.version == "0.3"
+"""
+
+
+def test_the_fixture_serves_agents_and_scripts_to_plain_and_async_tests(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(FIXTURE)
+    done = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider")
+    done.assert_outcomes(passed=3)
+
+
+def test_what_users_import_is_there() -> None:
+    from dragoman.testing import agents
+
+    assert all(hasattr(agents, name) for name in agents.__all__)
+    assert agents.app_of(Agent("A", "a")) is not None
+    assert agents.app_of(Script()) is not None
