@@ -89,13 +89,12 @@ def result_of(value: Any, id: Id) -> Any:
         error = decode_jsonrpc(answer["error"])
         error.code = code_of(answer["error"])
         raise error
-    if "result" not in answer:
-        if "jsonrpc" in answer or "id" in answer and "kind" not in answer:
-            raise InvalidAgentResponse("the answer has neither a result nor an error")
+    if "jsonrpc" not in answer and "result" not in answer:
         return answer
     if answer.get("id") != id:
         raise InvalidAgentResponse("the answer is to another request")
-    return answer["result"]
+    # A widespread server leaves out a result that is null.
+    return answer.get("result")
 
 
 def code_of(error: Any) -> int | None:
