@@ -51,7 +51,7 @@ class Kind:
     def command(self, port: int, store: Path) -> list[str]:
         if not self.package:
             agent = str(HERE / "agents" / "dragoman_echo.py")
-            address = ["--host", "127.0.0.1", "--port", str(port)]
+            address = ["--listen", f"127.0.0.1:{port}"]
             command = [self.python, "-m", "dragoman", "serve", agent, *address]
             return [*command, "--store", str(store)]
         command = [self.python, str(HERE / "peers" / self.script), str(port)]

@@ -18,6 +18,8 @@ from dragoman.errors import ConfigError
 from dragoman.model.push import hidden
 
 PREFIX = "DRAGOMAN_"
+# Where a host is named without one.
+_PORT = 8000
 # What people write for a switch, besides true and false.
 _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
@@ -32,8 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     store: Annotated[
         str,
         _about(
-            "Where tasks are kept: a SQLite file, or `memory:`. Empty: `tasks.db` in the user's "
-            "data folder."
+            "Where tasks are kept: a SQLite file (a path, or `sqlite:` and a path), or `memory:`. "
+            "Empty: `tasks.db` in the user's data folder."
         ),
     ] = ""
     synchronous: Annotated[
@@ -46,10 +48,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     accept_data_loss: Annotated[
         bool, _about("Whether settings that lose acknowledged tasks may be used.")
     ] = False
-    host: Annotated[str, _about("The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, _about("The port to listen on; 0 takes a free one.", ge=0, le=65535)] = (
-        8000
-    )
+    listen: Annotated[
+        str,
+        _about(
+            "The address to listen on, `host:port`; port 0 takes a free one. Several are separated "
+            "by commas."
+        ),
+    ] = "127.0.0.1:8000"
+    tls_cert: Annotated[
+        str, _about("A certificate (PEM) to speak TLS with. Empty: plain HTTP.")
+    ] = ""
+    tls_key: Annotated[str, _about("Its private key (PEM), if that is in a file of its own.")] = ""
+    client_ca: Annotated[
+        str,
+        _about("Authorities (PEM): only callers with a certificate of theirs are let in."),
+    ] = ""
     public_url: Annotated[
         str,
         _about("The address peers reach us at, for the card. Empty: as the request says."),
@@ -172,7 +185,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def store_path(self) -> Path:
         """Return the SQLite file."""
-        return Path(self.store).expanduser() if self.store else data_folder() / "tasks.db"
+        if self.store.startswith(("postgres:", "postgresql:")):
+            raise ConfigError("store: there is no store on PostgreSQL yet; name a SQLite file")
+        path = self.store.removeprefix("sqlite:")
+        return Path(path).expanduser() if path else data_folder() / "tasks.db"
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Return hosts and ports to listen on."""
+        found = [_address(text.strip()) for text in self.listen.split(",") if text.strip()]
+        if not found:
+            raise ConfigError("listen: names no address; write 127.0.0.1:8000")
+        return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return host and port of `host:port`, `[::1]:port`, a host, or a port of this machine."""
+    host, colon, port = text.rpartition(":")
+    if not colon and text.isdecimal():
+        host, port = "", text
+    elif not colon or text.endswith("]") or (":" in host and not host.endswith("]")):
+        host, port = text, str(_PORT)
+    if not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"listen: {text} is no address; write 127.0.0.1:8000")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 # `off` is a word of other settings as well.

@@ -1,7 +1,7 @@
 """An agent that public A2A suites can be pointed at: it does what a message id's prefix says.
 
 Serve it with `dragoman serve examples/conformance_agent.py`; suites that repeat message ids also
-want `--no-idempotency`, those with webhooks on this machine `--allow-private`. Switches of its
+want `--idempotency=false`, those with webhooks on this machine `--allow-private`. Switches of its
 own, from the environment:
 
 CONFORMANCE_VERSION              1.0, 0.3 or 0.2: what is done with ids no suite has reserved

@@ -13,8 +13,7 @@ from dragoman.errors import ConfigError
 
 EXAMPLES: dict[str, tuple[str, Any]] = {
     "store": ("memory:", "memory:"),
-    "host": ("::1", "::1"),
-    "port": ("0", 0),
+    "listen": ("[::1]:0", "[::1]:0"),
     "public_url": ("https://x.example", "https://x.example"),
     "version_mode": ("strict", "strict"),
     "card_shape": ("0.3", "0.3"),
@@ -29,7 +28,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
 
 def test_the_defaults_are_settings() -> None:
     assert load({}) == Settings()
-    assert Settings().host == "127.0.0.1"
+    assert Settings().addresses() == [("127.0.0.1", 8000)]
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
@@ -49,21 +48,42 @@ def test_every_setting_has_a_variable_a_meaning_and_a_default() -> None:
 
 
 def test_what_is_given_wins_over_the_environment() -> None:
-    environment = {"DRAGOMAN_PORT": "1", "DRAGOMAN_HOST": "::1"}
-    settings = load(environment, port=2, host=None)
-    assert (settings.port, settings.host) == (2, "::1")
+    environment = {"DRAGOMAN_THREADS": "1", "DRAGOMAN_LISTEN": "[::1]:5"}
+    settings = load(environment, threads=2, listen=None)
+    assert (settings.threads, settings.listen) == (2, "[::1]:5")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("127.0.0.1:0", [("127.0.0.1", 0)]),
+        ("9000", [("127.0.0.1", 9000)]),
+        (":9000", [("127.0.0.1", 9000)]),
+        ("localhost", [("localhost", 8000)]),
+        ("[::1]:9000", [("::1", 9000)]),
+        ("[::1]", [("::1", 8000)]),
+        ("::1", [("::1", 8000)]),
+        ("127.0.0.1:1, [::1]:2", [("127.0.0.1", 1), ("::1", 2)]),
+    ],
+)
+def test_addresses_are_read_as_people_write_them(text: str, found: list[tuple[str, int]]) -> None:
+    assert Settings(listen=text).addresses() == found
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:-1", " , "])
+def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError, match="listen"):
+        Settings(listen=text).addresses()
 
 
 def test_other_variables_are_none_of_ours() -> None:
-    assert load({"PORT": "1", "dragoman_port": "2"}) == Settings()
+    assert load({"THREADS": "1", "dragoman_threads": "2"}) == Settings()
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("port", "-1"),
-        ("port", "65536"),
-        ("port", "x"),
+        ("threads", "x"),
         ("idempotency", "perhaps"),
         ("card_shape", "2.0"),
         ("keepalive", "0"),
@@ -89,6 +109,9 @@ def test_tasks_are_kept_where_the_user_says_or_in_the_data_folder(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Settings(store="~/mine.db").store_path() == tmp_path / "mine.db"
     assert Settings(store="here.db").store_path() == Path("here.db")
+    assert Settings(store="sqlite:~/mine.db").store_path() == tmp_path / "mine.db"
+    with pytest.raises(ConfigError, match="PostgreSQL"):
+        Settings(store="postgres://there/tasks").store_path()
     for platform, variable, folder in (
         ("linux", "XDG_DATA_HOME", tmp_path / "xdg" / "dragoman"),
         ("linux", "", tmp_path / ".local" / "share" / "dragoman"),

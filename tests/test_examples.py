@@ -195,7 +195,14 @@ async def test_the_webhook_receiver_believes_what_the_agent_posts_and_nothing_el
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ("--store", tmp_path / "tasks.db")
-    weather = ("serve", EXAMPLES / "weather.py", "--listen", "127.0.0.1:0", "--allow-private", *store)
+    weather = (
+        "serve",
+        EXAMPLES / "weather.py",
+        "--listen",
+        "127.0.0.1:0",
+        "--allow-private",
+        *store,
+    )
     worked: asyncio.Queue[Any] = asyncio.Queue()
     bodies: list[tuple[Any, bytes]] = []
     with running(*weather, cwd=tmp_path) as child:

@@ -7,19 +7,24 @@ Nothing callers said is shown, nor any secret or address of a receiver.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
+
+from dragoman.cli import doctor_agent
+from dragoman.cli.failures import usage
+from dragoman.cli.findings import LEVELS, Finding, Verdict, count, ok, problem, warning
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import STORE_OPTION, budget, own
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
     from dragoman.config import Settings
     from dragoman.stores.sqlite.inspection import Inspection
-
-Level = Literal["ok", "warning", "problem"]
 
 # Earlier ones may damage a file that several connections write (the WAL-reset bug).
 _SQLITE = (3, 51, 3)
@@ -48,31 +53,16 @@ _NAMES_SHOWN = 5
 _RESTORE = "stop the servers, keep a copy of the file, start from the last backup"
 
 
-class Finding(NamedTuple):
-    """What a check found."""
-
-    check: str
-    level: Level
-    message: str
-    hint: str | None = None
-
-
-class Verdict(NamedTuple):
-    """A finding without the name of its check."""
-
-    level: Level
-    message: str
-    hint: str | None = None
-
-
 class Subject:
     """What is looked at."""
 
-    def __init__(self, environment: Mapping[str, str], store: str | None) -> None:
+    def __init__(self, run: Invocation, store: str | None) -> None:
         from dragoman.config import load
         from dragoman.errors import ConfigError
 
-        self.environment = environment
+        self.run = run
+        # With what the configuration files say.
+        environment = self.environment = run.settings.environment
         self.is_named = store is not None
         self.refusal = ""
         try:
@@ -91,22 +81,6 @@ class Subject:
         return self.look
 
 
-def _ok(message: str) -> Verdict:
-    return Verdict("ok", message)
-
-
-def _warning(message: str, hint: str) -> Verdict:
-    return Verdict("warning", message, hint)
-
-
-def _problem(message: str, hint: str) -> Verdict:
-    return Verdict("problem", message, hint)
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 # The machine and the settings
 
 
@@ -118,19 +92,20 @@ def _install(subject: Subject) -> Verdict:
     library = apsw.sqlite_lib_version()
     about = f"Python {platform.python_version()}, apsw {apsw.apsw_version()}, SQLite {library}"
     if sys.version_info < _PYTHON:
-        return _problem(f"{about}: this Python is too old", "install Python 3.11 or later")
+        return problem(f"{about}: this Python is too old", "install Python 3.11 or later")
     if tuple(map(int, library.split(".")[:3])) < _SQLITE:
         least = ".".join(map(str, _SQLITE))
-        return _problem(
+        return problem(
             f"{about}: SQLite before {least} can damage a store that is written from several sides",
             "pip install --upgrade apsw",
         )
-    return _ok(about)
+    return ok(about)
 
 
 def _configuration(subject: Subject) -> Verdict:
     from difflib import get_close_matches
 
+    from dragoman.cli.own import variables
     from dragoman.config import PREFIX, Settings
     from dragoman.errors import ConfigError
     from dragoman.server.push import check
@@ -141,17 +116,32 @@ def _configuration(subject: Subject) -> Verdict:
     except ConfigError as error:
         refusal = refusal or str(error)
     if refusal:
-        return _problem(refusal, "correct the DRAGOMAN_ variable of that name")
+        return problem(refusal, "correct the DRAGOMAN_ variable of that name")
     known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
     named = {name for name in subject.environment if name.startswith(PREFIX)}
     unknown = sorted(named - known - _OTHERS)
     if unknown:
+        unknown = sorted({*unknown} - variables(click.get_current_context()))
+    if unknown:
         near = get_close_matches(unknown[0], known, 1)
-        return _warning(
+        return warning(
             f"no setting is called {', '.join(unknown[:_NAMES_SHOWN])}",
             f"perhaps {near[0]} was meant" if near else "unset it, or see docs/configuration.md",
         )
-    return _ok(f"{_count(len(named & known), 'setting')} from the environment")
+    return ok(f"{count(len(named & known), 'setting')} from the environment or a file")
+
+
+def _sources(subject: Subject) -> Verdict:
+    from dragoman.cli.sources import config_folder, nearest
+
+    run = subject.run
+    if warnings := run.settings.warnings:
+        return warning("; ".join(warnings), "dragoman config show")
+    local = Path(run.settings.config) if run.settings.config else nearest(run.folder)
+    files = [str(path) for path in (local, config_folder(run.environment) / ".env") if path]
+    found = [path for path in files if Path(path).is_file()]
+    given = sum(1 for name in run.environment if name.startswith("A2ACLI_"))
+    return ok(f"{count(given, 'variable')} of the environment, files: {', '.join(found) or 'none'}")
 
 
 def _durability(subject: Subject) -> Verdict:
@@ -161,7 +151,7 @@ def _durability(subject: Subject) -> Verdict:
     from dragoman.stores.sqlite.schema import connect, run
 
     if subject.settings.store == "memory:":
-        return _warning(
+        return warning(
             "tasks are kept in memory and are gone when the server ends", "--store FILE keeps them"
         )
     level = subject.settings.synchronous
@@ -169,8 +159,8 @@ def _durability(subject: Subject) -> Verdict:
         lost = f"with synchronous {level}, a power cut loses acknowledged tasks"
         hint = "leave DRAGOMAN_SYNCHRONOUS unset"
         if subject.settings.accept_data_loss:
-            return _warning(f"{lost}, which was accepted", hint)
-        return _problem(f"{lost}, so no server starts", hint)
+            return warning(f"{lost}, which was accepted", hint)
+        return problem(f"{lost}, so no server starts", hint)
     with tempfile.TemporaryDirectory(prefix="dragoman-doctor-") as folder:
         connection = connect(str(Path(folder) / "probe.db"))
         try:
@@ -179,20 +169,21 @@ def _durability(subject: Subject) -> Verdict:
         finally:
             connection.close()
     if number < _FULL or journal != "wal":
-        return _problem(
+        return problem(
             f"commits are not safe against a power cut (synchronous {number}, journal {journal})",
             "a store needs synchronous FULL and a write-ahead log; undo what changed that",
         )
-    return _ok("a commit is on disk before anyone hears of it (synchronous FULL, WAL)")
+    return ok("a commit is on disk before anyone hears of it (synchronous FULL, WAL)")
 
 
 def _port(subject: Subject) -> Verdict:
     import errno
     import socket
 
-    host, port = subject.settings.host, subject.settings.port
+    # The first one; the others fail with the same words.
+    host, port = subject.settings.addresses()[0]
     if not port:
-        return _ok("any free port is taken")
+        return ok("any free port is taken")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -200,12 +191,41 @@ def _port(subject: Subject) -> Verdict:
             probe.bind((host, port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                return _problem(f"{host}:{port}: {error.strerror}", "choose --host or --port")
+                return problem(f"{host}:{port}: {error.strerror}", "choose another --listen")
             look = subject.look
             if look and look.is_shared and any(w.state == "live" for w in look.workers()):
-                return _ok(f"{host}:{port} is in use, and a server runs on this store")
-            return _warning(f"{host}:{port} is in use", "--port 0 takes a free one")
-    return _ok(f"{host}:{port} is free")
+                return ok(f"{host}:{port} is in use, and a server runs on this store")
+            return warning(f"{host}:{port} is in use", "--listen with port 0 takes a free one")
+    return ok(f"{host}:{port} is free")
+
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+
+
+def _proxy(subject: Subject) -> Verdict:
+    environment = subject.run.environment
+    found = [name for name in _PROXIES if environment.get(name) or environment.get(name.lower())]
+    if found:
+        return ok(f"{', '.join(found)} is set, and not used: agents are dialled directly")
+    return ok("none is set, and none would be used")
+
+
+def _tls(subject: Subject) -> Verdict:
+    import ssl
+
+    paths = ssl.get_default_verify_paths()
+    known = ssl.create_default_context().cert_store_stats()["x509_ca"]
+    folder = Path(paths.capath) if paths.capath else None
+    if not known and folder and folder.is_dir():
+        # These are read when they are needed.
+        known = sum(1 for _ in folder.iterdir())
+    about = f"{ssl.OPENSSL_VERSION}, {count(known, 'trusted authority', 'trusted authorities')}"
+    if not known:
+        return warning(
+            f"{about}: no certificate of an https agent can be verified",
+            "install the system's ca-certificates, or say --ca-cert",
+        )
+    return ok(about)
 
 
 # The file
@@ -214,53 +234,53 @@ def _port(subject: Subject) -> Verdict:
 def _store(subject: Subject) -> Verdict:
     """The file itself; called with a look, so it can be opened and is ours."""
     look = subject.inspection
-    about = f"{subject.path}: {_count(look.tasks(), 'task')}, schema {look.schema}"
+    about = f"{subject.path}: {count(look.tasks(), 'task')}, schema {look.schema}"
     if not look.is_present:
-        return _warning(f"{about}, of an earlier release", "the next server to start migrates it")
-    return _ok(about)
+        return warning(f"{about}, of an earlier release", "the next server to start migrates it")
+    return ok(about)
 
 
 def _no_store(subject: Subject, refusal: str) -> Verdict:
     if subject.settings.store == "memory:":
-        return _ok("there is no file: tasks are kept in memory")
+        return ok("there is no file: tasks are kept in memory")
     if not subject.path.exists() and not subject.is_named:
-        return _ok(f"{subject.path} does not exist yet; the first server makes it")
+        return ok(f"{subject.path} does not exist yet; the first server makes it")
     if not subject.path.exists():
-        return _problem(refusal, "--store names the file; `dragoman serve` makes one")
-    return _problem(refusal, "name another file by --store, or restore a backup")
+        return problem(refusal, "--store names the file; `dragoman serve` makes one")
+    return problem(refusal, "name another file by --store, or restore a backup")
 
 
 def _integrity(subject: Subject) -> Verdict:
     size = subject.path.stat().st_size
     if size > _LARGE:
-        click.echo(f"Reading {size / 1e9:.1f} GB ...", err=True)
+        subject.run.out.note("Progress", f"reading {size / 1e9:.1f} GB")
     if damage := subject.inspection.damage():
         # The line before says only which file.
-        return _problem(f"the file is damaged: {damage.splitlines()[-1]}", _RESTORE)
-    return _ok("the file is sound")
+        return problem(f"the file is damaged: {damage.splitlines()[-1]}", _RESTORE)
+    return ok("the file is sound")
 
 
 def _journal(subject: Subject) -> Verdict:
     mode = subject.inspection.journal()
     if mode != "wal":
-        return _warning(
+        return warning(
             f"the journal mode is {mode}, so readers and writers wait for each other",
             "another program changed it; the next server to start turns it back",
         )
-    return _ok("write-ahead log")
+    return ok("write-ahead log")
 
 
 def _permissions(subject: Subject) -> Verdict:
     if os.name == "nt":
-        return _ok("not checked on this system")
+        return ok("not checked on this system")
     files = [subject.path.with_name(subject.path.name + end) for end in ("", "-wal", "-shm")]
     modes = [path.stat().st_mode for path in files if path.exists()]
     hint = f"chmod 600 {subject.path}*"
     if any(mode & 0o007 for mode in modes):
-        return _problem("everyone on this machine can open the file", hint)
+        return problem("everyone on this machine can open the file", hint)
     if any(mode & 0o070 for mode in modes):
-        return _warning("the file's group can open it", hint)
-    return _ok("the file is its owner's alone")
+        return warning("the file's group can open it", hint)
+    return ok("the file is its owner's alone")
 
 
 def _space(subject: Subject) -> Verdict:
@@ -269,8 +289,8 @@ def _space(subject: Subject) -> Verdict:
     free = shutil.disk_usage(subject.path.parent).free
     about = f"{free / 1e9:.1f} GB are free beside the file"
     if free < _NO_SPACE:
-        return _problem(about, "make room: without it every write is refused")
-    return _warning(about, "make room before it is full") if free < _LITTLE_SPACE else _ok(about)
+        return problem(about, "make room: without it every write is refused")
+    return warning(about, "make room before it is full") if free < _LITTLE_SPACE else ok(about)
 
 
 # What is in it
@@ -281,24 +301,24 @@ def _workers(subject: Subject) -> Verdict:
     live, frozen, dead = (found.count(state) for state in ("live", "frozen", "dead"))
     about = f"{live} live, {frozen} frozen, {dead} dead"
     if frozen:
-        return _problem(
+        return problem(
             f"{about}: a process runs but gave no sign of life for its lease",
             "see whether it is stopped or its agent blocks the loop; restart it",
         )
     if dead and live:
-        return _warning(f"{about}: the dead are about to be removed", "look again in some seconds")
+        return warning(f"{about}: the dead are about to be removed", "look again in some seconds")
     if dead:
-        return _warning(f"{about}: a server ended without goodbye", "start it again")
-    return _ok(about)
+        return warning(f"{about}: a server ended without goodbye", "start it again")
+    return ok(about)
 
 
 def _orphans(subject: Subject) -> Verdict:
     orphans = subject.inspection.orphans()
     if not orphans.number:
-        return _ok(f"{_count(orphans.unfinished, 'unfinished task')}, none without a worker")
+        return ok(f"{count(orphans.unfinished, 'unfinished task')}, none without a worker")
     agents = ", ".join(orphans.agents[:_NAMES_SHOWN])
-    return _problem(
-        f"{_count(orphans.number, 'unfinished task')} of {agents}: nobody works on them",
+    return problem(
+        f"{count(orphans.number, 'unfinished task')} of {agents}: nobody works on them",
         "serve these agents on this store; tasks go on by themselves",
     )
 
@@ -306,37 +326,37 @@ def _orphans(subject: Subject) -> Verdict:
 def _notes(subject: Subject) -> Verdict:
     notes = subject.inspection.notes()
     if notes.stuck:
-        return _warning(
-            f"{_count(notes.stuck, 'message')} or cancels wait for tasks without a worker",
+        return warning(
+            f"{count(notes.stuck, 'message')} or cancels wait for tasks without a worker",
             "serve their agents on this store",
         )
     if notes.late:
-        return _warning(
-            f"{_count(notes.late, 'message')} came when their task had ended",
+        return warning(
+            f"{count(notes.late, 'message')} came when their task had ended",
             "their callers see the task's end; nothing is to be done",
         )
-    return _ok(f"{_count(notes.number, 'message')} on the way between processes")
+    return ok(f"{count(notes.number, 'message')} on the way between processes")
 
 
 def _deadlines(subject: Subject) -> Verdict:
     if overdue := subject.inspection.overdue():
-        return _problem(
-            f"{_count(overdue, 'task')} should have ended by now",
+        return problem(
+            f"{count(overdue, 'task')} should have ended by now",
             "a server ends them: serve their agents on this store",
         )
-    return _ok("no task is past its deadline")
+    return ok("no task is past its deadline")
 
 
 def _pushes(subject: Subject) -> Verdict:
     failing, given_up, abandoned = subject.inspection.receivers()
     if abandoned:
-        return _problem(
-            f"{_count(abandoned, 'receiver')} of webhooks wait and nobody delivers",
+        return problem(
+            f"{count(abandoned, 'receiver')} of webhooks wait and nobody delivers",
             "start a server on this store",
         )
     if stuck := _stuck(subject):
-        return _problem(
-            f"{_count(stuck, 'receiver')} of ended tasks wait for a try that is overdue",
+        return problem(
+            f"{count(stuck, 'receiver')} of ended tasks wait for a try that is overdue",
             "restart the server that has them; look at its load and at push_slots",
         )
     if failing or given_up:
@@ -345,8 +365,8 @@ def _pushes(subject: Subject) -> Verdict:
             hint += "; `dragoman push replay` opens those again that were given up"
         else:
             hint += "; they are tried again by themselves"
-        return _warning(f"{_count(failing, 'receiver')} failing, {given_up} given up", hint)
-    return _ok("every receiver of webhooks takes them")
+        return warning(f"{count(failing, 'receiver')} failing, {given_up} given up", hint)
+    return ok("every receiver of webhooks takes them")
 
 
 def _stuck(subject: Subject) -> int:
@@ -379,10 +399,10 @@ def _dead_letters(subject: Subject) -> Verdict:
 
     number, latest = subject.inspection.dead_letters()
     if not number:
-        return _ok("none")
+        return ok("none")
     at = datetime.fromtimestamp(latest // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return _warning(
-        f"{_count(number, 'event')} no receiver took, the latest of {at}",
+    return warning(
+        f"{count(number, 'event')} no receiver took, the latest of {at}",
         "`dragoman push list` names them, `dragoman push replay` sends them again",
     )
 
@@ -394,11 +414,11 @@ def _clock(subject: Subject) -> Verdict:
     newest = subject.look.newest() if subject.look else 0
     hint = "set the clock: deadlines, retention and the schedule of webhooks go by it"
     if now < _EARLIEST:
-        return _problem("the clock was never set", hint)
+        return problem("the clock was never set", hint)
     if now + _JITTER < newest:
         behind = (newest - now) // 1000
-        return _problem(f"the clock is {behind:,} s behind the newest task", hint)
-    return _ok("not behind the newest task")
+        return problem(f"the clock is {behind:,} s behind the newest task", hint)
+    return ok("not behind the newest task")
 
 
 Check = Callable[[Subject], Verdict]
@@ -406,9 +426,12 @@ Check = Callable[[Subject], Verdict]
 _OF_THE_MACHINE: dict[str, Check] = {
     "install": _install,
     "configuration": _configuration,
+    "sources": _sources,
     "durability": _durability,
     "clock": _clock,
     "port": _port,
+    "proxy": _proxy,
+    "tls": _tls,
 }
 _OF_THE_FILE: dict[str, Check] = {
     "store": _store,
@@ -427,6 +450,7 @@ _OF_ITS_CONTENTS: dict[str, Check] = {
     "dead-letters": _dead_letters,
 }
 NAMES = [*_OF_THE_MACHINE, *_OF_THE_FILE, *_OF_ITS_CONTENTS]
+ALL_NAMES = [*NAMES, *doctor_agent.NAMES]
 
 
 def examine(subject: Subject, names: set[str]) -> list[Finding]:
@@ -471,48 +495,65 @@ def _tried(check: Check, subject: Subject) -> Verdict:
     try:
         return check(subject)
     except ConfigError as error:
-        return _problem(str(error), "a server would refuse it too")
+        return problem(str(error), "a server would refuse it too")
     except apsw.CorruptError:
-        return _problem("cannot be checked: the file is damaged", _RESTORE)
+        return problem("cannot be checked: the file is damaged", _RESTORE)
     except (apsw.Error, OSError) as error:
-        return _problem(f"cannot be checked: {error}", "run it as the user that runs the server")
+        return problem(f"cannot be checked: {error}", "run it as the user that runs the server")
 
 
-@click.command()
-@click.option("--store", metavar="FILE", help="SQLite file of the tasks (in your data folder).")
-@click.option(
+@command("doctor")
+@click.argument("ref", required=False)
+@STORE_OPTION
+@own(
     "--check",
     "checks",
     multiple=True,
-    type=click.Choice(NAMES),
-    metavar="NAME",
-    help=f"Only this check, may be repeated: {', '.join(NAMES)}.",
+    type=click.Choice(ALL_NAMES),
+    in_environment=False,
+    metavar="<name>",
+    help=f"Only this check, may be repeated: {', '.join(ALL_NAMES)}.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 1 if there is a problem.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(store: str | None, checks: tuple[str, ...], strict: bool, as_json: bool) -> None:
-    """Check the installation, the settings and the store; change nothing.
+@own("--strict", switch=True, help="Exit with 1 if there is a problem.")
+def doctor(
+    run: Invocation, ref: str | None, store: str | None, checks: tuple[str, ...], strict: bool
+) -> None:
+    """Check the installation, the settings, the store, and an agent if REF is given.
 
-    The store may be in use. Each finding is ok, a warning or a problem, and says what to do.
+    Nothing is changed, and the store may be in use. Each finding is ok, a warning or a problem, and
+    says what to do.
     """
-    findings = examine(Subject(os.environ, store), set(checks or NAMES))
+    if ref:
+        run.settings.agent_card = ref
+    # An agent that only the configuration names is none that was asked about.
+    has_agent = bool(ref) or run.settings.is_given("agent-card")
+    names = set(checks or (ALL_NAMES if has_agent else NAMES))
+    if names & {*doctor_agent.NAMES} and not has_agent:
+        raise usage("which agent? dragoman doctor <ref> names it")
+    with budget(run):
+        findings = examine(Subject(run, store), names & {*NAMES}) if names & {*NAMES} else []
+    if names & {*doctor_agent.NAMES}:
+        findings += doctor_agent.examine(run, names)
     levels = [finding.level for finding in findings]
-    summary = {level: levels.count(level) for level in ("ok", "warning", "problem")}
-    if as_json:
-        import msgspec
-
-        found = {"findings": [finding._asdict() for finding in findings], "summary": summary}
-        click.echo(msgspec.json.encode(found))
+    summary = {level: levels.count(level) for level in LEVELS}
+    if run.out.is_json and run.out.is_stream:
+        for finding in findings:
+            run.out.json(finding._asdict())
+    elif run.out.is_json:
+        run.out.json({"findings": [one._asdict() for one in findings], "summary": summary})
     else:
-        _show(findings, summary)
+        _show(run, findings, summary)
     if strict and summary["problem"]:
+        run.out.warn(f"{count(summary['problem'], 'problem')} found")
         sys.exit(1)
 
 
-def _show(findings: list[Finding], summary: dict[str, int]) -> None:
-    width = max(len(name) for name in NAMES)
+def _show(run: Invocation, findings: list[Finding], summary: dict[str, int]) -> None:
     for finding in findings:
-        click.echo(f"{finding.level:<7}  {finding.check:<{width}}  {finding.message}")
+        run.out.field("Check", finding.check)
+        run.out.field("Level", finding.level)
+        run.out.field("Finding", run.redactor.text(finding.message))
         if finding.hint:
-            click.echo(f"{'':7}  {'':{width}}  Hint: {finding.hint}")
-    click.echo(f"{_count(summary['problem'], 'problem')}, {_count(summary['warning'], 'warning')}.")
+            run.out.field("Hint", finding.hint)
+    run.out.field("Problems", str(summary["problem"]))
+    run.out.field("Warnings", str(summary["warning"]))

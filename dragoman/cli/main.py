@@ -1,36 +1,116 @@
-"""The `dragoman` command. Heavy imports happen inside the commands, so that help is instant."""
+"""The `dragoman` command: the table of commands, and the border nothing unexplained gets past.
 
+Commands are loaded when they are called, so that help is instant.
+"""
+
+import os
 import sys
+from collections.abc import Sequence
 
 import click
 
-from dragoman.cli.backup import backup
-from dragoman.cli.doctor import doctor
-from dragoman.cli.proof import proof
-from dragoman.cli.push import push
-from dragoman.cli.serve import serve
-from dragoman.cli.up import up
-from dragoman.errors import ConfigError
+from dragoman.cli.failures import Failure, explain, usage
+from dragoman.cli.grammar import Group, Place
+from dragoman.cli.invocation import Invocation
+
+_ASK = "Talk to agents"
+_RUN = "Run agents"
+_TEST = "Test with agents"
+_KEEP = "Look after them"
+_SELF = "About this command"
+
+COMMANDS = {
+    "send": Place("dragoman.cli.send:send", "Send a message to an agent.", _ASK),
+    "task": Place("dragoman.cli.task:task", "Read, cancel, list and follow tasks.", _ASK),
+    "card": Place("dragoman.cli.card:card", "Show what an agent says of itself.", _ASK),
+    "chat": Place("dragoman.cli.chat:chat", "Talk with an agent on the terminal.", _ASK),
+    "auth": Place("dragoman.cli.auth:auth", "Log in to an agent.", _ASK),
+    "serve": Place("dragoman.cli.serve:serve", "Serve agents of your own.", _RUN),
+    "up": Place("dragoman.cli.up:up", "Start the demo agent and say what to try.", _RUN),
+    "init": Place("dragoman.cli.init:init", "Begin a project that runs and tests itself.", _RUN),
+    "mock": Place("dragoman.cli.mock:mock", "Play a scripted agent.", _TEST),
+    "demo-server": Place(
+        "dragoman.cli.demo_server:demo_server", "Play the agent that shows everything.", _TEST
+    ),
+    "record": Place("dragoman.cli.record:record", "Record a dialogue with an agent.", _TEST),
+    "replay": Place("dragoman.cli.replay:replay", "Play a recorded agent.", _TEST),
+    "conformance": Place(
+        "dragoman.cli.conformance:conformance", "Check that an agent keeps to the protocol.", _TEST
+    ),
+    "bench": Place("dragoman.cli.bench:bench", "Measure an agent under load.", _TEST),
+    "tasks": Place("dragoman.cli.tasks:tasks", "Look into our own store.", _KEEP),
+    "doctor": Place("dragoman.cli.doctor:doctor", "Check installation and store.", _KEEP),
+    "push": Place("dragoman.cli.push:push", "Look at webhooks; try failed ones again.", _KEEP),
+    "backup": Place("dragoman.cli.backup:backup", "Copy the store while it is in use.", _KEEP),
+    "proof": Place("dragoman.cli.proof:proof", "Show that nothing is lost.", _KEEP),
+    "config": Place("dragoman.cli.config:config", "Show settings and their sources.", _SELF),
+    "completion": Place("dragoman.cli.completion:completion", "Print a completion script.", _SELF),
+    "help": Place("dragoman.cli.help:help_command", "Show the help of a command.", _SELF),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(None, "-v", "--version", package_name="dragoman")
-def cli() -> None:
-    """Serve, call and carry A2A agents; every task is kept."""
+cli = Group(
+    "dragoman",
+    places=COMMANDS,
+    help="Serve, call and carry A2A agents; every task is kept.",
+)
 
 
-cli.add_command(serve)
-cli.add_command(up)
-cli.add_command(proof)
-cli.add_command(push)
-cli.add_command(doctor)
-cli.add_command(backup)
-
-
-def main() -> None:
-    """Run the command; what is wrong with the settings is a sentence, not a traceback."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command. Whatever goes wrong is told in the format that was asked for."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if getattr(sys, "stdout", None) is None:
+        # Closed before we began: there is nobody to write for.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open for as long as the process
+    run = Invocation(words)
     try:
-        cli()
-    except ConfigError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(2)
+        # Not click's own `main`: it has other ideas of exits and closed pipes.
+        with cli.make_context("dragoman", words, obj=run) as ctx:
+            cli.invoke(ctx)
+        sys.stdout.flush()
+        code = 0
+    except click.exceptions.Exit as ended:
+        code = ended.exit_code
+    except BrokenPipeError:
+        code = _leave_quietly()
+    except (Exception, KeyboardInterrupt) as error:
+        code = _tell(run, error)
+    sys.exit(code)
+
+
+def _tell(run: Invocation, error: BaseException) -> int:
+    """Say what went wrong; return the exit code."""
+    try:
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            failure = _no_command(run, error)
+        else:
+            failure = explain(error)
+            if run.settings.debug and not isinstance(error, Failure | click.ClickException):
+                _trace(run, error)
+            run.out.fail(failure)
+        return failure.exit
+    except BrokenPipeError:
+        return _leave_quietly()
+
+
+def _no_command(run: Invocation, error: click.UsageError) -> Failure:
+    assert error.ctx is not None
+    failure = usage("a command is missing", f"{error.ctx.command_path} --help")
+    click.echo(error.ctx.get_help(), err=True)
+    if run.settings.is_json:
+        run.out.fail(failure)
+    return failure
+
+
+def _trace(run: Invocation, error: BaseException) -> None:
+    import traceback
+
+    for line in "".join(traceback.format_exception(error)).splitlines():
+        run.out.debug(line)
+
+
+def _leave_quietly() -> int:
+    """Nobody reads any more. The interpreter would complain when it flushes at its end."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    return 0

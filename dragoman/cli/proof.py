@@ -15,10 +15,14 @@ from typing import Any, NamedTuple
 
 import click
 
+from dragoman.cli.grammar import Command, Group, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.output import Output
+from dragoman.cli.own import Own, budget, ending_in_order, own
 from dragoman.errors import ConfigError
 
 _SEEDS = 1 << 31
-# Between two lines of progress where there is no terminal.
+# Seconds between two lines of progress.
 _SELDOM = 10.0
 
 
@@ -26,7 +30,7 @@ class Proof(NamedTuple):
     """One proof: `dragoman.proof.<module>.run` takes the options, a seed and `progress`."""
 
     about: str
-    options: Sequence[click.Option] = ()
+    options: Sequence[Own] = ()
     # Whether the probes of `dragoman.proof.peer` say something beside it.
     compares: bool = False
     module: str = ""
@@ -34,10 +38,8 @@ class Proof(NamedTuple):
     rows: Callable[[Any], Any] | None = None
 
 
-def _count(name: str, default: int, about: str) -> click.Option:
-    return click.Option(
-        [f"--{name}"], type=click.IntRange(1), default=default, show_default=True, help=about
-    )
+def _count(name: str, default: int, about: str) -> Own:
+    return Own([f"--{name}"], type=click.IntRange(1), default=default, metavar="<n>", help=about)
 
 
 def _power_cuts(result: Any) -> Any:
@@ -72,11 +74,12 @@ PROOFS: dict[str, Proof] = {
         "Cut the power at many moments of a recorded run; the file keeps what it promised.",
         [
             _count("images", 20_000, "Disks after a cut to look at."),
-            click.Option(
+            Own(
                 ["--synchronous"],
                 type=click.Choice(["full", "normal", "off"]),
                 default="full",
-                show_default=True,
+                in_environment=False,
+                metavar="<full|normal|off>",
                 help="The setting of SQLite; anything but full is there to fail.",
             ),
         ],
@@ -86,6 +89,10 @@ PROOFS: dict[str, Proof] = {
         "Cut streams at random and go on by cursor; no event is missing or doubled.",
         [_count("disconnects", 5000, "How often to cut."), _count("processes", 2, _PROCESSES)],
         compares=True,
+    ),
+    "cuts": Proof(
+        "Break answers to our own client off at any byte; it shows what there is, once.",
+        [_count("cuts", 2000, "How often to cut.")],
     ),
     "idempotency": Proof(
         "Send one message many times at once; there is one task and one answer.",
@@ -116,70 +123,64 @@ PROOFS: dict[str, Proof] = {
 }
 
 
-class ProgressLine:
-    """One line that is written over on a terminal; a line now and then elsewhere."""
+class Progress:
+    """A line on stderr now and then."""
 
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
+    def __init__(self, out: Output) -> None:
+        self._out = out
         self._shown_at = 0.0
 
     def __call__(self, text: str | int, total: int | None = None) -> None:
         """Say how far it is: in words, or as a count out of a total."""
-        if total is not None:
-            text = f"{text:,} of {total:,}"
-        text = str(text)
-        if self._is_terminal:
-            click.echo(f"\r\033[K{text[:110]}", nl=False, err=True)
-        elif time.monotonic() - self._shown_at > _SELDOM:
+        if time.monotonic() - self._shown_at > _SELDOM:
             self._shown_at = time.monotonic()
-            click.echo(text, err=True)
-
-    def end(self) -> None:
-        """Leave the terminal's line empty."""
-        if self._is_terminal:
-            click.echo("\r\033[K", nl=False, err=True)
+            shown = str(text) if total is None else f"{text:,} of {total:,}"
+            self._out.note("Progress", shown)
 
 
-@click.group()
-def proof() -> None:
-    """Show that nothing is lost: kill, cut and freeze real servers, then check everything."""
+proof = Group(
+    "proof",
+    help="Show that nothing is lost: kill, cut and freeze real servers, then check everything.",
+)
 
 
-def _command(name: str, entry: Proof) -> click.Command:
+def _command(name: str, entry: Proof) -> Command:
     options: list[click.Parameter] = [
         *entry.options,
-        click.Option(["--seed"], type=int, help="Repeat the choices of a run (random)."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
-        click.Option(
+        Own(["--seed"], type=int, metavar="<n>", help="Repeat the choices of a run (random)."),
+        Own(
             ["--record"],
             type=click.Path(dir_okay=False, path_type=Path),
+            in_environment=False,
+            metavar="<path>",
             help="Merge the result into this file, from which `proof page` makes the page.",
         ),
     ]
     if entry.compares:
         peers = click.Choice(["a2a-sdk"])
         about = "Also probe this runtime, in an environment of its own."
-        options.append(click.Option(["--compare"], type=peers, help=about))
+        options.append(Own(["--compare"], type=peers, metavar="<a2a-sdk>", help=about))
 
     def callback(
+        run: Invocation,
         seed: int | None,
-        as_json: bool,
         record: Path | None,
         compare: str | None = None,
         **given: Any,
     ) -> None:
-        _run(name, entry, seed, given, as_json=as_json, record=record, compare=compare)
+        with ending_in_order(), budget(run):
+            _run(run.out, name, entry, seed, given, record=record, compare=compare)
 
-    return click.Command(name, params=options, callback=callback, help=entry.about)
+    return Command(name, params=options, callback=callback, help=entry.about)
 
 
 def _run(
+    out: Output,
     name: str,
     entry: Proof,
     seed: int | None,
     given: dict[str, Any],
     *,
-    as_json: bool,
     record: Path | None,
     compare: str | None,
 ) -> None:
@@ -191,11 +192,9 @@ def _run(
         records.check(record)
     if seed is None:
         seed = random.SystemRandom().randrange(_SEEDS)
-    # Whatever ends us, children are ended on the way out.
-    signal.signal(signal.SIGTERM, _interrupt)
     # A shell may have told its background jobs to ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    progress = ProgressLine()
+    progress = Progress(out)
     progress(f"{name}, seed {seed}")
     module = importlib.import_module(f"dragoman.proof.{entry.module or name.replace('-', '_')}")
     # Agents fail on purpose here, and what a killed server says is in its own log.
@@ -208,73 +207,74 @@ def _run(
             from dragoman.proof import peer
 
             result.compare = peer.compare(name, progress)
-    except KeyboardInterrupt:
-        progress.end()
-        sys.exit(130)
     except ExceptionGroup as failures:
         # A server that could not be started is a sentence, wherever it was noticed.
         known = failures.subgroup(ConfigError)
         raise failures if known is None else known.exceptions[0] from None
     finally:
         logger.setLevel(level)
-    progress.end()
     rows = entry.rows(result) if entry.rows else result.rows()
     words = ["dragoman", "proof", name]
     for option, value in given.items():
         words += [f"--{option}", str(value)]
     words += ["--seed", str(seed), *(["--compare", compare] if compare else [])]
     # Shown before it is kept: what a long run found is not lost with a disk.
-    if as_json:
-        import msgspec
-
-        click.echo(msgspec.json.encode(result))
+    if out.is_json:
+        out.json(result)
     else:
-        _show(name, result, rows)
+        _show(out, name, result, rows)
     if record is not None:
-        records.merge(record, name, words, result, rows)
+        try:
+            records.merge(record, name, words, result, rows)
+        except (OSError, ConfigError) as error:
+            # What was found is on stdout already, and stays the one document there.
+            out.warn(f"the result was not recorded: {error}")
+            sys.exit(1)
     if not all(row.kept for row in rows):
         sys.exit(1)
 
 
-def _interrupt(number: int, frame: Any) -> None:
-    signal.raise_signal(signal.SIGINT)
-
-
-def _show(name: str, result: Any, rows: Sequence[Any]) -> None:
+def _show(out: Output, name: str, result: Any, rows: Sequence[Any]) -> None:
     from dragoman.proof.record import share
 
-    click.echo(f"{name}: seed {result.seed}, {result.seconds:.0f} s")
-    width = max(len(row.promise) for row in rows)
-    figures = max(len(row.figure) for row in rows)
+    out.field("Proof", name)
+    out.field("Seed", str(result.seed))
+    out.field("Seconds", f"{result.seconds:.0f}")
     for row in rows:
-        verdict = "kept  " if row.kept else "BROKEN"
-        limit = share(row.bound) if row.kept else ""
-        line = f"  {verdict}  {row.promise:<{width}}  {row.figure:<{figures}}  {limit}"
-        click.echo(line.rstrip())
+        limit = f" {share(row.bound)}" if row.kept else ""
+        out.field("Kept" if row.kept else "Broken", f"{row.promise}: {row.figure}{limit}")
     for finding in result.findings:
-        click.echo(f"  - {finding}")
-    compared = getattr(result, "compare", None)
-    if compared:
-        click.echo(f"beside {compared['peer']}: {compared['note']}")
+        out.field("Finding", str(finding))
+    if compared := getattr(result, "compare", None):
+        out.field("Beside", f"{compared['peer']}: {compared['note']}")
         for row in compared["rows"]:
-            click.echo(f"  {row['probe']}")
-            click.echo(f"    ours:   {row['ours']}\n    theirs: {row['theirs']}")
+            out.field("Probe", row["probe"])
+            out.field("Ours", row["ours"])
+            out.field("Theirs", row["theirs"])
 
 
 for _name, _entry in PROOFS.items():
     proof.add_command(_command(_name, _entry))
 
 
-@proof.command()
-@click.option(
+@command("page")
+@own(
     "--record",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=Path("proof.json"),
-    show_default=True,
+    default="proof.json",
+    in_environment=False,
+    metavar="<path>",
     help="The record of earlier runs.",
 )
-def page(record: Path) -> None:
+def page(run: Invocation, record: Path) -> None:
     """Print the page of all recorded runs."""
     from dragoman.proof import record as records
 
-    click.echo(records.page(records.load(record)), nl=False)
+    found = records.load(record)
+    if run.out.is_json:
+        run.out.json(found)
+    else:
+        run.out.write(records.page(found))
+
+
+proof.add_command(page)

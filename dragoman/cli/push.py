@@ -8,12 +8,26 @@ its cursor, within seconds.
 """
 
 import asyncio
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from dragoman.cli.failures import Failure, usage
+from dragoman.cli.grammar import Group, Place, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import (
+    LIMIT,
+    NOT_DELIVERED,
+    PAGE_TOKEN,
+    STORE_OPTION,
+    budget,
+    file_of,
+    instant,
+    own,
+    settings_of,
+    show_page,
+)
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
@@ -43,8 +57,14 @@ UPDATE pushes SET is_open = 1, tries = 0, due_at = 0, failing_since = 0, problem
 WHERE number = ? AND is_open = 0
 """
 
-_store_option = click.option(
-    "--store", metavar="FILE", help="SQLite file of the tasks (in your data folder)."
+push = Group(
+    "push",
+    help="Look at webhooks, and give failed ones another chance.",
+    places={
+        "list": Place("dragoman.cli.push:list_", "List who waits or was given up, and the dead."),
+        "replay": Place("dragoman.cli.push:replay", "Post dead letters once more."),
+        "secret": Place("dragoman.cli.push:secret", "Print what signatures are checked with."),
+    },
 )
 
 
@@ -105,116 +125,168 @@ class Books:
         return "disabled" if push.failing_since and push.cursor < self.last[push.number] else ""
 
 
-@click.group()
-def push() -> None:
-    """Look at webhooks, and give failed ones another chance."""
-
-
-@push.command("list")
-@_store_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def list_(store: str | None, as_json: bool) -> None:
+@command("list")
+@STORE_OPTION
+@LIMIT
+@PAGE_TOKEN
+def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> None:
     """List receivers that wait, fail or were given up, and dead letters."""
-    import msgspec
+    with budget(run):
+        books = _read(run, store, Books)
+    items = [*_receivers(books), *_dead(books)]
+    ids = [item["id"] for item in items]
+    if page_token and page_token not in ids:
+        raise usage("--page-token names nothing that is still listed; begin without it")
+    first = ids.index(page_token) + 1 if page_token else 0
+    page = items[first : first + limit]
+    more = first + limit < len(items)
+    show_page(run, page, page[-1]["id"] if more else "", lambda item: _show(run, item))
+    if not settings_of(run, store=store).push:
+        run.out.warn("push is off (DRAGOMAN_PUSH): a server with this setting posts none")
 
+
+def _receivers(books: Books) -> list[dict[str, Any]]:
     from dragoman.push.request import origin
 
-    books = _read(store, Books)
-    lines: list[dict[str, Any]] = []
-    for one in books.pushes.values():
-        if state := books.state(one):
-            lines.append(
-                {
-                    "state": state,
-                    "id": f"{one.config.task_id}/{one.config.id}",
-                    # A path may be a secret as well: many services have nothing else.
-                    "receiver": origin(one.config.url),
-                    "behind": books.last[one.number] - one.cursor,
-                    "tries": one.tries,
-                    "nextAt": _time(one.due_at),
-                    "since": _time(one.failing_since),
-                    "problem": one.problem,
-                }
-            )
-    for letter in books.letters:
-        config = letter.push.config
-        lines.append(
-            {
-                "state": "dead",
-                "id": letter.id,
-                "receiver": origin(config.url),
-                "task": config.task_id,
-                "config": config.id,
-                "event": letter.seq,
-                "tries": letter.tries,
-                "at": _time(letter.at),
-                "problem": letter.problem,
-            }
-        )
-    for line in lines:
-        if as_json:
-            click.echo(msgspec.json.encode(line))
-        else:
-            click.echo(_sentence(line))
-    if not lines and not as_json:
-        click.echo("Nobody waits for a webhook, and none was given up.")
-    if not _settings(store).push:
-        click.echo("Push is off (DRAGOMAN_PUSH): a server with this setting posts none.", err=True)
+    return [
+        {
+            "state": state,
+            "id": f"{one.config.task_id}/{one.config.id}",
+            # A path may be a secret as well: many services have nothing else.
+            "receiver": origin(one.config.url),
+            "behind": books.last[one.number] - one.cursor,
+            "tries": one.tries,
+            "nextAt": instant(one.due_at),
+            "since": instant(one.failing_since),
+            "problem": one.problem,
+        }
+        for one in books.pushes.values()
+        if (state := books.state(one))
+    ]
 
 
-def _sentence(line: dict[str, Any]) -> str:
-    words = f"{line['state']:<8}  {line['id']}  {line['receiver']}"
-    if line["state"] == "dead":
-        words += f"  event {line['event']}, {line['tries']} tries, {line['at']}"
-        return f"{words}: {line['problem']}"
-    words += f"  {line['behind']} behind"
-    if line["problem"]:
-        words += f", since {line['since']}: {line['problem']}"
-    return words + (f"; next try {line['nextAt']}" if line["nextAt"] else "")
+def _dead(books: Books) -> list[dict[str, Any]]:
+    from dragoman.push.request import origin
+
+    return [
+        {
+            "state": "dead",
+            "id": letter.id,
+            "receiver": origin(letter.push.config.url),
+            "task": letter.push.config.task_id,
+            "config": letter.push.config.id,
+            "event": letter.seq,
+            "tries": letter.tries,
+            "at": instant(letter.at),
+            "problem": letter.problem,
+        }
+        for letter in books.letters
+    ]
 
 
-@push.command()
-@_store_option
-@click.argument("ids", nargs=-1, metavar="ID...")
-@click.option("--all", "everything", is_flag=True, help="Every dead letter and receiver given up.")
-@click.option("--allow-private", is_flag=True, help="Post to private addresses too.")
-def replay(store: str | None, ids: tuple[str, ...], everything: bool, allow_private: bool) -> None:
+_LABELS = {
+    "id": "Id",
+    "receiver": "Receiver",
+    "task": "Task",
+    "event": "Event",
+    "behind": "Behind",
+    "tries": "Tries",
+    "nextAt": "Next-Try",
+    "since": "Since",
+    "at": "At",
+    "problem": "Problem",
+}
+
+
+def _show(run: Invocation, item: dict[str, Any]) -> None:
+    run.out.field("State", item["state"])
+    for name, label in _LABELS.items():
+        if item.get(name) not in (None, ""):
+            run.out.field(label, str(item[name]))
+
+
+@command("replay")
+@STORE_OPTION
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@own(
+    "--all",
+    "everything",
+    switch=True,
+    in_environment=False,
+    help="Every dead letter and receiver given up.",
+)
+@own("--allow-private", switch=True, help="Post to private addresses too.")
+@own("--dry-run", switch=True, in_environment=False, help="Say what would be done, and no more.")
+def replay(
+    run: Invocation,
+    store: str | None,
+    ids: tuple[str, ...],
+    everything: bool,
+    allow_private: bool,
+    dry_run: bool,
+) -> None:
     """Post dead letters once more, and open receivers again that were given up.
 
     ID is what `dragoman push list` shows: msg_... of a letter, TASK/CONFIG of a receiver.
     """
     if not ids and not everything:
-        raise click.UsageError("name what to replay, or say --all")
-    books = _read(store, Books)
+        raise usage("name what to replay, or say --all", "dragoman push list")
+    books = _read(run, store, Books)
     letters = [letter for letter in books.letters if everything or letter.id in ids]
     closed = [
         one
         for one in books.pushes.values()
-        if books.state(one) == "disabled"
-        and (everything or f"{one.config.task_id}/{one.config.id}" in ids)
+        if books.state(one) == "disabled" and (everything or _id(one) in ids)
     ]
-    known = {letter.id for letter in letters}
-    known |= {f"{one.config.task_id}/{one.config.id}" for one in closed}
+    known = {*(letter.id for letter in letters), *map(_id, closed)}
     if unknown := [id for id in ids if id not in known]:
-        raise click.UsageError(f"{unknown[0]}: no dead letter and no receiver that was given up")
-    if not letters and not closed:
-        click.echo("There is no dead letter, and no receiver was given up.")
-        return
-    settings = _settings(store)
-    if asyncio.run(_replay(settings, letters, closed, allow_private)):
-        sys.exit(1)
+        raise usage(
+            f"{unknown[0]}: no dead letter and no receiver that was given up", "dragoman push list"
+        )
+    results: list[dict[str, Any]] = []
+    if dry_run:
+        results += [{"id": one.id, "result": "would be posted"} for one in letters]
+        results += [{"id": _id(one), "result": "would be opened"} for one in closed]
+    elif letters or closed:
+        settings = settings_of(run, store=store)
+        with budget(run):
+            results = asyncio.run(_replay(settings, letters, closed, allow_private))
+    # What was posted is said also when something else was not.
+    problems = [item for item in results if item["result"] == "failed"]
+    if run.out.is_json and not problems:
+        show_page(run, results, "", lambda item: None)
+    elif not run.out.is_json:
+        for item in results:
+            run.out.field("Id", item["id"])
+            run.out.field("Result", item["result"])
+            if item.get("problem"):
+                run.out.field("Problem", item["problem"])
+        if not results:
+            run.out.field("Result", "there is no dead letter, and no receiver was given up")
+    if problems:
+        first = problems[0]
+        raise Failure(
+            NOT_DELIVERED,
+            f"{len(problems)} of {len(results)} not delivered; {first['id']}: {first['problem']}",
+            hint="dragoman push list",
+        )
+
+
+def _id(push: "Push") -> str:
+    return f"{push.config.task_id}/{push.config.id}"
 
 
 async def _replay(
     settings: "Settings", letters: list[Letter], closed: "list[Push]", allow_private: bool
-) -> int:
-    """Do it; return how many letters were not taken."""
+) -> list[dict[str, Any]]:
+    """Do it; return what came of each."""
     from dragoman.security.egress import Egress
     from dragoman.server.push import allowed, tokens_of
     from dragoman.stores.sqlite import SQLiteStore
     from dragoman.stores.sqlite.schema import connect, run
 
-    store, failed = SQLiteStore(settings.store_path()), 0
+    store = SQLiteStore(settings.store_path())
+    results: list[dict[str, Any]] = []
     await store.open()
     connection = connect(str(settings.store_path()))
     try:
@@ -224,18 +296,17 @@ async def _replay(
         ) as egress:
             for letter in letters:
                 if problem := await _post(settings, store, egress, tokens, letter):
-                    failed += 1
-                    click.echo(f"{letter.id}: {problem}", err=True)
+                    results.append({"id": letter.id, "result": "failed", "problem": problem})
                 else:
                     run(connection, _FORGET, (letter.push.number, letter.seq))
-                    click.echo(f"{letter.id}: delivered")
+                    results.append({"id": letter.id, "result": "delivered"})
         for one in closed:
             run(connection, _REOPEN, (one.number,))
-            click.echo(f"{one.config.task_id}/{one.config.id}: open again")
+            results.append({"id": _id(one), "result": "open again"})
     finally:
         connection.close()
         await store.close()
-    return failed
+    return results
 
 
 async def _post(
@@ -281,43 +352,30 @@ async def _post(
     return "" if 200 <= answer.status < 300 else f"answered {answer.status}"
 
 
-@push.command()
-@_store_option
-def secret(store: str | None) -> None:
+@command("secret")
+@STORE_OPTION
+def secret(run: Invocation, store: str | None) -> None:
     """Print the secrets that receivers check signatures with, one a line: any of them will do."""
     from dragoman.push.signature import encode_secret, secrets_of
-    from dragoman.stores.sqlite.schema import run
+    from dragoman.stores.sqlite.schema import run as query
 
-    stored = bytes(_read(store, lambda connection: run(connection, _SECRET)[0][0]))
-    for one in secrets_of(_settings(store).push_secret, stored):
-        click.echo(encode_secret(one))
-
-
-def _settings(store: str | None) -> "Settings":
-    import os
-
-    from dragoman.config import load
-
-    return load(os.environ, store=store)
+    stored = bytes(_read(run, store, lambda connection: query(connection, _SECRET)[0][0]))
+    push_secret = settings_of(run, store=store).push_secret
+    found = [encode_secret(one) for one in secrets_of(push_secret, stored)]
+    if run.out.is_json:
+        run.out.json({"secrets": found})
+        return
+    # Bare, for `$(dragoman push secret)`.
+    for one in found:
+        run.out.write(one + "\n")
 
 
-def _read(store: str | None, read: "Callable[[apsw.Connection], T]") -> T:
+def _read(run: Invocation, store: str | None, read: "Callable[[apsw.Connection], T]") -> T:
     """Read a store's file without becoming one of its workers."""
-    from dragoman.errors import ConfigError
     from dragoman.stores.sqlite.inspection import open_to_read
 
-    settings = _settings(store)
-    if settings.store == "memory:":
-        raise ConfigError("memory: has no file, so only its own server knows; name one by --store")
-    connection = open_to_read(settings.store_path())
+    connection = open_to_read(file_of(run, store).store_path())
     try:
         return read(connection)
     finally:
         connection.close()
-
-
-def _time(milliseconds: int) -> str:
-    """Return a time for people and programs; empty: never."""
-    if not milliseconds:
-        return ""
-    return datetime.fromtimestamp(milliseconds // 1000, UTC).isoformat().replace("+00:00", "Z")

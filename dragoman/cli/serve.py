@@ -1,99 +1,121 @@
-"""`dragoman serve`: an author's agent on a port."""
+"""`dragoman serve`: an author's agents, or any program, on a port."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.listening import LISTENING, record, served, tell
+from dragoman.cli.own import added, own
 
+if TYPE_CHECKING:
+    # Heavy: loaded when something is served.
+    from dragoman.server.run import Ready
 
-def listening_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of everything that listens; each also has its DRAGOMAN_ variable."""
-    options: list[Decorator] = [
-        click.option("--host", help="Address to listen on (127.0.0.1)."),
-        click.option("--port", type=int, help="Port to listen on; 0 takes a free one (8000)."),
-        click.option(
-            "--store",
-            metavar="FILE",
-            help="SQLite file for the tasks, or `memory:` (in your data folder).",
+_SPECIAL = added(
+    [
+        own(
+            "--card-shape",
+            type=click.Choice(["auto", "1.0", "0.3", "0.2"]),
+            metavar="<auto|1.0|0.3|0.2>",
+            help="The shape of the card: by request, or always one (auto).",
         ),
-        click.option("--public-url", help="The address peers reach us at, for the card."),
-        click.option(
-            "--allow-private/--no-allow-private",
-            default=None,
-            help="Let pushes go to private addresses and without TLS, for development (off).",
-        ),
-        click.option(
-            "--public",
-            is_flag=True,
-            help="Listen on an address that others reach, without authentication.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def special_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the switches that suites and unusual peers need."""
-    options: list[Decorator] = [
-        click.option("--card-shape", type=click.Choice(["auto", "1.0", "0.3", "0.2"])),
-        click.option(
+        own(
             "--error-table",
             type=click.Choice(["1.0.1", "1.0.0"]),
+            metavar="<1.0.1|1.0.0>",
             help="Which specification's HTTP statuses errors have (1.0.1).",
         ),
-        click.option(
+        own(
             "--version-mode",
             type=click.Choice(["infer", "strict"]),
+            metavar="<infer|strict>",
             help="What a request without A2A-Version speaks (infer).",
         ),
-        click.option(
+        own(
             "--i-accept-data-loss",
             "accept_data_loss",
-            is_flag=True,
+            switch=True,
             default=None,
+            in_environment=False,
             help="Use settings that lose acknowledged tasks when the power fails.",
         ),
-        click.option(
-            "--idempotency/--no-idempotency",
+        own(
+            "--idempotency",
+            switch=True,
             default=None,
             help="Answer a repeated message with its first task (on).",
         ),
-        click.option(
-            "--client-task-ids/--no-client-task-ids",
+        own(
+            "--client-task-ids",
+            switch=True,
             default=None,
             help="Let 0.x callers name tasks that do not exist yet (off).",
         ),
-        click.option(
-            "--extended-card-public/--no-extended-card-public",
+        own(
+            "--extended-card-public",
+            switch=True,
             default=None,
             help="Show the extended card without authentication (off).",
         ),
     ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+)
 
 
-@click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@listening_options
-@special_options
-@click.option("--reload", is_flag=True, help="Start again when a file of the agent changes.")
-def serve(targets: tuple[str, ...], reload: bool, public: bool, **given: Any) -> None:
+@command("serve")
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@own(
+    "--exec",
+    "program",
+    default="",
+    in_environment=False,
+    metavar="<command>",
+    help="Serve a program: messages on its stdin, artifacts from its stdout. No shell.",
+)
+@LISTENING
+@_SPECIAL
+@own(
+    "--reload",
+    switch=True,
+    in_environment=False,
+    help="Start again when a file of the agent changes.",
+)
+def serve(
+    run: Invocation,
+    targets: tuple[str, ...],
+    program: str,
+    listen: tuple[str, ...],
+    auth: str,
+    public: bool,
+    reload: bool,
+    **values: Any,
+) -> None:
     """Serve agents: TARGET is a file (my_agent.py) or module:name.
 
-    Several targets share the port, each under /agents/NAME; the first also has the root.
-    Every setting can come from the environment: --port is DRAGOMAN_PORT.
+    Several targets share the port, each under /agents/NAME; the first also has the root. It ends
+    with SIGTERM or Ctrl-C; --timeout does not apply.
     """
+    if not targets and not program:
+        raise usage("name a TARGET: my_agent.py, module:agent or --exec", "dragoman serve --help")
     if reload:
         from dragoman.server.reload import run_reloading
 
         run_reloading(targets)
         return
     from dragoman.server.load import load_agents
-    from dragoman.server.run import run
+    from dragoman.server.run import run as run_server
 
-    run(load_agents(targets), public=public, given=given)
+    agents = load_agents(targets)
+    if program:
+        from dragoman.server.program import program_agent
+
+        agents.append(program_agent(program))
+    # After them: a module may set variables.
+    settings = served(run, listen, auth, values)
+
+    def on_ready(ready: "Ready") -> None:
+        tell(run, record(agents, ready))
+
+    run_server(agents, settings, public=public, on_ready=on_ready)

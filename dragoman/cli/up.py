@@ -1,38 +1,48 @@
 """`dragoman up`: the demo agent, and what to try with it."""
 
-from typing import Any
+import shlex
+from typing import TYPE_CHECKING, Any
 
-import click
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.listening import LISTENING, record, served, tell
 
-from dragoman.cli.serve import listening_options
-
-_HINTS = """
-The demo agent is up. Try, in another terminal:
-
-  curl {url}/.well-known/agent-card.json
-
-  curl {url}/message:send -H 'content-type: application/json' -d '
-    {{"message": {{"messageId": "1", "role": "ROLE_USER", "parts": [{{"text": "hello"}}]}}}}'
-
-  curl -N {url}/message:stream -H 'content-type: application/json' -d '
-    {{"message": {{"messageId": "2", "role": "ROLE_USER", "parts": [{{"text": "5"}}],
-                 "metadata": {{"skillId": "count"}}}}}}'
-
-  curl {url}/tasks
-
-Tasks are kept in {store}; stop with Ctrl-C, start again, and they are still there.
-Next: write your own agent and run `dragoman serve my_agent.py`.
-"""
+if TYPE_CHECKING:
+    # Heavy: loaded when something is served.
+    from dragoman.server.run import Ready
 
 
-@click.command()
-@listening_options
-def up(public: bool, **given: Any) -> None:
-    """Start the demo agent on a local file and say what to try."""
+def tries(url: str, store: str) -> list[str]:
+    """Return commands that work as they are, the first one first."""
+    skill = """--data '{"to": 5}' --metadata '{"skillId": "count"}'"""
+    found = [
+        f'dragoman send -a {url} "hello"',
+        f"dragoman send -a {url} {skill} --stream",
+        f"dragoman card get -a {url}",
+        f"dragoman task list -a {url}",
+    ]
+    if store != "memory:":
+        found.append(f"dragoman tasks tail --store {shlex.quote(store)}")
+    return found
+
+
+@command("up")
+@LISTENING
+def up(run: Invocation, listen: tuple[str, ...], auth: str, public: bool, **values: Any) -> None:
+    """Start the demo agent on a local file and say what to try.
+
+    Tasks are kept: stop it with Ctrl-C, start it again, and they are still there. The next step is
+    an agent of your own: dragoman init. --timeout does not apply.
+    """
+    settings = served(run, listen, auth, values)
     from dragoman.server.demo import agent
-    from dragoman.server.run import run
+    from dragoman.server.run import run as run_server
 
-    def hints(url: str, store: str) -> None:
-        click.echo(_HINTS.format(url=url, store=store))
+    def on_ready(ready: "Ready") -> None:
+        found = record([agent], ready)
+        found["try"] = tries(found["url"], ready.store)
+        tell(run, found)
+        if not run.out.is_json:
+            run.out.field("Store", ready.store)
 
-    run([agent], public=public, given=given, on_ready=hints)
+    run_server([agent], settings, public=public, on_ready=on_ready)

@@ -5,8 +5,6 @@ that and what was shown is told as events, so that whoever applies them all ends
 task. Foreign peers are folded as they come: nothing here refuses an event.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 
 from dragoman.model.artifact import Artifact
@@ -23,6 +21,8 @@ class Seen:
         self._status: TaskStatus | None = None
         self._history: list[Message] = []
         self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {}
+        # Of artifacts in the last Task: their parts, and where a repetition of them has got to.
+        self._repeatable: dict[str, tuple[list[Part], int | None]] = {}
         # What the agent said with a status, so that history does not repeat it.
         self._said: set[str] = set()
 
@@ -91,12 +91,8 @@ class Seen:
         if status.message is not None:
             self._said.add(status.message.message_id)
 
-    def missing(self, task: Task, pending: Sequence[Event] = ()) -> list[Event]:
-        """Return the events that lead from what was shown to how the peer says the task stands.
-
-        `pending` are events that came meanwhile and will be shown afterwards: those at their
-        beginning that the task already holds are told by them, and not here.
-        """
+    def missing(self, task: Task) -> list[Event]:
+        """Return the events that lead from what was shown to how the peer says the task stands."""
         if self._task is None:
             return [task]
         ids = (task.id, task.context_id)
@@ -110,19 +106,54 @@ class Seen:
         # Those are told as work, so that the state is to be told again where it is another.
         is_moved = bool(found) and task.status.state is not TaskState.WORKING
         for artifact in task.artifacts:
-            chunks, is_replaced = _chunks(artifact.artifact_id, pending)
-            if not is_replaced:
-                before = _parts_before(artifact.parts, chunks)
-                found += self._missing_parts(artifact, artifact.parts[:before])
-        if (is_moved or self._is_news(task.status)) and not any(
-            isinstance(event, StatusUpdate) and event.status == task.status for event in pending
-        ):
+            found += self._missing_parts(artifact)
+        if is_moved or self._is_news(task.status):
             found.append(StatusUpdate(*ids, task.status))
         return found
 
-    def _missing_parts(self, artifact: Artifact, parts: list[Part]) -> list[Event]:
+    def is_ahead_of(self, task: Task) -> bool:
+        """Say whether more was shown than a peer says there is: it keeps it elsewhere, or later."""
+        held = {artifact.artifact_id: artifact.parts for artifact in task.artifacts}
+        return not task.status.state.is_terminal and any(
+            _after(parts, held.get(name, [])) is None and _after(held.get(name, []), parts)
+            for name, (_, parts) in self._artifacts.items()
+        )
+
+    def expect_repetition(self, task: Task) -> None:
+        """Take the first events after a Task for what it already holds, if they look like it.
+
+        Some peers begin to listen to a task before they read it.
+        """
+        self._repeatable = {
+            artifact.artifact_id: (artifact.parts, None) for artifact in task.artifacts
+        }
+
+    def is_repetition(self, event: Event) -> bool:
+        """Say whether an event tells again what the Task before it held."""
+        match event:
+            case StatusUpdate():
+                # Where nothing was repeated so far, a status that is shown may well come again.
+                return bool(self._repeatable) and event.status == self._status
+            case ArtifactUpdate():
+                name, parts = event.artifact.artifact_id, event.artifact.parts
+                held, place = self._repeatable.pop(name, ([], None))
+                if place is None:
+                    # The first of them: the nearest to the end, so that no more is left out than
+                    # must be.
+                    starts = range(len(held) - len(parts), -1, -1) if event.append else [0]
+                    place = next((n for n in starts if held[n : n + len(parts)] == parts), None)
+                if place is None or not parts or held[place : place + len(parts)] != parts:
+                    return False
+                if place + len(parts) < len(held):
+                    self._repeatable[name] = (held, place + len(parts))
+                return True
+            case _:
+                return False
+
+    def _missing_parts(self, artifact: Artifact) -> list[Event]:
         assert self._task is not None, "asked for a task that was begun"
         ids = (self._task.id, self._task.context_id)
+        parts = artifact.parts
         known = self._artifacts.get(artifact.artifact_id)
         if not parts:
             return []
@@ -166,31 +197,3 @@ def _text(parts: list[Part]) -> str | None:
 
 def _all_text(parts: list[Part]) -> bool:
     return all(isinstance(part.text, str) for part in parts)
-
-
-def _chunks(name: str, pending: Sequence[Event]) -> tuple[list[Part], bool]:
-    """Return the chunks of an artifact that are still to be shown; whether they replace it."""
-    chunks: list[Part] = []
-    for event in pending:
-        if isinstance(event, ArtifactUpdate) and event.artifact.artifact_id == name:
-            if not event.append:
-                return [], True
-            chunks += event.artifact.parts
-    return chunks, False
-
-
-def _parts_before(parts: list[Part], chunks: list[Part]) -> int:
-    """Return how many parts of an artifact stand before the chunks still to be shown.
-
-    What stands after them will be shown too: the peer had more by the time it was asked.
-    """
-    if not chunks:
-        return len(parts)
-    for start in range(len(parts) - len(chunks), -1, -1):
-        if parts[start : start + len(chunks)] == chunks:
-            return start
-    # Asked too early, it has only the first of them.
-    for count in range(min(len(chunks), len(parts)), 0, -1):
-        if parts[len(parts) - count :] == chunks[:count]:
-            return len(parts) - count
-    return len(parts)

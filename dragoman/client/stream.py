@@ -45,6 +45,8 @@ PATIENCE = 60.0
 # A stream that was open for so many seconds worked.
 LASTING = 5.0
 POLL_EVERY, POLL_GROWTH, POLL_AT_MOST = 2.0, 1.5, 15.0
+# In place of a stream.
+POLL_SOON = 0.25
 FAILED_POLLS = 5
 # How many of the latest tasks are looked through for a message whose answer was lost.
 LATEST = 20
@@ -89,8 +91,10 @@ class Stream:
         self._waited_as: TaskStatus | None = None
         # The task of a message whose answer was lost.
         self._found = ""
-        # Whether something was made up for by asking how the task stands.
-        self._is_patched = False
+        # Whether the peer's streams know more than its task, so that only the task will do.
+        self._is_lagging = False
+        # Whether something was left out that looked like a repetition.
+        self._is_doubtful = False
         self.message: Message | None = None
         self._events = self._run()
 
@@ -167,14 +171,13 @@ class Stream:
                                 tries = ends = 0
                                 yield event
                         is_alive = True
-                        if self._is_done:
+                        if self._is_done or self._is_lagging:
                             return
             except _NO_STREAM as error:
                 if not self._seen.task_id and operation is self._operation:
-                    if isinstance(operation, ops.SendMessage):
-                        # It was refused, so nothing was done: the message goes another way.
-                        return
-                    raise
+                    # A message that was refused did nothing, and goes another way; a task that
+                    # ended is read.
+                    return
                 problem = error
             except _BREAKS as error:
                 problem = error
@@ -202,14 +205,17 @@ class Stream:
             if ends > TRIES:
                 # It ends its streams while the task goes on.
                 return
+            is_refused = isinstance(problem, _NO_STREAM)
+            if not self._line.has_positions and (is_refused or self._line.version != "1.0"):
+                # It has ended, or its stream would begin without the Task. And a widespread server
+                # of 0.3 adds every chunk to its task once more for each who subscribes again.
+                return
             if tries > 1:
                 await self._line.pause(tries - 1, problem or Unreachable())
             operation = ops.SubscribeToTask(task_id=TaskId(self._seen.task_id))
-            is_refused = isinstance(problem, _NO_STREAM)
             after = self._cursor if self._line.has_positions and not is_refused else None
-            is_in_doubt = problem is None or is_refused or self._line.version != "1.0" or tries > 1
-            if after is None and is_in_doubt:
-                # Its stream may begin without the Task, or the task may have come to rest.
+            if after is None and (problem is None or is_refused or tries > 1):
+                # The task may have come to rest meanwhile.
                 try:
                     task = await self._get()
                 except _BREAKS as error:
@@ -217,7 +223,6 @@ class Stream:
                         raise
                     await self._line.pause(tries, error)
                     continue
-                self._is_patched = True
                 for event in self._shown(self._seen.missing(task)):
                     tries = 0
                     yield event
@@ -297,12 +302,10 @@ class Stream:
                 return
             case _:
                 pass
-        if is_first and self._seen.task_id and self._cursor_of(batch) is None:
-            # Back without a Task: what fell between is made up for before these.
-            self._is_patched = True
-            pending = [recorded.event for recorded in batch]
-            for event in self._shown(self._seen.missing(await self._get(), pending)):
-                yield event
+        if is_first and self._seen.task_id and not self._line.has_positions:
+            # Back without a Task: what fell between cannot be told from this.
+            self._is_lagging = True
+            return
         for recorded in batch:
             if self._is_done:
                 return
@@ -325,11 +328,17 @@ class Stream:
             if self._line.has_positions and not opening.is_reset and is_known:
                 # As of where we left off: all of it was shown.
                 return
+            if self._seen.is_ahead_of(task):
+                # What it streams it keeps only later: until then there is nothing to go by.
+                self._is_lagging = True
+                return
             events = self._seen.missing(task)
         for event in self._shown(events):
             self._move(seq)
             yield event
         self._move(seq)
+        if not self._line.has_positions:
+            self._seen.expect_repetition(task)
 
     async def _news(self, recorded: Recorded) -> list[Event]:
         """Return what an event tells that was not shown."""
@@ -342,21 +351,13 @@ class Stream:
         if isinstance(event, Task):
             self._check(event.id, event.context_id)
             return self._seen.missing(event)
-        if (
-            self._is_patched
-            and isinstance(event, StatusUpdate)
-            and event.status.state.is_terminal
-            and self._line.version != "1.0"
-        ):
-            # Between two looks something may have slipped: the last look is the whole task.
+        if self._seen.is_repetition(event):
+            # The peer told of it while it made the Task that this stream began with.
+            self._is_doubtful = True
+            return []
+        if self._is_doubtful and isinstance(event, StatusUpdate) and event.status.state.is_terminal:
+            # Two chunks may also be alike: the last look is the whole task.
             return self._seen.missing(await self._get())
-        if (
-            self._is_patched
-            and isinstance(event, StatusUpdate)
-            and not event.status.state.is_terminal
-        ):
-            # A look may have been ahead of the stream.
-            return [] if self._seen.has_heard(event.status) else [event]
         return [event]
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Shown]:
@@ -405,9 +406,6 @@ class Stream:
         if seq and self._line.has_positions:
             self._cursor = seq
 
-    def _cursor_of(self, batch: Sequence[Recorded]) -> int | None:
-        return batch[0].seq if batch and batch[0].seq and self._line.has_positions else None
-
     # Asking
 
     async def _get(self, history: int | None = None) -> Task:
@@ -425,7 +423,8 @@ class Stream:
             async with contextlib.aclosing(self._unseen(first, is_first=True)) as events:
                 async for event in events:
                     yield event
-        interval = self._polling.interval or POLL_EVERY
+        # Whoever was streaming is used to hearing at once.
+        interval = self._polling.interval or (POLL_EVERY if self._polls_only else POLL_SOON)
         failures = 0
         is_first = True
         while not self._is_done:
@@ -457,7 +456,8 @@ class Stream:
     async def _sent_or_read(self) -> Batch:
         operation = self._operation
         if isinstance(operation, ops.SubscribeToTask):
-            reply = await self._line.answer(ops.GetTask(task_id=operation.task_id))
+            asked = ops.GetTask(task_id=operation.task_id, history=self._polling.history)
+            reply = await self._line.answer(asked)
         elif self._found:
             reply = await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))
         else:

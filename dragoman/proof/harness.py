@@ -164,7 +164,7 @@ class Server:
     def command(self) -> list[str]:
         """Return what is run; its first line on stdout must be `Ready: URL`."""
         serve = [sys.executable, "-m", "dragoman", "serve", str(self._agent)]
-        return [*serve, "--port", "0", "--store", str(self.store)]
+        return [*serve, "--listen", "127.0.0.1:0", "--store", str(self.store)]
 
     async def start(self) -> None:
         """Start and wait until it says that it is ready."""

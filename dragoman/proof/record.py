@@ -59,7 +59,7 @@ class Entry(msgspec.Struct):
     rows: list[Row]
     machine: Machine
     versions: dict[str, str]
-    # All figures, as `--json` prints them.
+    # All figures, as `-o json` prints them.
     result: dict[str, Any]
 
 

@@ -16,7 +16,8 @@ def run_reloading(targets: Sequence[str]) -> None:
     """Run the same command without `--reload` in a child, and replace the child on changes."""
     # Ending by a signal must end the child too, and only an exception gets that far.
     signal.signal(signal.SIGTERM, _interrupt)
-    command = [sys.executable, "-m", "dragoman", *(a for a in sys.argv[1:] if a != "--reload")]
+    words = [word for word in sys.argv[1:] if word.partition("=")[0] != "--reload"]
+    command = [sys.executable, "-m", "dragoman", *words]
     folders = {_folder(target) for target in targets}
     try:
         while True:

@@ -7,15 +7,16 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import uvicorn
 
-from dragoman.config import Settings, load
+from dragoman.config import Settings
 from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
@@ -50,19 +51,28 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class Ready(NamedTuple):
+    """What is served, once it is."""
+
+    # Where we listen, the first address first.
+    urls: list[str]
+    store: str
+
+
 def run(
     agents: Sequence[Agent],
+    settings: Settings,
     *,
     public: bool,
-    given: Mapping[str, Any],
-    on_ready: Callable[[str, str], None] | None = None,
+    on_ready: Callable[[Ready], None],
 ) -> None:
-    """Serve until a signal ends it."""
+    """Serve until a signal ends it; `on_ready` is called once callers can connect."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    settings = load(os.environ, **given)
-    _check_address(settings.host, public=public)
+    addresses = settings.addresses()
+    for host, _ in addresses:
+        _check_address(host, public=public or bool(settings.client_ca))
     if settings.allow_private:
         print(
             "Warning: --allow-private lets callers have us dial addresses of this machine and "
@@ -71,16 +81,13 @@ def run(
             flush=True,
         )
     app = App(*agents, settings=settings)
-    listener = _listen(settings)
-    port = listener.getsockname()[1]
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{port}"
+    listeners = [_listen(host, port) for host, port in addresses]
     store = settings.store if settings.store == "memory:" else str(settings.store_path())
+    scheme = "https" if settings.tls_cert else "http"
+    urls = [_url(scheme, listener) for listener in listeners]
 
     def ready() -> None:
-        print(f"Ready: {url}", flush=True)
-        if on_ready is not None:
-            on_ready(url, store)
+        on_ready(Ready(urls, store))
 
     config = uvicorn.Config(
         app,
@@ -95,6 +102,7 @@ def run(
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=max(1, int(settings.drain)),
+        **_tls(settings),
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     server = Server(config, app, ready)
@@ -105,17 +113,18 @@ def run(
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(app, server, listener))
-    listener.close()
+        runner.run(_serve(app, server, listeners))
+    for listener in listeners:
+        listener.close()
     code = 0 if server.started and not app.is_broken else 1
     _leave_threads(code)
     sys.exit(code)
 
 
-async def _serve(app: App, server: Server, listener: socket.socket) -> None:
+async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:
     # Before uvicorn, which would report bad settings as a failure of its own.
     await app.start()
-    await server.serve(sockets=[listener])
+    await server.serve(sockets=listeners)
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
         # Agent code that will not be cancelled.
@@ -160,8 +169,41 @@ def _check_address(host: str, *, public: bool) -> None:
         )
 
 
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _tls(settings: Settings) -> dict[str, Any]:
+    """Return what uvicorn needs for TLS; raises `ConfigError` for files it would stumble over."""
+    if not settings.tls_cert:
+        if settings.tls_key or settings.client_ca:
+            raise ConfigError("a key or the authorities of callers need a certificate: --tls-cert")
+        return {}
+    try:
+        probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        probe.load_cert_chain(settings.tls_cert, settings.tls_key or None, password=_no_password)
+        if settings.client_ca:
+            probe.load_verify_locations(settings.client_ca)
+    except (OSError, ValueError) as error:
+        names = ", ".join(filter(None, (settings.tls_cert, settings.tls_key, settings.client_ca)))
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{names}: cannot be used for TLS ({reason})") from None
+    return {
+        "ssl_certfile": settings.tls_cert,
+        "ssl_keyfile": settings.tls_key or None,
+        "ssl_ca_certs": settings.client_ca or None,
+        "ssl_cert_reqs": ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
+    }
+
+
+def _no_password() -> str:
+    """Nothing prompts, also not the library that reads keys."""
+    raise ValueError("the key is encrypted")
+
+
+def _url(scheme: str, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, because asyncio sends small answers at once only on sockets that say so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -171,10 +213,11 @@ def _listen(settings: Settings) -> socket.socket:
         # which would swallow megabytes for each one that stopped reading.
         listener.setsockopt(socket.IPPROTO_TCP, lowest, _UNSENT_BYTES)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((host, port))
     except OSError as error:
+        listener.close()
         raise ConfigError(
-            f"{settings.host}:{settings.port}: {error.strerror}; try --port 0"
+            f"{host}:{port}: {error.strerror}; --listen {host}:0 takes a free port"
         ) from None
     listener.listen(2048)
     return listener

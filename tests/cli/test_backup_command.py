@@ -31,7 +31,7 @@ COUNTED = "".join(f"{n} " for n in range(10))
 
 def serving(folder: Path, store: Path) -> Any:
     (folder / "copied.py").write_text(AGENT)
-    return running("serve", "copied.py", "--port", "0", "--store", store, cwd=folder)
+    return running("serve", "copied.py", "--listen", "127.0.0.1:0", "--store", store, cwd=folder)
 
 
 async def send(http: httpx.AsyncClient, said: dict[str, Any], *, wait: bool) -> Any:
@@ -142,10 +142,10 @@ def test_the_command_says_what_it_made_and_replaces_only_by_force(tmp_path: Path
         made = run("backup", copy, "--store", store, cwd=tmp_path)
         assert made.returncode == 0 and made.stderr == ""
         size = copy.stat().st_size
-        assert made.stdout == f"{copy}: {size:,} bytes, 1 tasks, 0 of them unfinished\n"
+        assert made.stdout == f"File: {copy}\nBytes: {size}\nTasks: 1\nUnfinished: 0\n"
         again = run("backup", copy, "--store", store, cwd=tmp_path)
         assert again.returncode == 2 and "--force" in again.stderr and again.stdout == ""
-        forced = run("backup", "--force", "--json", copy, "--store", store, cwd=tmp_path)
+        forced = run("backup", "--force", "-o", "json", copy, "--store", store, cwd=tmp_path)
         assert forced.returncode == 0
         assert json.loads(forced.stdout) == {
             "path": str(copy),
@@ -157,7 +157,7 @@ def test_the_command_says_what_it_made_and_replaces_only_by_force(tmp_path: Path
 
 def test_what_cannot_be_copied_is_a_sentence(tmp_path: Path) -> None:
     missing = run("backup", "copy.db", "--store", "no.db", cwd=tmp_path)
-    assert missing.returncode == 2 and missing.stderr == "Error: no.db: there is no such file\n"
+    assert missing.returncode == 2 and "no.db: there is no such file\n" in missing.stderr
     memory = run("backup", "copy.db", "--store", "memory:", cwd=tmp_path)
     assert memory.returncode == 2 and "memory" in memory.stderr
     assert not (tmp_path / "copy.db").exists() and not (tmp_path / "no.db").exists()
@@ -175,8 +175,8 @@ def show(self, done, total):
     print("half", flush=True)
     time.sleep(60)
 
-from dragoman.cli.backup import ProgressLine
-ProgressLine.show = show
+from dragoman.cli.backup import Progress
+Progress.show = show
 sys.argv = ["dragoman", "backup", "copy.db", "--store", "tasks.db"]
 main.main()
 """
@@ -197,7 +197,7 @@ def test_a_command_that_is_ended_half_way_leaves_nothing(tmp_path: Path) -> None
             assert half.stdout is not None and half.stdout.readline() == "half\n"
             assert set(os.listdir(tmp_path)) > before
             half.send_signal(signal.SIGTERM)
-            assert half.wait(WAIT) == 130
+            assert half.wait(WAIT) == 1
         finally:
             half.kill()
             half.communicate(timeout=WAIT)

@@ -14,11 +14,11 @@ from typing import Any
 import apsw
 import httpx
 import pytest
-from click.testing import CliRunner
-from serving import message, running
+from commanding import invoke as command
+from serving import message, run, running
 
 from dragoman.cli.doctor import NAMES
-from dragoman.cli.main import cli
+from dragoman.cli.doctor_agent import NAMES as AGENT_NAMES
 from dragoman.model.push import PushConfig
 from dragoman.stores.sqlite import SQLiteStore, schema
 from dragoman.stores.sqlite.workers import machine_time
@@ -48,7 +48,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("DRAGOMAN_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("DRAGOMAN_PORT", "0")
+    monkeypatch.setenv("DRAGOMAN_LISTEN", "127.0.0.1:0")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def doctor(path: Path) -> Doctor:
     """Run it on the store; return the findings by their checks."""
 
     def examine(*arguments: str, store: Path = path) -> dict[str, dict[str, Any]]:
-        ended = invoke("--json", *arguments, store=store)
+        ended = invoke("-o", "json", *arguments, store=store)
         assert ended.exit_code == 0, ended.output
         report = json.loads(ended.stdout)
         levels = [finding["level"] for finding in report["findings"]]
@@ -90,7 +92,7 @@ def doctor(path: Path) -> Doctor:
 
 
 def invoke(*arguments: str, store: Path) -> Any:
-    return CliRunner().invoke(cli, ["doctor", "--store", str(store), *arguments])
+    return command("doctor", "--store", store, *arguments)
 
 
 def change(path: Path, *statements: str) -> None:
@@ -123,10 +125,15 @@ def test_people_get_a_line_for_each_check_and_hints_below(path: Path) -> None:
     shown = invoke("--check", "permissions", "--check", "journal", store=path)
     assert shown.exit_code == 0
     assert shown.stdout.splitlines() == [
-        "ok       journal        write-ahead log",
-        "problem  permissions    everyone on this machine can open the file",
-        f"                        Hint: chmod 600 {path}*",
-        "1 problem, 0 warnings.",
+        "Check: journal",
+        "Level: ok",
+        "Finding: write-ahead log",
+        "Check: permissions",
+        "Level: problem",
+        "Finding: everyone on this machine can open the file",
+        f"Hint: chmod 600 {path}*",
+        "Problems: 1",
+        "Warnings: 0",
     ]
 
 
@@ -151,10 +158,14 @@ def test_an_old_sqlite_is_a_problem(doctor: Doctor, monkeypatch: pytest.MonkeyPa
 def test_a_variable_that_is_no_setting_is_named_without_its_value(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRAGOMAN_PROT", "hush")
+    monkeypatch.setenv("DRAGOMAN_LITSEN", "hush")
     found = doctor("--check", "configuration")["configuration"]
-    assert found["level"] == "warning" and "DRAGOMAN_PROT" in found["message"]
-    assert "DRAGOMAN_PORT" in found["hint"]
+    assert found["level"] == "warning" and "DRAGOMAN_LITSEN" in found["message"]
+    assert "DRAGOMAN_LISTEN" in found["hint"]
+    monkeypatch.delenv("DRAGOMAN_LITSEN")
+    # The variable of an option of another command is one.
+    monkeypatch.setenv("DRAGOMAN_SCENARIO", "hush")
+    assert only(doctor, "configuration")[0] == "ok"
 
 
 def test_settings_that_make_no_sense_do_not_hide_the_rest(
@@ -216,10 +227,10 @@ def test_tasks_in_memory_are_a_warning(doctor: Doctor) -> None:
 
 def test_a_port_in_use_is_a_warning(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv("DRAGOMAN_PORT", str(taken.getsockname()[1]))
+        monkeypatch.setenv("DRAGOMAN_LISTEN", str(taken.getsockname()[1]))
         assert only(doctor, "port")[0] == "warning"
     assert only(doctor, "port")[0] == "ok"
-    monkeypatch.setenv("DRAGOMAN_HOST", "192.0.2.1")
+    monkeypatch.setenv("DRAGOMAN_LISTEN", "192.0.2.1")
     assert only(doctor, "port")[0] == "problem"
 
 
@@ -237,7 +248,7 @@ def test_a_store_that_is_not_there_is_a_problem_only_if_it_was_named(
 ) -> None:
     found = doctor("--check", "orphans", store=tmp_path / "no.db")
     assert list(found) == ["store"] and found["store"]["level"] == "problem"
-    unnamed = CliRunner().invoke(cli, ["doctor", "--strict", "--check", "store"])
+    unnamed = command("doctor", "--strict", "--check", "store")
     assert unnamed.exit_code == 0 and "does not exist yet" in unnamed.stdout
     assert not (tmp_path / "no.db").exists() and not (tmp_path / "data").exists()
 
@@ -388,7 +399,9 @@ def test_a_server_is_seen_alive_frozen_and_dead_without_noticing(
 ) -> None:
     (tmp_path / "patient.py").write_text(AGENT)
     store = tmp_path / "served.db"
-    with running("serve", "patient.py", "--port", "0", "--store", store, cwd=tmp_path) as server:
+    with running(
+        "serve", "patient.py", "--listen", "127.0.0.1:0", "--store", store, cwd=tmp_path
+    ) as server:
         url = server.ready()
         body = {"message": message("go")}
         with (
@@ -396,7 +409,7 @@ def test_a_server_is_seen_alive_frozen_and_dead_without_noticing(
             http.stream("POST", f"{url}/message:stream", json=body) as stream,
         ):
             assert any("begun" in line for line in stream.iter_lines())
-        monkeypatch.setenv("DRAGOMAN_PORT", url.rpartition(":")[2])
+        monkeypatch.setenv("DRAGOMAN_LISTEN", url.rpartition(":")[2])
         # Long ago, but someone works on it.
         change(store, f"UPDATE tasks SET status_at = {now() - 100_000}")
         found = doctor(store=store)
@@ -432,3 +445,52 @@ def test_a_server_is_seen_alive_frozen_and_dead_without_noticing(
         change(store, f"UPDATE workers SET expires = {machine_time() - 10_000}")
         assert doctor(store=store)["orphans"]["level"] == "problem"
         assert invoke("--strict", store=store).exit_code == 1
+
+
+def test_an_agent_is_looked_at_without_giving_it_work(tmp_path: Path) -> None:
+    (tmp_path / "patient.py").write_text(AGENT)
+    store = ("--store", tmp_path / "tasks.db")
+    with running("serve", "patient.py", "--listen", "127.0.0.1:0", *store, cwd=tmp_path) as server:
+        url = server.ready()
+        found = run("doctor", url, *store, "-o", "json", "--strict", cwd=tmp_path)
+        assert found.returncode == 0, found.stdout + found.stderr
+        by_check = {one["check"]: one for one in json.loads(found.stdout)["findings"]}
+        assert list(by_check)[-6:] == AGENT_NAMES
+        assert {by_check[name]["level"] for name in AGENT_NAMES} == {"ok"}, by_check
+        assert "Patient" in by_check["agent-card"]["message"]
+        assert by_check["agent-version"]["message"].startswith("1.0 over JSONRPC")
+        assert by_check["agent-signature"]["message"] == "absent"
+        assert httpx.get(f"{url}/tasks", trust_env=False).json()["totalSize"] == 0
+        server.end()
+    gone = run("doctor", url, "--check", "agent-version", "--strict", cwd=tmp_path)
+    assert gone.returncode == 1
+    assert "Check: agent-card\nLevel: problem\n" in gone.stdout and "Hint: " in gone.stdout
+
+
+def test_a_card_of_a_stranger_is_found_wanting(tmp_path: Path) -> None:
+    card = {
+        "name": "Broken",
+        "version": "1",
+        "supportedInterfaces": [
+            {
+                "url": "http://127.0.0.1:9/",
+                "protocolBinding": "JSONRPC",
+                "protocolVersion": "0.3",
+            }
+        ],
+        "securitySchemes": {"key": {"apiKeySecurityScheme": {"location": "header", "name": "X"}}},
+        "securityRequirements": [{"schemes": {"key": {"list": []}}}],
+    }
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    found = run("doctor", "./card.json", "-o", "json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    levels = {one["check"]: one for one in json.loads(found.stdout)["findings"]}
+    assert levels["agent-card"]["level"] == "ok"
+    assert levels["agent-valid"]["level"] == "warning"
+    assert "description" in levels["agent-valid"]["message"]
+    assert levels["agent-version"]["level"] == "problem"
+    assert levels["agent-version"]["hint"] == "--a2a-version 0.3"
+    assert levels["agent-interfaces"]["level"] == "problem"
+    assert levels["agent-credentials"]["level"] == "problem"
+    nobody = run("doctor", "--check", "agent-card", cwd=tmp_path)
+    assert nobody.returncode == 2 and "which agent" in nobody.stderr

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from serving import run
 
+from cli.calling import inside
+
 
 def test_help_names_the_commands_and_their_options(tmp_path: Path) -> None:
     for flag in ("--help", "-h"):
         shown = run(flag, cwd=tmp_path)
         assert shown.returncode == 0
         assert "serve" in shown.stdout and "up" in shown.stdout
-    serve = run("serve", "--help", cwd=tmp_path).stdout
-    for option in ("--host", "--port", "--store", "--reload", "--public", "--card-shape"):
+    serve = inside("serve", "--help", cwd=tmp_path).stdout
+    for option in ("--listen", "--store", "--reload", "--public", "--card-shape"):
         assert option in serve
 
 
@@ -25,10 +27,39 @@ def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
 
 def test_a_command_nobody_knows_is_exit_2(tmp_path: Path) -> None:
     ended = run("sevre", cwd=tmp_path)
-    assert ended.returncode == 2 and "sevre" in ended.stderr
+    assert ended.returncode == 2 and "sevre" in ended.stderr and "did you mean" in ended.stderr
 
 
-@pytest.mark.parametrize("heavy", ["uvicorn", "uvloop", "httptools", "apsw"])
+def test_help_of_a_command_is_its_own_help(tmp_path: Path) -> None:
+    asked = inside("help", "task", "push-config", "create", cwd=tmp_path)
+    own = inside("task", "push-config", "create", "--help", cwd=tmp_path)
+    assert asked.returncode == own.returncode == 0
+    assert asked.stdout == own.stdout
+    unknown = inside("help", "task", "gte", cwd=tmp_path)
+    assert unknown.returncode == 2 and "did you mean get?" in unknown.stderr
+
+
+def test_help_shows_the_values_that_hold_and_their_source(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A2ACLI_TIMEOUT=90s\n")
+    shown = inside("send", "--help", cwd=tmp_path, env={"A2ACLI_OUTPUT": "json"}).stdout
+    text = " ".join(shown.split())
+    assert "[default: json (from A2ACLI_OUTPUT)]" in text
+    assert f"[default: 90s (from {tmp_path / '.env'})]".replace(" ", "") in text.replace(" ", "")
+    assert "Wait until the task rests. $A2ACLI_WAIT. [default: true]" in text
+    other = inside("task", "get", "--help", cwd=tmp_path).stdout
+    assert "Wait until the task rests. $A2ACLI_WAIT. [default: false]" in " ".join(other.split())
+
+
+def test_help_survives_a_broken_file_and_shows_no_secret(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A2ACLI_OUTPUT=nonsense\nA2ACLI_BEARER=hunter22\n")
+    shown = inside("send", "--help", cwd=tmp_path)
+    assert shown.returncode == 0 and "A2ACLI_OUTPUT must be text" in shown.stdout
+    assert "hunter22" not in shown.stdout + shown.stderr
+
+
+@pytest.mark.parametrize(
+    "heavy", ["uvicorn", "uvloop", "httptools", "apsw", "aiohttp", "asyncio", "msgspec"]
+)
 def test_help_loads_nothing_heavy(heavy: str) -> None:
     code = (
         "import sys\n"

@@ -1,15 +1,24 @@
 """`dragoman serve` as a user types it: in a process of its own, ended by a signal."""
 
 import json
+import os
+import select
 import signal
 import socket
 import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from serving import Child, message, run, running
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from serving import WAIT, Child, message, run, running
 
 AGENT = """
 import asyncio, threading, time
@@ -57,17 +66,17 @@ def send(http: httpx.Client, text: str, prefix: str = "", **more: Any) -> Any:
 
 
 def text(task: Any) -> str:
-    return task["artifacts"][0]["parts"][0]["text"]
+    return "".join(part["text"] for part in task["artifacts"][0]["parts"])
 
 
-PORT = ("--port", "0")
+LISTEN = ("--listen", "127.0.0.1:0")
 
 
 @pytest.mark.parametrize(
     "target", ["my_agent.py", "my_agent:agent", "my_agent", "my_agent.py:agent"]
 )
 def test_an_agent_is_served_by_any_of_its_names(here: Path, target: str) -> None:
-    with running("serve", target, *PORT, "--store", "memory:", cwd=here) as child:
+    with running("serve", target, *LISTEN, "--store", "memory:", cwd=here) as child:
         with client(child) as http:
             assert text(send(http, "hi")) == "Mine: hi"
         assert child.url.startswith("http://127.0.0.1:")
@@ -77,7 +86,7 @@ def test_an_agent_is_served_by_any_of_its_names(here: Path, target: str) -> None
 
 def test_several_agents_share_a_port(here: Path) -> None:
     targets = ("my_agent.py", "other:agent")
-    with running("serve", *targets, *PORT, "--store", "memory:", cwd=here) as child:
+    with running("serve", *targets, *LISTEN, "--store", "memory:", cwd=here) as child:
         with client(child) as http:
             assert text(send(http, "hi")) == "Mine: hi"
             assert text(send(http, "hi", "/agents/other")) == "Other: hi"
@@ -92,11 +101,18 @@ def test_several_agents_share_a_port(here: Path) -> None:
         (("my_agent.py:nothing",), "nothing is not an Agent"),
         (("empty.py",), "write `agent = Agent(...)`"),
         (("my_agent.py", "my_agent.py:agent"), "same name"),
-        (("my_agent.py", "--port", "70000"), "port"),
-        (("my_agent.py", "--port", "x"), "not a valid integer"),
-        (("my_agent.py", "--host", "0.0.0.0"), "--public"),
-        (("my_agent.py", "--host", "::"), "--public"),
-        (("my_agent.py", "--host", "example.com"), "--public"),
+        (("my_agent.py", "--listen", "127.0.0.1:70000"), "is no address"),
+        (("my_agent.py", "--listen", "127.0.0.1:x"), "is no address"),
+        (("my_agent.py", "--listen", "0.0.0.0:0"), "--public"),
+        (("my_agent.py", "--listen", "[::]:0"), "--public"),
+        (("my_agent.py", "--listen", "127.0.0.1:0", "--listen", "example.com"), "--public"),
+        (("my_agent.py", "--auth", "bearer"), "there is no authentication of callers yet"),
+        (("my_agent.py", "--store", "postgres://there/tasks"), "no store on PostgreSQL yet"),
+        (("my_agent.py", "--transport", "rest"), "--transport"),
+        (("my_agent.py", "--tls-key", "key.pem"), "--tls-cert"),
+        (("my_agent.py", "--tls-cert", "empty.py"), "cannot be used for TLS"),
+        (("my_agent.py", "--drain", "soon"), "duration"),
+        (("--exec", "no-such-program-at-all"), "there is no such program"),
         ((), "TARGET"),
     ],
 )
@@ -113,24 +129,25 @@ def test_what_is_wrong_is_a_sentence_and_exit_2(
 def test_a_port_in_use_is_said_with_what_to_do(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        ended = run("serve", "my_agent.py", "--port", port, "--store", "memory:", cwd=here)
+        address = f"127.0.0.1:{port}"
+        ended = run("serve", "my_agent.py", "--listen", address, "--store", "memory:", cwd=here)
     assert ended.returncode == 2
-    assert port in ended.stderr and "try --port 0" in ended.stderr
+    assert port in ended.stderr and "--listen 127.0.0.1:0" in ended.stderr
 
 
 @pytest.mark.parametrize("store", ["nowhere/at/all/tasks.db", "not_a_database.db"])
 def test_a_store_that_cannot_be_opened_is_said(here: Path, store: str) -> None:
     (here / "not_a_database.db").write_bytes(b"plain text, and enough of it" * 100)
     (here / "nowhere").touch()
-    ended = run("serve", "my_agent.py", *PORT, "--store", store, cwd=here)
+    ended = run("serve", "my_agent.py", *LISTEN, "--store", store, cwd=here)
     assert ended.returncode != 0
     assert store.rpartition("/")[2] in ended.stderr or "nowhere" in ended.stderr
     assert "Ready" not in ended.stdout
 
 
 def test_who_says_public_may_listen_everywhere(here: Path) -> None:
-    options = ("--host", "0.0.0.0", "--public", "--store", "memory:")
-    with running("serve", "my_agent.py", *PORT, *options, cwd=here) as child:
+    options = ("--listen", "0.0.0.0:0", "--public", "--store", "memory:")
+    with running("serve", "my_agent.py", *options, cwd=here) as child:
         port = child.ready().rpartition(":")[2]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
             assert text(send(http, "hi")) == "Mine: hi"
@@ -142,7 +159,7 @@ def test_who_says_public_may_listen_everywhere(here: Path) -> None:
 def test_a_signal_ends_it_well_within_five_seconds_whatever_is_open(
     here: Path, skill: str, number: signal.Signals
 ) -> None:
-    with running("serve", "my_agent.py", *PORT, "--store", "tasks.db", cwd=here) as child:
+    with running("serve", "my_agent.py", *LISTEN, "--store", "tasks.db", cwd=here) as child:
         body = {"message": message("x", metadata={"skillId": skill})}
         with (
             client(child) as http,
@@ -162,7 +179,7 @@ def test_a_signal_ends_it_well_within_five_seconds_whatever_is_open(
 
 
 def test_a_restart_keeps_every_task_and_goes_on_with_open_ones(here: Path) -> None:
-    options = ("serve", "my_agent.py", *PORT, "--store", "tasks.db")
+    options = ("serve", "my_agent.py", *LISTEN, "--store", "tasks.db")
     with running(*options, cwd=here) as child:
         with client(child) as http:
             done = send(http, "hi")
@@ -182,7 +199,7 @@ def test_a_restart_keeps_every_task_and_goes_on_with_open_ones(here: Path) -> No
 def test_a_changed_file_is_served_again(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    options = ("--port", port, "--store", "tasks.db", "--reload")
+    options = ("--listen", f"127.0.0.1:{port}", "--store", "tasks.db", "--reload")
     with running("serve", "my_agent.py", *options, cwd=here) as child:
         with client(child) as http:
             kept = send(http, "hi")
@@ -198,7 +215,7 @@ def test_a_changed_file_is_served_again(here: Path) -> None:
 
 
 def test_a_broken_change_waits_for_the_next_one(here: Path) -> None:
-    options = ("--port", "0", "--store", "memory:", "--reload")
+    options = ("--listen", "127.0.0.1:0", "--store", "memory:", "--reload")
     with running("serve", "my_agent.py", *options, cwd=here) as child:
         child.ready()
         (here / "my_agent.py").write_text("for\n")
@@ -217,7 +234,8 @@ def test_a_broken_change_waits_for_the_next_one(here: Path) -> None:
 
 def test_settings_come_from_the_environment_and_options_win(here: Path) -> None:
     settings = {
-        "DRAGOMAN_PORT": "0",
+        "DRAGOMAN_LISTEN": "127.0.0.1:0",
+        "DRAGOMAN_DRAIN": "500ms",
         "DRAGOMAN_STORE": str(here / "from_env.db"),
         "DRAGOMAN_CARD_MAX_AGE": "11",
         "DRAGOMAN_VERSION_MODE": "strict",
@@ -238,7 +256,12 @@ def test_settings_come_from_the_environment_and_options_win(here: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PORT", "many"), ("IDEMPOTENCY", "perhaps"), ("KEEPALIVE", "0"), ("CARD_SHAPE", "2.0")],
+    [
+        ("LISTEN", "many:many"),
+        ("IDEMPOTENCY", "perhaps"),
+        ("KEEPALIVE", "0"),
+        ("CARD_SHAPE", "2.0"),
+    ],
 )
 def test_a_setting_that_makes_no_sense_is_named(here: Path, name: str, value: str) -> None:
     ended = run("serve", "my_agent.py", cwd=here, env={f"DRAGOMAN_{name}": value})
@@ -247,7 +270,107 @@ def test_a_setting_that_makes_no_sense_is_named(here: Path, name: str, value: st
 
 
 def test_without_a_store_tasks_are_in_the_users_data_folder(here: Path) -> None:
-    with running("serve", "my_agent.py", *PORT, cwd=here) as child:
+    with running("serve", "my_agent.py", *LISTEN, cwd=here) as child:
         child.ready()
         assert child.end() == 0
     assert (here / "data" / "dragoman" / "tasks.db").exists()
+
+
+def test_a_file_of_the_folder_may_hold_settings(here: Path) -> None:
+    (here / ".env").write_text("DRAGOMAN_LISTEN=127.0.0.1:0\nDRAGOMAN_STORE=sqlite:said.db\n")
+    with running("serve", "my_agent.py", cwd=here) as child:
+        assert not child.ready().endswith(":8000")
+        assert child.end() == 0
+    assert (here / "said.db").exists()
+
+
+def test_programs_get_one_ready_record_with_every_address(here: Path) -> None:
+    listen = (*LISTEN, "--listen", "127.0.0.1:0")
+    options = ("--store", "memory:", "-o", "json", "--stream")
+    with running("serve", "my_agent.py", "other.py", *listen, *options, cwd=here) as child:
+        ready = json.loads(child.line("{"))["ready"]
+        assert ready["url"] == ready["urls"][0] and len(set(ready["urls"])) == 2
+        assert ready["store"] == "memory:"
+        names = [agent["name"] for agent in ready["agents"]]
+        assert names == ["Mine", "Other"]
+        for url in ready["urls"]:
+            with httpx.Client(base_url=url, timeout=15, trust_env=False) as http:
+                assert text(send(http, "hi")) == "Mine: hi"
+        for agent in ready["agents"]:
+            assert httpx.get(agent["card"], trust_env=False).json()["name"] == agent["name"]
+            sent = run("send", "-a", agent["card"], "hi", cwd=here)
+            assert f"{agent['name']}: hi" in sent.stdout, sent.stderr
+        assert child.end() == 0
+        assert "Traceback" not in child.log
+
+
+def test_tls_is_spoken_with_the_certificates_that_are_named(here: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (here / "cert.pem").write_bytes(certificate.public_bytes(pem))
+    plain = serialization.NoEncryption()
+    (here / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    tls = ("--tls-cert", "cert.pem", "--tls-key", "key.pem", "--client-ca", "cert.pem")
+    with running("serve", "my_agent.py", *LISTEN, *tls, "--store", "memory:", cwd=here) as child:
+        url = child.ready()
+        assert url.startswith("https://")
+        mine = ("--ca-cert", "cert.pem", "--client-cert", "cert.pem", "--client-key", "key.pem")
+        sent = run("send", "-a", url, "hi", *mine, cwd=here)
+        assert sent.returncode == 0 and "Mine: hi" in sent.stdout, sent.stderr
+        stranger = run("send", "-a", url, "hi", "--ca-cert", "cert.pem", cwd=here)
+        assert stranger.returncode == 3, stranger.stderr
+        assert child.end() == 0
+
+
+PROGRAM = """
+import os, sys, time
+said = sys.stdin.read()
+if said == "fail":
+    print("as far as it got")
+    sys.exit(3)
+if said == "hang":
+    print(os.getpid(), flush=True)
+    time.sleep(120)
+print(said.upper(), os.environ["A2A_TASK_ID"], end="")
+"""
+
+
+def test_any_program_is_an_agent(here: Path) -> None:
+    (here / "shout.py").write_text(PROGRAM)
+    line = f"{sys.executable} shout.py"
+    with running("serve", "--exec", line, *LISTEN, "--store", "memory:", cwd=here) as child:
+        with client(child) as http:
+            done = send(http, "grüße; rm -rf $HOME")
+            assert text(done) == f"GRÜSSE; RM -RF $HOME {done['id']}"
+            failed = send(http, "fail")
+            assert failed["status"]["state"] == "TASK_STATE_FAILED"
+            said = failed["status"]["message"]["parts"][0]["text"]
+            assert said.endswith("ended with exit code 3")
+            assert text(failed) == "as far as it got\n"
+            hanging = send(http, "hang", configuration={"returnImmediately": True})
+            task = {}
+            with http.stream("GET", f"/tasks/{hanging['id']}:subscribe") as stream:
+                for event in stream.iter_lines():
+                    task = http.get(f"/tasks/{hanging['id']}").json()
+                    if event and task.get("artifacts"):
+                        break
+            process = os.pidfd_open(int(text(task)))
+            assert select.select([process], [], [], 0)[0] == [], "it runs"
+            canceled = http.post(f"/tasks/{hanging['id']}:cancel").json()
+            assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+            assert select.select([process], [], [], WAIT)[0] == [process], "it was killed"
+            os.close(process)
+        assert child.end() == 0
+        assert "Traceback" not in child.log

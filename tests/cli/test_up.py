@@ -1,69 +1,39 @@
 """`dragoman up`: the demo agent, and hints that work as they are printed."""
 
-import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import httpx
-from serving import Child, message, running
-
-
-def hints(child: Child) -> tuple[list[list[str]], str]:
-    """Return the printed commands, split as a shell would, and the sentence about the store."""
-    lines = [child.line("  curl ")]
-    while not lines[-1].startswith("Tasks are kept"):
-        lines.append(child.line())
-    commands: list[list[str]] = []
-    for word in shlex.split("\n".join(lines[:-1])):
-        if word == "curl":
-            commands.append([])
-        commands[-1].append(word)
-    return commands, lines[-1]
-
-
-def request(command: list[str]) -> httpx.Response:
-    """Do what curl would do with its arguments."""
-    content, headers, url = None, {}, ""
-    words = iter(command[1:])
-    for word in words:
-        if word == "-d":
-            content = next(words)
-        elif word == "-H":
-            name, _, value = next(words).partition(": ")
-            headers[name] = value
-        elif not word.startswith("-"):
-            url = word
-    with httpx.Client(timeout=15, trust_env=False) as http:
-        return http.request("POST" if content else "GET", url, content=content, headers=headers)
+from serving import message, run, running
 
 
 def test_every_hint_works_as_it_is_printed(tmp_path: Path) -> None:
-    with running("up", "--port", "0", cwd=tmp_path) as child:
+    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
         url = child.ready()
-        commands, about_store = hints(child)
-        assert len(commands) == 4 and all(url in " ".join(command) for command in commands)
-        card, sent, streamed, listed = [request(command) for command in commands]
-        assert card.json()["name"] == "Dragoman demo"
-        assert sent.json()["task"]["artifacts"][0]["parts"] == [{"text": "hello"}]
-        events = [json.loads(data) for data in re.findall(r"^data: (.*)$", streamed.text, re.M)]
-        chunks = [e["artifactUpdate"]["artifact"] for e in events if "artifactUpdate" in e]
-        said = "".join(part["text"] for chunk in chunks for part in chunk["parts"])
-        assert said.split() == ["1", "2", "3", "4", "5"]
-        assert listed.json()["totalSize"] == 2
-        store = about_store.removeprefix("Tasks are kept in ").partition(";")[0]
+        lines = [child.line("Try: ")]
+        while lines[-1].startswith("Try: "):
+            lines.append(child.line())
+        commands = [shlex.split(line.removeprefix("Try: ")) for line in lines[:-1]]
+        assert commands[0] == ["dragoman", "send", "-a", url, "hello"]
+        ended = [run(*command[1:], cwd=tmp_path) for command in commands]
+        assert [one.returncode for one in ended] == [0] * 5, [one.stderr for one in ended]
+        sent, streamed, card, listed, tailed = [one.stdout for one in ended]
+        assert "\nText:\nhello\n" in sent and "\n1 2 3 4 5 \n" in streamed
+        assert "Dragoman demo" in card
+        assert listed.count("Task: ") == 2 and tailed.count("TASK_STATE_COMPLETED") == 2
+        store = lines[-1].removeprefix("Store: ")
         assert Path(store).is_file()
         assert child.end() == 0
-    # As it says: start again, and they are still there.
-    with running("up", "--port", "0", cwd=tmp_path) as child:
+    # Start again, and they are still there.
+    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
         url = child.ready()
         assert httpx.get(f"{url}/tasks", trust_env=False).json()["totalSize"] == 2
         assert child.end() == 0
 
 
 def test_the_demo_agent_asks_and_answers(tmp_path: Path) -> None:
-    with running("up", "--port", "0", "--store", "memory:", cwd=tmp_path) as child:
+    with running("up", "--listen", "127.0.0.1:0", "--store", "memory:", cwd=tmp_path) as child:
         with httpx.Client(base_url=child.ready(), timeout=15, trust_env=False) as http:
 
             def send(text: str, **more: Any) -> Any:

@@ -39,7 +39,7 @@ def on_faulty_disk(agent: Path, folder: Path) -> Generator[Child]:
     """Serve on a disk with switches: `disk.full` and `disk.lost` in the folder."""
     script = str(ROOT / "tests" / "crash" / "faulty_disk.py")
     command = (script, str(folder / "disk"))
-    serving = ("serve", agent, "--port", "0", "--store", folder / "tasks.db")
+    serving = ("serve", agent, "--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with running(*serving, cwd=folder, command=command) as child:
         child.ready()
         yield child

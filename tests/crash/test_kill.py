@@ -166,7 +166,14 @@ class Callers:
 @pytest.mark.requirement("T-7", "T-32")
 async def test_a_killed_server_finishes_every_task_it_acknowledged_once(tmp_path: Path) -> None:
     (tmp_path / "crash_agent.py").write_text(AGENT)
-    arguments = ("serve", "crash_agent.py", "--port", "0", "--store", tmp_path / "tasks.db")
+    arguments = (
+        "serve",
+        "crash_agent.py",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        tmp_path / "tasks.db",
+    )
     callers = Callers()
     chance = random.Random(7)
     for _ in range(ROUNDS):

@@ -41,7 +41,7 @@ async def count(text: str):
 def arguments(tmp_path: Path) -> tuple[str | Path, ...]:
     (tmp_path / "crash_agent.py").write_text(AGENT)
     store = ("--store", tmp_path / "tasks.db")
-    return ("serve", "crash_agent.py", "--port", "0", "--allow-private", *store)
+    return ("serve", "crash_agent.py", "--listen", "127.0.0.1:0", "--allow-private", *store)
 
 
 def wanting(url: str) -> dict[str, Any]:

@@ -87,7 +87,14 @@ def is_done(task: Any) -> bool:
 
 @contextlib.contextmanager
 def serve(folder: Path) -> Generator[Child]:
-    arguments = ("serve", "shared_agent.py", "--port", "0", "--store", folder / "tasks.db")
+    arguments = (
+        "serve",
+        "shared_agent.py",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        folder / "tasks.db",
+    )
     with running(*arguments, cwd=folder, env=LEASE) as server:
         try:
             yield server

@@ -16,7 +16,7 @@ DEEDS = ("reserve", "charge", "ship")
 
 @contextmanager
 def served(name: str, folder: Path, **env: str) -> Iterator[tuple[Child, httpx.Client]]:
-    options = ("--port", "0", "--store", folder / "tasks.db")
+    options = ("--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with (
         running("serve", ROOT / "examples" / name, *options, cwd=folder, env=env) as child,
         httpx.Client(base_url=child.ready(), timeout=WAIT, trust_env=False) as http,

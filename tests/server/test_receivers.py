@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commanding import invoke
 from joserfc import jwt
 from joserfc.jwk import KeySet
 from serving import V1, WAIT, Site, client, message, old_message, serving, within
 from standardwebhooks.webhooks import Webhook
 
 from dragoman import Agent, App, Message, Settings, Turn
-from dragoman.cli.push import push as command
 from dragoman.engine.receivers import MAX_PUSHES
 from dragoman.errors import ConfigError
 from dragoman.proof.receivers import Post, Receiver, Treatment
@@ -119,14 +118,14 @@ async def ended(receiver: Receiver) -> list[Post]:
 
 async def run(*arguments: str) -> str:
     """Run `dragoman push` beside the server; return what it printed."""
-    done = await asyncio.to_thread(CliRunner().invoke, command, arguments)
+    done = await asyncio.to_thread(invoke, "push", *arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 async def listed(file: Path) -> list[dict[str, Any]]:
-    said = await run("list", "--store", str(file), "--json")
-    return [json.loads(line) for line in said.splitlines()]
+    said = await run("list", "--store", str(file), "-o", "json")
+    return json.loads(said)["items"]
 
 
 class Refused(Exception):

@@ -37,7 +37,7 @@ def resident(pid: int) -> int:
 def test_a_stalled_reader_costs_next_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "fountain.py").write_text(AGENT)
     with running(
-        "serve", "fountain.py", "--port", "0", "--store", "tasks.db", cwd=tmp_path
+        "serve", "fountain.py", "--listen", "127.0.0.1:0", "--store", "tasks.db", cwd=tmp_path
     ) as child:
         url = child.ready()
 

@@ -1,0 +1,155 @@
+"""`dragoman auth login`: a token from the issuer that an agent's card names, kept for later runs.
+
+Nothing is read from stdin: a person types a code in a browser, or a secret comes from a variable.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import Group, Place, command, option
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.sources import tokens_folder
+
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    from dragoman.client.cards import Fetched
+    from dragoman.client.credentials import Origins
+    from dragoman.client.oauth import Login
+
+_GRANTS: dict[str, Literal["clientCredentials", "deviceCode"]] = {
+    "device-code": "deviceCode",
+    "client-credentials": "clientCredentials",
+}
+_ID, _SECRET = "A2ACLI_CLIENT_ID", "A2ACLI_CLIENT_SECRET"
+
+auth = Group(
+    "auth",
+    help="Log in to an agent.",
+    places={"login": Place("dragoman.cli.auth:login", "Log in and keep the token.")},
+)
+
+
+@command("login")
+@option(
+    "--flow",
+    type=click.Choice([*_GRANTS]),
+    metavar="<device-code|client-credentials>",
+    help="How to log in; client-credentials if there is a secret, else device-code.",
+)
+@option("--scheme", default="", metavar="<name>", help="The scheme of the card to log in for.")
+@option("--client-id", metavar="<id>", help=f"As which client of the issuer. ${_ID}.")
+@option(
+    "--client-secret",
+    metavar="<secret>",
+    help="The client's secret. A flag is visible in the process list and the shell history: "
+    f"prefer {_SECRET}.",
+)
+@option("--scope", multiple=True, metavar="<scope>", help="Scope to ask for. Repeatable.")
+@option("--issuer", default="", metavar="<url>", help="The issuer, if not as the card says.")
+def login(
+    run: Invocation,
+    flow: str | None,
+    scheme: str,
+    client_id: str | None,
+    client_secret: str | None,
+    scope: tuple[str, ...],
+    issuer: str,
+) -> None:
+    """Log in to an agent by its card's OAuth or OpenID Connect scheme, and keep the token.
+
+    Later commands to the same agent send it, and renew it when it ends.
+    """
+    environment = run.settings.environment
+    id = client_id or environment.get(_ID, "")
+    secret = client_secret or environment.get(_SECRET, "")
+    run.redactor.add(secret)
+    if not id:
+        raise usage("the issuer has to know who asks: --client-id", f"set {_ID}")
+    grant = _GRANTS[flow or ("client-credentials" if secret else "device-code")]
+    if grant == "clientCredentials" and not secret:
+        raise usage("client-credentials needs a secret", f"set {_SECRET}")
+    from dragoman.cli.session import dialling, fetch_card, guarded
+
+    async def work() -> None:
+        from dragoman.client.interfaces import candidates
+        from dragoman.client.oauth import Account, log_in, login_scheme
+        from dragoman.client.tokens import TokenStore
+
+        settings = run.settings
+        async with dialling(run, secret=True) as http:
+            found = await fetch_card(run, http)
+            first = candidates(
+                found.card,
+                version=settings.a2a_version,
+                oldest="0.2" if settings.a2a_version else "1.0",
+                bindings=settings.transport,
+            )[0]
+            made = await log_in(
+                login_scheme(found.card, grant, scheme),
+                grant,
+                Account(id, secret),
+                agent=first.interface.url,
+                http=http,
+                origins=_origins(run, found),
+                show=_shown(run),
+                issuer=issuer,
+                scopes=scope,
+            )
+        run.redactor.add(made.token.access, made.token.refresh)
+        store = TokenStore(tokens_folder(run.environment), warn=run.out.warn)
+        store.save(made)
+        _report(run, made, flow_name(grant))
+
+    guarded(run, work)
+
+
+def flow_name(grant: str) -> str:
+    """Return what a flow is called on the command line."""
+    return next(name for name, known in _GRANTS.items() if known == grant)
+
+
+def _origins(run: Invocation, found: "Fetched") -> "Origins":
+    from dragoman.client.credentials import Origins
+
+    named = [*run.settings.trust_origin, *([found.origin] if found.origin else [])]
+    # Of a card file, its own interfaces are what the user names.
+    implied = [] if found.origin else [one.url for one in found.card.supported_interfaces]
+    return Origins(named, implied=implied)
+
+
+def _shown(run: Invocation) -> Any:
+    def show(code: str, url: str, complete: str) -> None:
+        run.out.note("Visit", complete or url)
+        run.out.note("Code", code)
+
+    return show
+
+
+def _report(run: Invocation, made: "Login", flow: str) -> None:
+    from datetime import UTC, datetime
+
+    expires = None
+    if made.token.expires_at is not None:
+        moment = datetime.fromtimestamp(made.token.expires_at / 1000, UTC)
+        expires = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    if run.out.is_json:
+        about = {
+            "origin": made.origin,
+            "scheme": made.scheme,
+            "issuer": made.issuer,
+            "flow": flow,
+            "scopes": list(made.scopes),
+            "expiresAt": expires,
+        }
+        run.out.json({"login": about})
+        return
+    run.out.field("Agent", made.origin)
+    run.out.field("Scheme", made.scheme)
+    run.out.field("Issuer", made.issuer)
+    run.out.field("Flow", flow)
+    if made.scopes:
+        run.out.field("Scopes", " ".join(made.scopes))
+    if expires:
+        run.out.field("Expires", expires)

@@ -1,0 +1,217 @@
+"""`dragoman chat`: a dialogue with an agent, on a terminal and nowhere else.
+
+What belongs together stays together: the context always, the task while it waits for an answer.
+Nothing of it is kept when the dialogue ends.
+"""
+
+import asyncio
+import contextlib
+import mimetypes
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.failures import explain, usage
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation, is_terminal
+
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    from dragoman.cli.session import Session
+    from dragoman.model.message import Part
+
+_PROMPT = "> "
+_HELP = """/file <path>  send a file with the next message
+/help         show this
+/exit         leave (or Ctrl-D)
+"""
+
+
+@command("chat", defaults={"wait": "true"})
+@click.argument("text", required=False)
+def chat(run: Invocation, text: str | None) -> None:
+    """Talk with an agent; TEXT is the first message.
+
+    Without a terminal, TEXT is sent once, and without TEXT there is nothing to do.
+    """
+    from dragoman.cli.session import Session, talk
+
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or run.settings.is_json:
+        if text is None:
+            raise usage("chat needs a terminal, or a text", 'dragoman send -a <ref> "hello"')
+        _send_once(run, text)
+        return
+
+    async def work(session: Session) -> None:
+        await Dialogue(session).run(text)
+
+    talk(run, work)
+
+
+def _send_once(run: Invocation, text: str) -> None:
+    from dragoman.cli.send import deliver
+    from dragoman.cli.session import Session, talk
+    from dragoman.model.message import Part
+
+    ids = {"task_id": run.settings.task_id, "context_id": run.settings.context_id}
+
+    async def work(session: Session) -> None:
+        await deliver(session, [Part(text=text)], ids)
+
+    talk(run, work)
+
+
+class Dialogue:
+    """Messages and answers, one after the other."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._task_id = session.settings.task_id
+        self._context_id = session.settings.context_id
+        self._files: list[Part] = []
+
+    async def run(self, text: str | None) -> None:
+        """Talk until the person leaves."""
+        _history()
+        out = self._session.out
+        out.note("Agent", f"{self._session.agent.card.name} (/help, /exit)")
+        try:
+            if text is not None:
+                await self._say(text)
+            while (line := await _line()) is not None:
+                if line == "/exit":
+                    break
+                if line == "/help":
+                    out.write(_HELP)
+                elif line.startswith("/file"):
+                    self._attach(line.removeprefix("/file").strip())
+                elif line.startswith("/"):
+                    out.note("Error", f"{line.split()[0]} is no command: /help shows them")
+                elif line.strip():
+                    await self._say(line)
+        finally:
+            if self._context_id:
+                out.field("Context", self._context_id)
+            if self._task_id:
+                out.field("Task", self._task_id)
+
+    def _attach(self, name: str) -> None:
+        from dragoman.model.message import Part
+
+        out, path = self._session.out, Path(name).expanduser()
+        try:
+            body = path.read_bytes()
+        except OSError as error:
+            out.note("Error", f"{name or '/file'}: {error.strerror or 'which file?'}")
+            return
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        self._files.append(Part(raw=body, filename=path.name, media_type=kind))
+        out.note("File", f"{path.name} ({kind}, {len(body)} bytes) goes with the next message")
+
+    async def _say(self, text: str) -> None:
+        from dragoman.errors import A2AError
+        from dragoman.model.message import Part
+
+        content = [Part(text=text), *self._files]
+        try:
+            await self._deliver(content)
+        except A2AError as error:
+            # One message that fails does not end the dialogue.
+            self._session.out.fail(explain(error))
+            return
+        self._files = []
+
+    async def _deliver(self, content: "list[Part]") -> None:
+        from dragoman.model.events import ArtifactUpdate
+
+        session, out = self._session, self._session.out
+        stream = session.agent.stream(
+            content,
+            task_id=self._task_id,
+            context_id=self._context_id,
+            metadata=session.settings.metadata or None,
+            poll_interval=session.settings.explicit_interval,
+        )
+        text = _Text(out)
+        async with stream:
+            async for event in stream:
+                if isinstance(event, ArtifactUpdate):
+                    text.show(event.artifact.parts)
+                session.know(stream.task_id, "")
+        answer = stream.answer
+        text.end()
+        # What no artifact said: a question, an answer in one message, files and data.
+        if not text.is_told or (answer.state is not None and answer.state.is_interrupted):
+            text.show(answer.parts)
+            text.end()
+        self._context_id = answer.context_id or self._context_id
+        session.know(answer.task_id, self._context_id)
+        is_waiting = answer.state is not None and answer.state.is_interrupted
+        self._task_id = answer.task_id if is_waiting else ""
+        if answer.state is not None and answer.state.is_resting and not _is_good(answer.state):
+            out.note("State", answer.state.value)
+
+
+def _is_good(state: Any) -> bool:
+    return state.name == "COMPLETED"
+
+
+class _Text:
+    """An answer as it comes."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._is_open = False
+        self.is_told = False
+
+    def show(self, parts: "list[Part]") -> None:
+        from dragoman.cli.output import escaped
+
+        for part in parts:
+            self.is_told = True
+            if isinstance(part.text, str):
+                self._out.write(escaped(part.text))
+                self._is_open = not part.text.endswith("\n")
+            else:
+                self.end()
+                self._out.parts([part])
+
+    def end(self) -> None:
+        if self._is_open:
+            self._out.write("\n")
+            self._is_open = False
+
+
+def _history() -> None:
+    """Let earlier lines come back by the arrow keys; they live as long as the dialogue."""
+    with contextlib.suppress(ImportError):
+        # Reading a line uses it by being loaded.
+        import readline
+
+        readline.set_auto_history(True)
+
+
+async def _line() -> str | None:
+    """Return what a person types; None at the end."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str | None] = loop.create_future()
+
+    def settle(line: str | None) -> None:
+        if not typed.done():
+            typed.set_result(line)
+
+    def read() -> None:
+        try:
+            line: str | None = input(_PROMPT)
+        except (EOFError, KeyboardInterrupt, ValueError):
+            line = None
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, line)
+
+    import threading
+
+    # A daemon: a signal ends the command though nobody has typed anything.
+    threading.Thread(target=read, daemon=True).start()
+    return await typed

@@ -1,0 +1,72 @@
+"""`dragoman config show`: what holds here, and where it comes from. Nothing is ever written."""
+
+from typing import Any
+
+from dragoman.cli.failures import similar
+from dragoman.cli.grammar import Group, Place, command
+from dragoman.cli.help import shown
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.options import PREFIX, ROWS, Row
+from dragoman.cli.redaction import HIDDEN
+from dragoman.cli.sources import DEFAULT, Origin, cache_folder, tokens_folder
+
+# What single commands read.
+_OTHERS = ("A2ACLI_CLIENT_ID", "A2ACLI_CLIENT_SECRET")
+
+config = Group(
+    "config",
+    help="Show settings and their sources.",
+    places={"show": Place("dragoman.cli.config:show", "Show settings and their sources.")},
+)
+
+
+@command("show")
+def show(run: Invocation) -> None:
+    """Show every setting and where it comes from; secrets are not shown."""
+    settings, out = run.settings, run.out
+    found: list[dict[str, Any]] = []
+    for row in ROWS:
+        # Only ever a flag, so there is nothing to configure.
+        if not row.in_environment:
+            continue
+        origin = settings.origins.get(row.name, DEFAULT)
+        value = getattr(settings, row.field) if row.name in settings.origins else None
+        found.append(_entry(row.name, row.variable, _value(row, value), origin))
+        if not out.is_json:
+            text = row.otherwise if value is None else shown(row, value)
+            out.field(row.name, f"{text or 'not set'} ({_source(origin)})")
+    for name, path in (
+        ("token-store", tokens_folder(run.environment)),
+        ("card-cache", cache_folder(run.environment) / "cards"),
+    ):
+        found.append(_entry(name, None, str(path), DEFAULT))
+        if not out.is_json:
+            out.field(name, f"{path} (default)")
+    _warn(run)
+    if out.is_json:
+        out.json({"settings": found})
+
+
+def _warn(run: Invocation) -> None:
+    """Name what looks like a setting and is none."""
+    known = [row.variable for row in ROWS if row.in_environment] + [*_OTHERS]
+    for name in sorted(run.settings.environment):
+        if name.startswith(PREFIX) and name not in known:
+            near = similar(name, known)
+            run.out.warn(f"{name} is no setting" + (f"; did you mean {near}?" if near else ""))
+
+
+def _entry(name: str, variable: str | None, value: Any, origin: Origin) -> dict[str, Any]:
+    entry = {"name": name, "env": variable, "value": value, "source": origin.kind}
+    return entry | ({"path": origin.path} if origin.path else {})
+
+
+def _value(row: Row, value: Any) -> Any:
+    """Return a value as a program reads it."""
+    if row.is_secret:
+        return HIDDEN if value else None
+    return shown(row, value) if isinstance(value, float) else value
+
+
+def _source(origin: Origin) -> str:
+    return f"{origin.kind} {origin.path}" if origin.path else origin.kind

@@ -1,0 +1,578 @@
+"""What `dragoman conformance` looks at, one small check each, on the wire as it is: no second
+tries, no other interface, no polling where a stream was promised.
+
+Messages are sent over every interface of the card that we speak; tasks that are made stay there.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from dragoman.client.content import message_of
+from dragoman.client.credentials import Chosen, Origins
+from dragoman.client.http import Http
+from dragoman.client.interfaces import Candidate, candidates
+from dragoman.client.remote import Exchanged, NotServed, Remote
+from dragoman.client.stream import task_of
+from dragoman.dialects.card_check import findings
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.errors import (
+    A2AError,
+    CardInvalid,
+    CredentialsMissing,
+    ExtendedCardNotConfigured,
+    MethodNotFound,
+    PermissionDenied,
+    PushNotSupported,
+    TaskNotCancelable,
+    TaskNotFound,
+    TimedOut,
+    Unauthenticated,
+    Unreachable,
+    UnsupportedOperation,
+    VersionNotSupported,
+)
+from dragoman.model import operations as ops
+from dragoman.model.card import JSONRPC, AgentCard
+from dragoman.model.events import StatusUpdate
+from dragoman.model.identity import TaskId, new_id
+from dragoman.model.message import Message
+from dragoman.model.task import Task, TaskState
+from dragoman.service import Call, Opening, Reply, TaskPage
+from dragoman.transports import json_text
+
+Status = Literal["pass", "fail", "skip"]
+CATEGORIES = ("card", "interface", "wait", "capability", "task", "error", "paging")
+# Seconds a check may take: agents think, and somebody waits for the report.
+PATIENCE = 60.0
+_PAGES = 3
+_SHOWN = 5
+T = TypeVar("T")
+
+
+class Check(NamedTuple):
+    """One thing that was looked at, and what came of it."""
+
+    name: str
+    category: str
+    # Binding and version; empty: of the agent as a whole.
+    interface: str
+    status: Status
+    message: str
+
+
+class Wrong(Exception):
+    """The agent does not do what it should; the text says what."""
+
+
+class Skipped(Exception):
+    """There is nothing to look at; the text says why."""
+
+
+class Access(msgspec.Struct, frozen=True):
+    """How the agent is dialled: with what credentials and headers."""
+
+    http: Http
+    chosen: Chosen
+    origins: Origins
+    headers: Mapping[str, str]
+    extensions: Sequence[str]
+
+
+class Subject:
+    """One interface of the agent."""
+
+    def __init__(self, candidate: Candidate, card: AgentCard, access: Access, text: str) -> None:
+        interface = candidate.interface
+        self.card = card
+        self.version = candidate.dialect.version
+        self.label = f"{interface.protocol_binding} {interface.protocol_version}"
+        self.is_new = candidate.dialect is V1_0
+        self.is_rpc = interface.protocol_binding.upper() == JSONRPC
+        self._access = access
+        self._text = text
+        self._bodies: list[bytes] = []
+        self._odd_version = ""
+        self._sample: Task | Message | A2AError | None = None
+        self._remote = Remote(
+            interface,
+            candidate.dialect,
+            access.http,
+            dress=self._dress,
+            observer=self._observe,
+            timeout=PATIENCE,
+        )
+        required = [one.uri for one in card.capabilities.extensions if one.required]
+        self._extensions = frozenset({*access.extensions, *required})
+
+    async def _dress(self, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+        access = self._access
+        attached = await access.chosen.attach(url, access.http, access.origins)
+        odd = {"a2a-version": self._odd_version} if self._odd_version else {}
+        return attached.onto({**access.headers, **headers, **odd})
+
+    def _observe(self, seen: Exchanged) -> None:
+        if seen.kind == "event":
+            self._bodies.append(seen.body)
+
+    async def ask(self, operation: ops.Operation) -> Reply:
+        """Return the answer to one request, as it is."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._remote.answer(self._call(operation))
+
+    async def ask_as(self, version: str, operation: ops.Operation) -> Reply:
+        """Return the answer to a request that says it is of another version."""
+        self._odd_version = version
+        try:
+            return await self.ask(operation)
+        finally:
+            self._odd_version = ""
+
+    async def refusal(self, operation: ops.Operation) -> A2AError | None:
+        """Return how a request is refused; None: it is not."""
+        try:
+            await self.ask(operation)
+        except (Unreachable, TimedOut):
+            raise
+        except A2AError as error:
+            return error
+        return None
+
+    def stream(self, operation: ops.Operation) -> Any:
+        """Return what is streamed, closed with its reader."""
+        return contextlib.aclosing(self._remote.follow(self._call(operation)))
+
+    def _call(self, operation: ops.Operation) -> Call:
+        return Call(operation=operation, extensions=self._extensions)
+
+    def message(self, task_id: str = "") -> Message:
+        """Return the message that is sent, under an id of its own."""
+        return message_of(self._text, task_id=task_id)
+
+    def bodies(self) -> list[Any]:
+        """Return the results of the answers since they were last asked for."""
+        taken, self._bodies = self._bodies, []
+        values = [json_text.parse(body) for body in taken if body.strip()]
+        return [
+            cast("dict[str, Any]", value).get("result", cast(Any, value))
+            for value in values
+            if isinstance(value, dict)
+        ]
+
+    async def sample(self) -> Task | Message:
+        """Return what came of the first message: it is sent once, whoever needs it."""
+        if self._sample is None:
+            try:
+                reply = await self.ask(ops.SendMessage(message=self.message()))
+                self._sample = reply if isinstance(reply, Message) else task_of(reply)
+            except A2AError as error:
+                self._sample = error
+        if isinstance(self._sample, A2AError):
+            raise self._sample
+        return self._sample
+
+    async def task(self) -> Task:
+        """Return the task of the first message."""
+        found = await self.sample()
+        if isinstance(found, Message):
+            raise Skipped("the agent answered with a message, so there is no task")
+        return found
+
+    async def ended(self) -> Task:
+        """Return the task of the first message, which must have ended."""
+        found = await self.task()
+        if not found.status.state.is_terminal:
+            raise Skipped(f"the task rests in {found.status.state.value} and has not ended")
+        return found
+
+
+Look = Callable[[Subject], Awaitable[str]]
+
+
+# The interfaces
+
+
+async def _reachable(subject: Subject) -> str:
+    try:
+        error = await subject.refusal(_unknown())
+    except NotServed as missing:
+        raise Wrong(f"the card names it, and nothing is served there: {missing.public}") from None
+    said = "a task that nobody made" if error is None else type(error).__name__
+    return f"it answers: {said}"
+
+
+async def _shapes(subject: Subject) -> str:
+    subject.bodies()
+    reply = await subject.ask(ops.SendMessage(message=subject.message(), wait=False))
+    for body in subject.bodies():
+        if reason := _other_version(body, subject):
+            raise Wrong(f"the answer is not of {subject.version}: {reason}")
+    return f"{type(reply).__name__} in the shapes of {subject.version}"
+
+
+def _other_version(body: Any, subject: Subject) -> str:
+    """Return what shows that the answer to a send is of another version."""
+    if not isinstance(body, dict):
+        return "it is no object"
+    found = cast("dict[str, Any]", body)
+    wrapper = [name for name in ("task", "message", "msg") if isinstance(found.get(name), dict)]
+    inner = cast("dict[str, Any]", found[wrapper[0]]) if wrapper else found
+    status = inner.get("status")
+    state = str(cast("dict[str, Any]", status).get("state")) if isinstance(status, dict) else ""
+    if subject.is_new:
+        if not wrapper:
+            return "there is neither `task` nor `message` around it"
+        if state and not state.startswith("TASK_STATE_"):
+            return f"the state is {state!r}"
+        return "there is a `kind`" if "kind" in inner else ""
+    if subject.is_rpc:
+        if wrapper or "kind" not in inner:
+            return "there is no `kind`"
+        return f"the state is {state!r}" if state.startswith("TASK_STATE_") else ""
+    # Over REST, servers of 0.3 have the shapes of the proto or those of JSON-RPC.
+    return "" if wrapper or "kind" in inner else "there is neither a `kind` nor a `task` around it"
+
+
+async def _refuses_versions(subject: Subject) -> str:
+    if not subject.is_new:
+        raise Skipped("versions are refused since 1.0")
+    try:
+        await subject.ask_as("99.0", _unknown())
+    except VersionNotSupported:
+        return "a version that nobody speaks is refused"
+    except A2AError as error:
+        raise Wrong(f"version 99.0 is answered with {type(error).__name__}") from None
+    raise Wrong("version 99.0 is answered as if it were spoken")
+
+
+# Waiting
+
+
+async def _waits(subject: Subject) -> str:
+    found = await subject.sample()
+    if isinstance(found, Message):
+        return "the answer is a message"
+    if not found.status.state.is_resting:
+        raise Wrong(f"a send that waits was answered in {found.status.state.value}")
+    return f"a send that waits ends in {found.status.state.value}"
+
+
+async def _returns(subject: Subject) -> str:
+    reply = await subject.ask(ops.SendMessage(message=subject.message(), wait=False))
+    if isinstance(reply, Message):
+        return "the answer is a message"
+    task = task_of(reply)
+    again = task_of(await subject.ask(ops.GetTask(task_id=TaskId(task.id))))
+    if again.id != task.id:
+        raise Wrong("another task is read than the one that was made")
+    return f"a send that does not wait names its task, in {task.status.state.value}"
+
+
+# What the card declares
+
+
+async def _streams(subject: Subject) -> str:
+    operation = ops.StreamMessage(message=subject.message())
+    if not subject.card.capabilities.streaming:
+        return await _undeclared(subject, operation, "streams", UnsupportedOperation)
+    first, last = None, None
+    async with asyncio.timeout(PATIENCE), subject.stream(operation) as batches:
+        async for batch in batches:
+            first = first or batch
+            for event in _events(batch):
+                last = event
+    if first is None:
+        raise Wrong("the stream ended without an event")
+    if isinstance(first, Message):
+        return "one message, and the stream ends"
+    if not isinstance(first, Opening) and subject.is_new:
+        raise Wrong("the first event is no Task and no Message")
+    state = _state(last)
+    if state is None or not state.is_resting:
+        raise Wrong(f"the stream ended although the task is in {state and state.value}")
+    return f"from a Task to {state.value}"
+
+
+def _events(batch: Any) -> list[Any]:
+    if isinstance(batch, Opening):
+        return [batch.reply.reading.task]
+    return [batch] if isinstance(batch, Message) else [one.event for one in batch]
+
+
+def _state(event: Any) -> TaskState | None:
+    # What an artifact leaves behind is the state before it, and that was no rest.
+    return event.status.state if isinstance(event, Task | StatusUpdate) else TaskState.WORKING
+
+
+async def _undeclared(
+    subject: Subject, operation: ops.Operation, what: str, *kinds: type[A2AError]
+) -> str:
+    expected = (*kinds, MethodNotFound) if not subject.is_new else kinds
+    try:
+        if operation.streams:
+            async with asyncio.timeout(PATIENCE), subject.stream(operation) as batches:
+                async for _ in batches:
+                    raise Wrong(f"the card declares no {what}, and there are some")
+        else:
+            await subject.ask(operation)
+    except expected as error:
+        return f"not declared, and refused with {type(error).__name__}"
+    except A2AError as error:
+        raise Wrong(
+            f"no {what} are declared, and the refusal is {type(error).__name__}"
+            f" instead of {kinds[0].__name__}"
+        ) from None
+    raise Wrong(f"the card declares no {what}, and there are some")
+
+
+async def _pushes(subject: Subject) -> str:
+    operation = ops.ListPush(task_id=TaskId((await subject.task()).id))
+    if not subject.card.capabilities.push_notifications:
+        return await _undeclared(subject, operation, "push notifications", PushNotSupported)
+    try:
+        await subject.ask(operation)
+    except MethodNotFound:
+        # 0.2 has no such list.
+        if subject.is_new or subject.version == "0.3":
+            raise
+        raise Skipped("receivers are listed since 0.3") from None
+    return "declared, and the receivers of a task are listed"
+
+
+async def _extended(subject: Subject) -> str:
+    operation = ops.GetExtendedCard()
+    if not subject.card.capabilities.extended_agent_card:
+        kinds = (UnsupportedOperation, ExtendedCardNotConfigured)
+        return await _undeclared(subject, operation, "extended cards", *kinds)
+    try:
+        reply = await subject.ask(operation)
+    except (Unauthenticated, PermissionDenied, CredentialsMissing):
+        raise Skipped("the extended card is for callers with other credentials") from None
+    if not isinstance(reply, AgentCard):
+        raise Wrong("the extended card is no card")
+    return f"declared, and there: {reply.name}"
+
+
+# Tasks
+
+
+async def _reads(subject: Subject) -> str:
+    made = await subject.ended()
+    read = task_of(await subject.ask(ops.GetTask(task_id=TaskId(made.id))))
+    if (read.id, read.status.state) != (made.id, made.status.state):
+        raise Wrong(f"the task that ended in {made.status.state.value} reads otherwise")
+    short = task_of(await subject.ask(ops.GetTask(task_id=TaskId(made.id), history=0)))
+    if short.history:
+        raise Wrong(f"historyLength 0 shows {len(short.history)} messages")
+    return "it reads as it ended, and without history where none is wanted"
+
+
+async def _stays_ended(subject: Subject) -> str:
+    made = await subject.ended()
+    message = subject.message(task_id=made.id)
+    error = await subject.refusal(ops.SendMessage(message=message, wait=False))
+    if error is None:
+        raise Wrong("an ended task takes another message")
+    return f"a message to an ended task is refused with {type(error).__name__}"
+
+
+# Errors
+
+
+async def _unknown_task(subject: Subject) -> str:
+    for operation in (_unknown(), ops.CancelTask(task_id=TaskId(new_id()))):
+        error = await subject.refusal(operation)
+        if not isinstance(error, TaskNotFound):
+            said = "an answer" if error is None else type(error).__name__
+            name = type(operation).__name__
+            raise Wrong(f"{name} of a task that nobody made: {said} instead of TaskNotFound")
+    return "TaskNotFound, for reading and for ending"
+
+
+async def _not_cancelable(subject: Subject) -> str:
+    made = await subject.ended()
+    if made.status.state is TaskState.CANCELED:
+        raise Skipped("the task was canceled")
+    error = await subject.refusal(ops.CancelTask(task_id=TaskId(made.id)))
+    if not isinstance(error, TaskNotCancelable):
+        said = "allowed" if error is None else f"refused with {type(error).__name__}"
+        raise Wrong(f"to cancel an ended task is {said} instead of TaskNotCancelable")
+    return "TaskNotCancelable, for a task that has ended"
+
+
+# Paging
+
+
+async def _pages(subject: Subject) -> str:
+    made = await subject.task()
+    if not subject.is_new:
+        raise Skipped("tasks are listed since 1.0")
+    seen: list[str] = []
+    token = ""
+    for _ in range(_PAGES):
+        page = await _page(subject, page_size=1, page_token=token)
+        if len(page.tasks) > 1:
+            raise Wrong(f"a page of 1 has {len(page.tasks)} tasks")
+        seen += [reply.reading.task.id for reply in page.tasks]
+        token = page.next_page_token
+        if not token:
+            break
+    if len(set(seen)) != len(seen):
+        raise Wrong("a task is on two pages")
+    if not seen:
+        raise Wrong("the list is empty although there are tasks")
+    own = await _page(subject, context_id=made.context_id)
+    if made.id not in [reply.reading.task.id for reply in own.tasks]:
+        raise Wrong("the list of a context lacks its task")
+    if any(reply.reading.task.context_id != made.context_id for reply in own.tasks):
+        raise Wrong("the list of a context has tasks of others")
+    return f"{len(seen)} pages of one task each, none twice; contexts are told apart"
+
+
+async def _page(subject: Subject, **query: Any) -> TaskPage:
+    reply = await subject.ask(ops.ListTasks(**query))
+    if not isinstance(reply, TaskPage):
+        raise Wrong("the answer is no list of tasks")
+    return reply
+
+
+OF_INTERFACE: tuple[tuple[str, str, Look], ...] = (
+    ("reachable", "interface", _reachable),
+    ("waiting-send", "wait", _waits),
+    ("immediate-send", "wait", _returns),
+    ("version-true", "interface", _shapes),
+    ("version-refused", "interface", _refuses_versions),
+    ("streaming", "capability", _streams),
+    ("push", "capability", _pushes),
+    ("extended-card", "capability", _extended),
+    ("task-reads", "task", _reads),
+    ("task-stays-ended", "task", _stays_ended),
+    ("unknown-task", "error", _unknown_task),
+    ("not-cancelable", "error", _not_cancelable),
+    ("pages", "paging", _pages),
+)
+# Where nobody answers, the rest would only say so again.
+_GATE = "reachable"
+
+
+async def smoke(
+    card: AgentCard,
+    raw: Mapping[str, Any],
+    access: Access,
+    *,
+    text: str,
+    categories: Sequence[str] = CATEGORIES,
+) -> AsyncIterator[Check]:
+    """Yield every check of the wanted categories, as soon as it is done."""
+    if "card" in categories:
+        yield _schema(raw)
+        for check in _unspoken(card, raw):
+            yield check
+    try:
+        found = candidates(card, raw)
+    except CardInvalid as error:
+        yield Check("interfaces", "interface", "", "fail", error.public)
+        return
+    subjects = [Subject(one, card, access, text) for one in found]
+    answering: list[Subject] = []
+    for subject in subjects:
+        for name, category, look in OF_INTERFACE:
+            if name != _GATE and category not in categories:
+                continue
+            check = await _looked(name, category, look, subject)
+            if name == _GATE and check.status == "pass":
+                answering.append(subject)
+            if category in categories:
+                yield check
+            if name == _GATE and check.status == "fail":
+                break
+    if "error" in categories:
+        yield await _looked("same-errors", "error", _same_errors(answering), None)
+    if "task" in categories:
+        yield await _looked("one-agent", "task", _one_agent(answering), None)
+
+
+def _schema(raw: Mapping[str, Any]) -> Check:
+    wrong = findings(dict(raw))
+    if not wrong:
+        return Check("schema", "card", "", "pass", "the card is valid by the letter of its version")
+    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    listed = "; ".join(str(one) for one in wrong[:_SHOWN])
+    return Check("schema", "card", "", "fail", listed + more)
+
+
+def _unspoken(card: AgentCard, raw: Mapping[str, Any]) -> list[Check]:
+    """Name the interfaces that are not looked at."""
+    try:
+        spoken = [one.interface for one in candidates(card, raw)]
+    except CardInvalid:
+        return []
+    return [
+        Check(
+            "spoken",
+            "card",
+            f"{one.protocol_binding} {one.protocol_version}",
+            "skip",
+            "this client does not speak it",
+        )
+        for one in card.supported_interfaces
+        if one not in spoken
+    ]
+
+
+async def _looked(
+    name: str, category: str, look: Callable[[Any], Awaitable[str]], subject: Subject | None
+) -> Check:
+    label = subject.label if subject is not None else ""
+    try:
+        return Check(name, category, label, "pass", await look(subject))
+    except Skipped as reason:
+        return Check(name, category, label, "skip", str(reason))
+    except Wrong as reason:
+        return Check(name, category, label, "fail", str(reason))
+    except TimeoutError:
+        return Check(name, category, label, "fail", f"no end within {PATIENCE:g} s")
+    except A2AError as error:
+        return Check(name, category, label, "fail", f"{type(error).__name__}: {error.public}")
+
+
+def _same_errors(subjects: Sequence[Subject]) -> Look:
+    async def look(_: Subject) -> str:
+        """Compare what each binding of one version says of the same thing."""
+        by_version: dict[str, dict[str, str]] = {}
+        for subject in subjects:
+            operation = ops.CancelTask(task_id=TaskId(new_id()))
+            error = await subject.refusal(operation)
+            said = by_version.setdefault(subject.version, {})
+            said[subject.label] = type(error).__name__
+        if all(len(said) < 2 for said in by_version.values()):
+            raise Skipped("no version is spoken over two bindings")
+        for said in by_version.values():
+            if len({*said.values()}) > 1:
+                listed = ", ".join(f"{label}: {name}" for label, name in said.items())
+                raise Wrong(f"one error has several names: {listed}")
+        return "an error has one name on every binding"
+
+    return look
+
+
+def _one_agent(subjects: Sequence[Subject]) -> Look:
+    async def look(_: Subject) -> str:
+        """Read a task of the first interface over the others."""
+        if len(subjects) < 2:
+            raise Skipped("there is one interface")
+        made = await subjects[0].ended()
+        for subject in subjects[1:]:
+            read = task_of(await subject.ask(ops.GetTask(task_id=TaskId(made.id))))
+            if read.status.state is not made.status.state:
+                raise Wrong(f"{subject.label} shows the task in {read.status.state.value}")
+        return f"a task of {subjects[0].label} reads the same over all interfaces"
+
+    return look
+
+
+def _unknown() -> ops.GetTask:
+    return ops.GetTask(task_id=TaskId(new_id()))

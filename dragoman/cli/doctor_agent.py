@@ -1,0 +1,178 @@
+"""What `dragoman doctor <ref>` finds out about an agent: is it there, and could one talk to it?
+
+Nothing is sent that an agent would work on: its card is read, and its addresses are asked for
+whether anybody answers.
+"""
+
+import asyncio
+import shlex
+from typing import TYPE_CHECKING
+
+from dragoman.cli.findings import Finding, Verdict, count, ok, problem, warning
+from dragoman.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    from dragoman.client.cards import Fetched
+    from dragoman.model.card import AgentInterface
+    from dragoman.security.egress import Egress
+
+NAMES = [
+    "agent-card",
+    "agent-valid",
+    "agent-version",
+    "agent-interfaces",
+    "agent-signature",
+    "agent-credentials",
+]
+_SHOWN = 3
+_ANSWER_WITHIN = 10.0
+
+
+def examine(run: Invocation, names: set[str]) -> list[Finding]:
+    """Run the named checks on the agent of the run."""
+    from dragoman.cli.session import guarded
+
+    found: list[Finding] = []
+
+    async def work() -> None:
+        found.extend(await _examine(run, names))
+
+    guarded(run, work)
+    return found
+
+
+async def _examine(run: Invocation, names: set[str]) -> list[Finding]:
+    from dragoman.cli.session import dialling, fetch_card
+    from dragoman.errors import A2AError
+
+    ref = shlex.quote(run.redactor.text(run.settings.agent_card))
+    found: list[Finding] = []
+
+    def note(name: str, verdict: Verdict) -> None:
+        if name in names:
+            found.append(Finding(name, *verdict))
+
+    async with dialling(run) as http:
+        try:
+            fetched = await fetch_card(run, http, fresh=True)
+        except A2AError as error:
+            # The other checks have nothing to look at.
+            verdict = problem(error.public, f"dragoman card get -a {ref} --no-cache --debug")
+            return [Finding("agent-card", *verdict)]
+        card = fetched.card
+        note("agent-card", ok(f"{card.name} {card.version}, {count(len(card.skills), 'skill')}"))
+        note("agent-valid", _valid(fetched, ref))
+        note("agent-version", _version(run, fetched))
+        if "agent-interfaces" in names:
+            note("agent-interfaces", await _interfaces(http, card.supported_interfaces))
+        if "agent-signature" in names:
+            note("agent-signature", await _signature(run, http, fetched))
+        note("agent-credentials", _credentials(run, fetched, ref))
+    return found
+
+
+def _valid(fetched: "Fetched", ref: str) -> Verdict:
+    from dragoman.dialects.card_check import findings
+
+    wrong = findings(fetched.raw)
+    if not wrong:
+        return ok("the card is valid by the letter of its version")
+    listed = "; ".join(str(one) for one in wrong[:_SHOWN])
+    return warning(
+        f"{count(len(wrong), 'thing')} wrong with the card: {listed}",
+        f"tell its author; dragoman card get -a {ref} --validate lists all",
+    )
+
+
+def _version(run: Invocation, fetched: "Fetched") -> Verdict:
+    from dragoman.client.interfaces import candidates
+    from dragoman.errors import A2AError
+
+    settings = run.settings
+    try:
+        found = candidates(
+            fetched.card,
+            fetched.raw,
+            version=settings.a2a_version,
+            oldest="0.2" if settings.a2a_version else "1.0",
+            bindings=settings.transport,
+        )
+    except A2AError as error:
+        offered = error.facts.get("supportedVersions", "").partition(",")[0] or "0.3"
+        return problem(error.public, f"--a2a-version {offered}")
+    first = found[0]
+    how = f"{first.dialect.version} over {first.interface.protocol_binding}"
+    return ok(f"{how} at {run.redactor.text(first.interface.url)}")
+
+
+async def _interfaces(http: "Egress", interfaces: "list[AgentInterface]") -> Verdict:
+    answers = await asyncio.gather(*(_reach(http, one) for one in interfaces))
+    dead = [
+        f"{one.protocol_binding} at {one.url}: {reason}"
+        for one, reason in zip(interfaces, answers, strict=True)
+        if reason
+    ]
+    if not dead:
+        return ok(f"{count(len(interfaces), 'interface')}, somebody answers at each")
+    say = problem if len(dead) == len(interfaces) else warning
+    return say(
+        f"nobody answers at {count(len(dead), 'interface')}: {'; '.join(dead[:_SHOWN])}",
+        "is it running, and is its public address right? a server of ours has --public-url",
+    )
+
+
+async def _reach(http: "Egress", interface: "AgentInterface") -> str:
+    """Return why an address cannot be reached; empty: somebody answers, with whatever."""
+    from dragoman.security.egress import EgressError
+    from dragoman.security.targets import read_target
+
+    try:
+        async with asyncio.timeout(_ANSWER_WITHIN):
+            if interface.protocol_binding.upper() == "GRPC":
+                address = interface.url if "://" in interface.url else f"https://{interface.url}"
+                target = read_target(address)
+                _, writer = await asyncio.open_connection(target.host, target.port)
+                writer.close()
+                return ""
+            async with http.open("GET", interface.url, headers={"a2a-version": "1.0"}):
+                return ""
+    except EgressError as error:
+        return error.reason
+    except TimeoutError:
+        return f"no answer within {_ANSWER_WITHIN:g} s"
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+async def _signature(run: Invocation, http: "Egress", fetched: "Fetched") -> Verdict:
+    from dragoman.cli.card import judge, said
+    from dragoman.errors import A2AError
+
+    try:
+        verdict = await judge(run, http, fetched, None)
+    except ModuleNotFoundError:
+        return ok("not checked: signatures take the extra dragoman[jwt]")
+    except A2AError as error:
+        return warning(error.public, "dragoman card get --keys names the keys you trust")
+    if verdict.kind == "unverifiable":
+        return warning(said(verdict), "dragoman card get --keys names the keys you trust")
+    return ok(said(verdict))
+
+
+def _credentials(run: Invocation, fetched: "Fetched", ref: str) -> Verdict:
+    from dragoman.cli.session import credentials_of
+    from dragoman.client.credentials import choose, schemes
+    from dragoman.errors import CredentialsMissing
+
+    try:
+        chosen = choose(fetched.card, credentials_of(run))
+    except CredentialsMissing as error:
+        names = ", ".join(schemes(fetched.card))
+        return problem(
+            f"{error.public} (schemes: {names})",
+            f"set A2ACLI_BEARER or A2ACLI_API_KEY, or: dragoman auth login -a {ref}",
+        )
+    if chosen.attached:
+        return ok("given for " + ", ".join(scheme.name for scheme, _ in chosen.attached))
+    return ok("none are needed")

@@ -1,0 +1,171 @@
+"""What went wrong, as one object: a code, a message, the next command to type, an exit code.
+
+The table maps the tree of errors to codes. A condition the protocol names keeps its name; the rest
+are the eight codes of the command line. Commands of ours may add `DRAGOMAN_ERR_` codes.
+"""
+
+from typing import Any
+
+import click
+
+from dragoman import errors
+from dragoman.errors import A2AError, ConfigError
+
+USAGE = "A2ACLI_ERR_USAGE"
+CARD_NOT_FOUND = "A2ACLI_ERR_CARD_NOT_FOUND"
+CARD_INVALID = "A2ACLI_ERR_CARD_INVALID"
+UNREACHABLE = "A2ACLI_ERR_UNREACHABLE"
+CREDENTIALS_MISSING = "A2ACLI_ERR_CREDENTIALS_MISSING"
+AUTH_FAILED = "A2ACLI_ERR_AUTH_FAILED"
+TIMEOUT = "A2ACLI_ERR_TIMEOUT"
+INTERNAL = "A2ACLI_ERR_INTERNAL"
+
+# Any other code is exit 1.
+EXITS = {
+    USAGE: 2,
+    CARD_NOT_FOUND: 3,
+    UNREACHABLE: 3,
+    CREDENTIALS_MISSING: 4,
+    AUTH_FAILED: 4,
+    TIMEOUT: 5,
+}
+
+# A class stands for those below it that have no row.
+CODES: dict[type[Exception], str] = {
+    ConfigError: USAGE,
+    A2AError: "InternalError",
+    errors.ParseFailed: "JSONParseError",
+    errors.InvalidRequest: "InvalidRequestError",
+    errors.MethodNotFound: "MethodNotFoundError",
+    errors.InvalidParams: "InvalidParamsError",
+    errors.InternalError: "InternalError",
+    errors.TaskNotFound: "TaskNotFoundError",
+    errors.TaskNotCancelable: "TaskNotCancelableError",
+    errors.PushNotSupported: "PushNotificationNotSupportedError",
+    errors.UnsupportedOperation: "UnsupportedOperationError",
+    errors.ContentTypeNotSupported: "ContentTypeNotSupportedError",
+    errors.InvalidAgentResponse: "InvalidAgentResponseError",
+    errors.ExtendedCardNotConfigured: "ExtendedAgentCardNotConfiguredError",
+    errors.ExtensionRequired: "ExtensionSupportRequiredError",
+    errors.VersionNotSupported: "VersionNotSupportedError",
+    errors.Unauthenticated: AUTH_FAILED,
+    errors.PermissionDenied: AUTH_FAILED,
+    errors.Overloaded: UNREACHABLE,
+    errors.CallFailed: INTERNAL,
+    errors.Unreachable: UNREACHABLE,
+    # Our own patience with a connection; `--timeout` is a failure of its own.
+    errors.TimedOut: UNREACHABLE,
+    errors.CardNotFound: CARD_NOT_FOUND,
+    errors.CardInvalid: CARD_INVALID,
+    errors.CredentialsMissing: CREDENTIALS_MISSING,
+}
+
+
+class Failure(Exception):
+    """The command did not do its job; what the caller is told about it."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        a2a_code: int | str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.a2a_code = a2a_code
+
+    @property
+    def exit(self) -> int:
+        """Return the exit code, which always agrees with the code."""
+        return EXITS.get(self.code, 1)
+
+    def envelope(self) -> dict[str, Any]:
+        """Return it as a program reads it: these four members, always."""
+        inner = {
+            "code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+            "a2aCode": self.a2a_code,
+        }
+        return {"error": inner}
+
+
+def usage(message: str, hint: str | None = None) -> Failure:
+    """Return the failure of whoever typed something that makes no sense."""
+    return Failure(USAGE, message, hint=hint)
+
+
+def code_of(error: Exception) -> str:
+    """Return the code of an error."""
+    for kind in type(error).__mro__:
+        if kind in CODES:
+            return CODES[kind]
+    return INTERNAL
+
+
+def explain(error: BaseException) -> Failure:
+    """Return any error as a failure; the hint is only the one the error itself knows."""
+    match error:
+        case Failure():
+            return error
+        case click.UsageError():
+            return _misuse(error)
+        case click.ClickException():
+            return Failure(INTERNAL, error.format_message())
+        case A2AError():
+            reason = error.facts.get("reason", "")
+            message = error.public if reason in error.public else f"{error.public}: {reason}"
+            return Failure(code_of(error), message, a2a_code=error.code)
+        case ConfigError():
+            return Failure(code_of(error), str(error))
+        case KeyboardInterrupt() | click.Abort():
+            return Failure(INTERNAL, "interrupted")
+        case OSError():
+            return Failure(INTERNAL, _of_system(error))
+        case ExceptionGroup():
+            return explain(error.exceptions[0])
+        case _:
+            about = str(error)
+            name = type(error).__name__
+            return Failure(
+                INTERNAL,
+                f"{name}: {about}" if about else name,
+                hint="the same command with --debug shows where",
+            )
+
+
+def _of_system(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _misuse(error: click.UsageError) -> Failure:
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        message = f"No such option: {error.option_name}"
+        if near := similar(error.option_name, _flags(error.ctx)):
+            message += f"; did you mean {near}?"
+    path = error.ctx.command_path if error.ctx else "dragoman"
+    return usage(message, f"{path} --help")
+
+
+def _flags(ctx: click.Context | None) -> list[str]:
+    if ctx is None:
+        return []
+    found: list[str] = []
+    for parameter in ctx.command.get_params(ctx):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            # The first long one; the others are aliases, which nobody needs to learn.
+            found += [flag for flag in parameter.opts if flag.startswith("--")][:1]
+    return found
+
+
+def similar(word: str, known: list[str]) -> str:
+    """Return the known word that was perhaps meant; empty: none is near."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, known, 1, 0.6)), "")

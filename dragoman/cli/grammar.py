@@ -1,0 +1,291 @@
+"""One grammar for all commands, on top of click.
+
+Global options stand before or after the command. A switch is an option with a value whose bare flag
+means true, so that `--wait=false` undoes what a file says. Nothing is abbreviated and nothing is
+guessed; commands are loaded when they are called.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+
+import click
+
+from dragoman.cli.failures import USAGE, Failure, similar
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.options import ROWS, Row
+from dragoman.cli.sources import settle
+
+F = TypeVar("F", bound=Callable[..., Any])
+_GIVEN = "dragoman.given"
+_SAID = "dragoman.said"
+# Fixed, so that the bytes do not depend on who looks.
+WIDTH = 100
+
+
+class Said(NamedTuple):
+    """One thing on the command line: an option's name and value, or a positional (name empty)."""
+
+    name: str
+    value: str
+
+
+class Option(click.Option):
+    """An option; a switch has a value, and aliases are not shown."""
+
+    def __init__(
+        self,
+        param_decls: Sequence[str] | None = None,
+        *,
+        switch: bool = False,
+        aliases: Sequence[str] = (),
+        row: Row | None = None,
+        **attributes: Any,
+    ) -> None:
+        if switch:
+            attributes.setdefault("type", click.BOOL)
+            attributes.setdefault("default", False)
+        super().__init__([*(param_decls or ()), *aliases], **attributes)
+        self.is_switch = switch
+        self.aliases = aliases
+        # The row of a global option.
+        self.row = row
+
+    @property
+    def shown(self) -> str:
+        """Return the flags as help shows them."""
+        flags = [flag for flag in self.opts if flag not in self.aliases]
+        value = "" if self.is_switch else f" {self.metavar or f'<{self.name}>'}"
+        return ", ".join(sorted(flags, key=len)) + value
+
+
+def option(*flags: str, **attributes: Any) -> Callable[[F], F]:
+    """Add an option; `switch=True` makes it a boolean."""
+    return click.option(*flags, cls=Option, **attributes)
+
+
+def _global(row: Row) -> Option:
+    flags = [row.flag] if not row.short else [row.short, row.flag]
+    return Option(
+        [*flags, f"global_{row.field}"],
+        aliases=row.aliases,
+        switch=row.is_switch,
+        row=row,
+        type=str,
+        default=None,
+        multiple=bool(row.apart),
+        expose_value=False,
+        metavar=row.metavar,
+        help=row.help,
+    )
+
+
+_GLOBALS = [_global(row) for row in ROWS]
+
+
+def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from dragoman import __version__
+
+        ctx.ensure_object(Invocation).out.write(f"dragoman {__version__}\n")
+        ctx.exit()
+
+
+_VERSION = click.Option(
+    ["-v", "--version"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+
+
+class _Grammar(click.Command):
+    """What commands and groups share."""
+
+    # What a command has as a default where the table has none.
+    defaults: Mapping[str, str]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return its own options and the global ones it does not have itself."""
+        own = {flag for parameter in self.params for flag in parameter.opts}
+        more = [parameter for parameter in _GLOBALS if not own & {*parameter.opts}]
+        helping = self.get_help_option(ctx)
+        return [*self.params, *more, *([helping] if helping else []), _VERSION]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Spell everything out, remember its order, and let click do the rest."""
+        options = {
+            flag: parameter
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Option)
+            for flag in parameter.opts
+        }
+        words, said = spelled_out(args, options, ctx.allow_interspersed_args)
+        given: dict[str, list[str]] = ctx.meta.setdefault(_GIVEN, {})
+        rows = {one.name: one.row for one in options.values() if isinstance(one, Option)}
+        for one in said:
+            if row := rows.get(one.name):
+                given.setdefault(row.name, []).append(one.value)
+        ctx.meta[_SAID] = said
+        return super().parse_args(ctx, words)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help, with the values that hold here and where they come from."""
+        from dragoman.cli.help import write
+
+        write(self, ctx, formatter)
+
+
+class Command(_Grammar):
+    """A command; its function gets the run first and then its own options."""
+
+    def __init__(
+        self, *arguments: Any, defaults: Mapping[str, str] | None = None, **attributes: Any
+    ) -> None:
+        attributes["context_settings"] = _CONTEXT | attributes.get("context_settings", {})
+        super().__init__(*arguments, **attributes)
+        self.defaults = defaults or {}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Settle the options and call the function."""
+        run = ctx.ensure_object(Invocation)
+        run.settle(settle(given(ctx), run.environment, run.folder, defaults=self.defaults))
+        assert self.callback is not None
+        try:
+            return ctx.invoke(self.callback, run, **ctx.params)
+        except Failure as failure:
+            if failure.code == USAGE and failure.hint is None:
+                failure.hint = f"{ctx.command_path} --help"
+            raise
+
+
+class Place(NamedTuple):
+    """Where a command is, and what it does: help shows the latter without loading it."""
+
+    # A module of this folder and a name in it.
+    target: str
+    about: str
+    # Under which heading; groups without headings have one list.
+    section: str = "Commands"
+
+
+class Group(_Grammar, click.Group):
+    """Commands under one name, loaded by need."""
+
+    def __init__(
+        self, *arguments: Any, places: Mapping[str, Place] | None = None, **attributes: Any
+    ) -> None:
+        attributes["context_settings"] = _CONTEXT | attributes.get("context_settings", {})
+        super().__init__(*arguments, **attributes)
+        self.places = dict(places or {})
+        self.defaults = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the table."""
+        return [*self.places, *(name for name in self.commands if name not in self.places)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command."""
+        if found := self.commands.get(cmd_name):
+            return found
+        if cmd_name not in self.places:
+            return None
+        module, _, name = self.places[cmd_name].target.partition(":")
+        found = cast(click.Command, getattr(importlib.import_module(module), name))
+        self.add_command(found, cmd_name)
+        return found
+
+    def about(self, name: str) -> str:
+        """Return what a command does, in a line."""
+        if place := self.places.get(name):
+            return place.about
+        return self.commands[name].get_short_help_str(WIDTH)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was named; a near one is suggested and never taken."""
+        if (command := self.get_command(ctx, args[0])) is None:
+            _unknown(ctx, args[0], self.list_commands(ctx))
+        return args[0], command, args[1:]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take its options; without a command there is help, however many options there are."""
+        rest = super().parse_args(ctx, args)
+        if all(one.name for one in said(ctx)):
+            raise click.exceptions.NoArgsIsHelpError(ctx)
+        return rest
+
+
+def _unknown(ctx: click.Context, name: str, known: list[str]) -> NoReturn:
+    message = f"No such command: {name}"
+    if near := similar(name, known):
+        message += f"; did you mean {near}?"
+    raise click.UsageError(message, ctx)
+
+
+_CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "terminal_width": WIDTH,
+    "max_content_width": WIDTH,
+}
+
+
+def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Make a function a command of this grammar."""
+    return click.command(name, cls=Command, **attributes)
+
+
+def given(ctx: click.Context) -> Mapping[str, Sequence[str]]:
+    """Return the global options as they were written, before and after the command."""
+    return ctx.meta.get(_GIVEN, {})
+
+
+def said(ctx: click.Context | None = None) -> list[Said]:
+    """Return what the command line of the innermost command says, in its order."""
+    return (ctx or click.get_current_context()).meta.get(_SAID, [])
+
+
+def spelled_out(
+    args: Sequence[str], options: Mapping[str, click.Option], interspersed: bool
+) -> tuple[list[str], list[Said]]:
+    """Return the words with each value apart from its flag, and what they say in their order.
+
+    Flags nobody knows stay as they are: click refuses them.
+    """
+    words: list[str] = []
+    found: list[Said] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            found += [Said("", value) for value in rest]
+            words += [word, *rest]
+            break
+        if word[:1] != "-" or word == "-":
+            found.append(Said("", word))
+            words.append(word)
+            if not interspersed:
+                words += rest
+                break
+            continue
+        flag, equals, value = word.partition("=")
+        if flag not in options and not word.startswith("--"):
+            flag, equals, value = word[:2], word[2:], word[2:].removeprefix("=")
+        parameter = options.get(flag)
+        if parameter is None or parameter.is_flag:
+            words.append(word)
+            continue
+        if not equals:
+            if isinstance(parameter, Option) and parameter.is_switch:
+                value = "true"
+            elif not rest:
+                words.append(word)
+                continue
+            else:
+                value = rest.pop(0)
+        words += [flag, value]
+        found.append(Said(parameter.name or flag, value))
+    return words, found

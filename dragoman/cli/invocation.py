@@ -1,0 +1,77 @@
+"""One run of the command: what was typed, what holds for it, and what the caller must be told if
+it ends early."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from dragoman.cli.output import Output
+from dragoman.cli.redaction import Redactor
+from dragoman.cli.sources import Settings
+
+
+class Invocation:
+    """The run; commands get it as their first argument."""
+
+    def __init__(
+        self, argv: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.argv = list(argv)
+        self.environment = os.environ if environment is None else environment
+        try:
+            self.folder = Path.cwd()
+        except OSError:
+            # It was removed while we were in it.
+            self.folder = Path()
+        self.redactor = Redactor()
+        # Guessed until the options are known: what cannot be parsed is also told in the format
+        # that was asked for.
+        self.settings = Settings(
+            output="json" if wants_json(self.argv, self.environment) else "text",
+            stream=not {"--stream", "--follow"}.isdisjoint(self.argv),
+            debug="--debug" in self.argv,
+        )
+        self.out = Output(self.settings, self.redactor)
+        # What is known of the task, for hints.
+        self.task_id = ""
+        self.context_id = ""
+        # Whether the agent is shown who calls, by what was given or by an earlier login.
+        self.has_credentials = False
+        # Whether the command is about a task, and not a message for one.
+        self.is_about_task = False
+
+    def settle(self, settings: Settings) -> None:
+        """Take the options as they were found."""
+        self.settings = settings
+        self.redactor.add(settings.bearer, settings.api_key)
+        self.redactor.add(*(value for name, value in settings.svc_param if not is_open(name)))
+        self.out = Output(settings, self.redactor)
+        for warning in settings.warnings:
+            self.out.warn(warning)
+
+
+def is_open(parameter: str) -> bool:
+    """Tell whether a service parameter is one of those that carry no secret."""
+    return parameter.lower() in ("traceparent", "tracestate", "a2a-extensions", "accept-language")
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Tell whether a person is at the other end; a stream that is closed has none."""
+    return stream is not None and stream.isatty()
+
+
+def wants_json(argv: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Tell whether failures are to be JSON, before anything is parsed."""
+    found = environment.get("A2ACLI_OUTPUT", "")
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            break
+        if word in ("-o", "--output"):
+            found = next(words, "")
+        elif word.startswith("--output="):
+            found = word.removeprefix("--output=")
+        elif word.startswith("-o"):
+            found = word[2:].removeprefix("=")
+    return found == "json"

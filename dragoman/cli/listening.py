@@ -1,0 +1,113 @@
+"""What everything that listens has in common: its options, and the record that says it is ready."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.failures import usage
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import Duration, added, own, settings_of
+
+if TYPE_CHECKING:
+    # Heavy: loaded when something is served.
+    from dragoman.config import Settings
+    from dragoman.server.agent import Agent
+    from dragoman.server.run import Ready
+
+LISTENING = added(
+    [
+        own(
+            "--listen",
+            multiple=True,
+            metavar="<host:port>",
+            help="Address to listen on, port 0 takes a free one (127.0.0.1:8000). Repeatable.",
+        ),
+        own("--public-url", metavar="<url>", help="The address peers reach us at, for the card."),
+        own(
+            "--store",
+            metavar="<url>",
+            help="Where tasks are kept: a SQLite file, sqlite: and a path, or memory: "
+            "(in your data folder).",
+        ),
+        own("--tls-cert", metavar="<path>", help="Speak TLS with this certificate (PEM)."),
+        own("--tls-key", metavar="<path>", help="Its key (PEM), if in a file of its own."),
+        own(
+            "--client-ca",
+            metavar="<path>",
+            help="Let in only callers with a certificate of these authorities (PEM).",
+        ),
+        own(
+            "--auth",
+            default="none",
+            metavar="<none>",
+            help="How callers are authenticated; none is all there is yet.",
+        ),
+        own(
+            "--drain",
+            type=Duration(),
+            metavar="<duration>",
+            help="Time that open requests have when the server stops (5s).",
+        ),
+        own(
+            "--allow-private",
+            switch=True,
+            default=None,
+            help="Let pushes go to private addresses and without TLS, for development (off).",
+        ),
+        own(
+            "--public",
+            switch=True,
+            in_environment=False,
+            help="Listen on an address that others reach, without authentication.",
+        ),
+    ]
+)
+# Global options that choose what a client speaks; a server speaks everything.
+_OF_CLIENTS = ("transport", "a2a-version")
+
+
+def served(run: Invocation, listen: Sequence[str], auth: str, values: dict[str, Any]) -> "Settings":
+    """Return the settings of something that listens."""
+    if auth != "none":
+        raise usage(
+            f"--auth {auth}: there is no authentication of callers yet; --client-ca lets in only "
+            "those with a certificate",
+        )
+    for name in _OF_CLIENTS:
+        if run.settings.is_given(name):
+            raise usage(f"--{name} chooses what a client speaks; a server speaks everything")
+    return settings_of(run, listen=",".join(listen) or None, **values)
+
+
+def record(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:
+    """Return what a program is told when we are ready."""
+    url = ready.urls[0]
+    return {
+        "url": url,
+        "urls": ready.urls,
+        "agents": [
+            {
+                "name": agent.title,
+                "url": url if position == 0 else f"{url}/agents/{agent.name}",
+                "card": f"{url}/.well-known/agent-card.json"
+                if position == 0
+                else f"{url}/agents/{agent.name}/.well-known/agent-card.json",
+            }
+            for position, agent in enumerate(agents)
+        ],
+        "store": ready.store,
+    }
+
+
+def tell(run: Invocation, found: dict[str, Any]) -> None:
+    """Say that we are ready: one record, which is all that goes to stdout."""
+    if run.out.is_json:
+        run.out.json({"ready": found})
+        return
+    run.out.field("Ready", found["url"])
+    for url in found["urls"][1:]:
+        run.out.field("Also", url)
+    if len(found["agents"]) > 1:
+        for agent in found["agents"]:
+            run.out.field("Agent", f"{agent['name']} {agent['url']}")
+    for line in found.get("try", []):
+        run.out.field("Try", line)

@@ -1,0 +1,271 @@
+"""The options every command understands, once: flag, variable, default and help.
+
+The environment names, the keys of configuration files, the help texts and `config show` all derive
+from this table. A value is text wherever it comes from, and is read in one way.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+PREFIX = "A2ACLI_"
+_EXPOSED = "A flag is visible in the process list and the shell history: prefer {}."
+_DURATION = re.compile(
+    r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?"
+)
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_BINDINGS = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON", "http+json": "HTTP+JSON", "grpc": "GRPC"}
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
+
+
+# How texts become values; a ValueError says what is wrong with one
+
+
+def text(value: str) -> str:
+    """Take it as it is."""
+    return value
+
+
+def switch(value: str) -> bool:
+    """Read a boolean as people write it."""
+    if (found := _SWITCH.get(value.lower())) is None:
+        raise ValueError("must be true or false")
+    return found
+
+
+def duration(value: str) -> float:
+    """Read seconds: `500ms`, `2s`, `1m30s`, `1h` or a plain number."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        match = _DURATION.fullmatch(value)
+        if not value or match is None:
+            raise ValueError("must be a duration such as 500ms, 2s or 1m30s") from None
+        hours, minutes, whole, thousandths = (float(group or 0) for group in match.groups())
+        seconds = hours * 3600 + minutes * 60 + whole + thousandths / 1000
+    if not 0 <= seconds < float("inf"):
+        raise ValueError("must be a duration such as 500ms, 2s or 1m30s")
+    return seconds
+
+
+def interval(value: str) -> float:
+    """Read the time between two polls."""
+    seconds = duration(value)
+    if seconds < 0.1:
+        raise ValueError("must be at least 100ms")
+    return seconds
+
+
+def output_format(value: str) -> str:
+    """Read the name of a format."""
+    if value not in ("text", "json"):
+        more = "; lines of JSON are -o json --stream" if value == "jsonl" else ""
+        raise ValueError(f"must be text or json{more}")
+    return value
+
+
+def binding(value: str) -> str:
+    """Read the name of a binding, ours or the card's."""
+    if (found := _BINDINGS.get(value.lower())) is None:
+        raise ValueError("must be jsonrpc, rest or grpc")
+    return found
+
+
+def version(value: str) -> str:
+    """Read a protocol version."""
+    if not re.fullmatch(r"\d+\.\d+(\.\d+)?", value, re.ASCII):
+        raise ValueError("must be a version such as 1.0 or 0.3")
+    return ".".join(value.split(".")[:2])
+
+
+def json_object(value: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        found = json.loads(value)
+    except ValueError:
+        raise ValueError("must be a JSON object") from None
+    if not isinstance(found, dict):
+        raise ValueError("must be a JSON object")
+    return cast(dict[str, Any], found)
+
+
+def service_parameter(value: str) -> tuple[str, str]:
+    """Read `name:value`; the value is a secret until proven otherwise, so no error quotes it."""
+    found = re.match(r"[^:=]*[:=]", value)
+    if found is None:
+        raise ValueError("must be name:value")
+    name, content = value[: found.end() - 1].strip(), value[found.end() :].strip()
+    if not _NAME.fullmatch(name) or re.search("[\x00-\x08\x0a-\x1f\x7f]", content):
+        raise ValueError("must be name:value with a plain name and no line breaks")
+    if name.lower() == "a2a-version":
+        raise ValueError("cannot name A2A-Version: --a2a-version does")
+    return name, content
+
+
+def separated(value: str) -> list[str]:
+    """Take a comma list apart, as variables and files have it."""
+    return [piece.strip() for piece in value.split(",") if piece.strip()]
+
+
+def parameters(value: str) -> list[str]:
+    """Take a comma list of `name:value` apart; a comma inside a value stays in it."""
+    found: list[str] = []
+    for piece in value.split(","):
+        if found and not re.match(r"\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+[:=]", piece):
+            found[-1] += f",{piece}"
+        else:
+            found.append(piece.strip())
+    return [piece for piece in found if piece]
+
+
+class Row(NamedTuple):
+    """One global option."""
+
+    name: str
+    help: str
+    read: Callable[[str], Any] = text
+    # As a text; None: there is none, or each command has its own.
+    default: str | None = None
+    metavar: str = ""
+    short: str = ""
+    # Other spellings of the flag, which help does not show.
+    aliases: Sequence[str] = ()
+    # How a variable's text becomes several; None: the option has one value.
+    apart: Callable[[str], list[str]] | None = None
+    is_secret: bool = False
+    # Whether it may come from the environment, and from files.
+    in_environment: bool = True
+    in_files: bool = True
+    # What holds where nobody says anything, in words.
+    otherwise: str = ""
+
+    @property
+    def flag(self) -> str:
+        """Return the long flag."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """Return the environment name; an alias has none of its own."""
+        return PREFIX + self.name.upper().replace("-", "_")
+
+    @property
+    def field(self) -> str:
+        """Return the name in Python."""
+        return "at_once" if self.name == "async" else self.name.replace("-", "_")
+
+    @property
+    def is_switch(self) -> bool:
+        """Tell whether the bare flag means true."""
+        return self.read is switch
+
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "agent-card",
+        "The agent: host, URL, card file or file: URL.",
+        metavar="<ref>",
+        short="-a",
+    ),
+    Row("output", "Format of stdout.", output_format, "text", metavar="<text|json>", short="-o"),
+    Row(
+        "stream",
+        "Show each event as it comes; with -o json one compact object per line.",
+        switch,
+        "false",
+        aliases=("--follow",),
+        in_environment=False,
+        in_files=False,
+    ),
+    Row(
+        "wait",
+        "Wait until the task rests.",
+        switch,
+        aliases=("--watch",),
+        otherwise="true for send, false for task get",
+    ),
+    Row(
+        "async",
+        "Return the ids at once.",
+        switch,
+        "false",
+        aliases=("--return-immediately", "--no-wait"),
+    ),
+    Row("poll-interval", "Time between two polls.", interval, "2s", metavar="<duration>"),
+    Row(
+        "timeout",
+        "Budget of the whole command; 0 is no limit.",
+        duration,
+        "0",
+        metavar="<duration>",
+    ),
+    Row("context-id", "The context to continue, or to list.", metavar="<id>"),
+    Row("task-id", "The task to continue.", metavar="<id>"),
+    Row(
+        "transport",
+        "Preferred binding, first one first: jsonrpc, rest, grpc. Repeatable.",
+        binding,
+        metavar="<binding>",
+        apart=separated,
+        otherwise="the card's order",
+    ),
+    Row(
+        "a2a-version",
+        "Protocol version to speak; only this opens the way to versions before 1.0.",
+        version,
+        metavar="<v>",
+        otherwise="the highest common one, at least 1.0",
+    ),
+    Row(
+        "bearer",
+        f"Bearer token for a scheme the card declares. {_EXPOSED.format('A2ACLI_BEARER')}",
+        metavar="<token>",
+        is_secret=True,
+    ),
+    Row(
+        "api-key",
+        f"API key for a scheme the card declares. {_EXPOSED.format('A2ACLI_API_KEY')}",
+        metavar="<key>",
+        is_secret=True,
+    ),
+    Row(
+        "svc-param",
+        "Service parameter, sent as a header with every request. Repeatable.",
+        service_parameter,
+        metavar="<k:v>",
+        apart=parameters,
+        is_secret=True,
+    ),
+    Row("metadata", "Metadata of the request, a JSON object.", json_object, metavar="<json>"),
+    Row("insecure", "Do not verify TLS certificates; warns every time.", switch, "false"),
+    Row(
+        "config",
+        "Read this file instead of the nearest .env.",
+        metavar="<file>",
+        in_files=False,
+    ),
+    Row("verbose", "Show all that was exchanged: history, metadata (text only).", switch, "false"),
+    Row("debug", "Show on stderr how it worked: timing, choices, wire.", switch, "false"),
+    Row("client-cert", "Certificate for mutual TLS (PEM).", metavar="<path>"),
+    Row("client-key", "Its private key (PEM), if in a file of its own.", metavar="<path>"),
+    Row("ca-cert", "Trust these certificate authorities and no others (PEM).", metavar="<path>"),
+    Row(
+        "extension",
+        "Extension to ask for. Repeatable.",
+        metavar="<uri>",
+        apart=separated,
+    ),
+    Row(
+        "trust-origin",
+        "Further origin that credentials may go to. Repeatable.",
+        metavar="<origin>",
+        apart=separated,
+    ),
+)
+BY_NAME = {row.name: row for row in ROWS}

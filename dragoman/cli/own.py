@@ -1,0 +1,214 @@
+"""What our own commands share: options with `DRAGOMAN_` variables, a budget of time, pages.
+
+A variable of ours comes from the environment, else from the configuration files, and is read like
+the flag of its name.
+"""
+
+import signal
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure
+from dragoman.cli.grammar import Option, given
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.options import duration
+from dragoman.cli.sources import settle
+
+if TYPE_CHECKING:
+    # Heavy: loaded when a command runs.
+    from dragoman.config import Settings
+
+PREFIX = "DRAGOMAN_"
+# Something we read or write that is neither the caller's mistake nor an agent's.
+STORE = "DRAGOMAN_ERR_STORE"
+NOT_DELIVERED = "DRAGOMAN_ERR_NOT_DELIVERED"
+
+_VALUES = "dragoman.own"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, as `500ms`, `2s` or `1m30s`."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Read a text."""
+        if isinstance(value, float | int):
+            return float(value)
+        try:
+            return duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Own(Option):
+    """An option of one of our commands; its variable is `DRAGOMAN_` and its flag."""
+
+    def __init__(self, *arguments: Any, in_environment: bool = True, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        flag = next(flag for flag in self.opts if flag.startswith("--"))
+        self.variable = PREFIX + flag[2:].upper().replace("-", "_") if in_environment else ""
+        if self.variable and self.help:
+            self.help += f" ${self.variable}."
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return what the environment says, or a file."""
+        return _values(ctx).get(self.variable) or None if self.variable else None
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """Return where a value that makes no sense stands."""
+        source = ctx.get_parameter_source(self.name) if ctx and self.name else None
+        if source is click.core.ParameterSource.ENVIRONMENT:
+            return self.variable
+        return super().get_error_hint(ctx)
+
+
+def _values(ctx: click.Context) -> dict[str, str]:
+    if _VALUES not in ctx.meta:
+        run = ctx.ensure_object(Invocation)
+        # What is wrong with the files is said when the options are settled.
+        settings = settle(given(ctx), run.environment, run.folder, tolerant=True)
+        ctx.meta[_VALUES] = dict(settings.environment)
+    return ctx.meta[_VALUES]
+
+
+def own(*flags: str, **attributes: Any) -> Callable[[F], F]:
+    """Add an option that has a variable."""
+    return click.option(*flags, cls=Own, **attributes)
+
+
+def variables(ctx: click.Context) -> set[str]:
+    """Return the variables of all our commands; loads every one of them."""
+    found: set[str] = set()
+    waiting: list[tuple[click.Context, click.Command]] = [(ctx, ctx.find_root().command)]
+    while waiting:
+        place, one = waiting.pop()
+        if isinstance(one, click.Group):
+            inner = (one.get_command(place, name) for name in one.list_commands(place))
+            waiting += [(place, command) for command in inner if command is not None]
+        found |= {parameter.variable for parameter in one.params if isinstance(parameter, Own)}
+    return found - {""}
+
+
+def added(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    """Add options, shown in this order."""
+
+    def add(function: F) -> F:
+        for one in reversed(options):
+            function = one(function)
+        return function
+
+    return add
+
+
+STORE_OPTION = own(
+    "--store",
+    metavar="<url>",
+    help="Where the tasks are: a SQLite file, or sqlite: and a path (in your data folder).",
+)
+YES = own("--yes", switch=True, in_environment=False, help="Do it: nobody is asked again.")
+LIMIT = own(
+    "--limit", type=click.IntRange(1, 1000), default=50, metavar="<1..1000>", help="Page size."
+)
+PAGE_TOKEN = own(
+    "--page-token",
+    default="",
+    in_environment=False,
+    metavar="<token>",
+    help="The page to show; the one before names it.",
+)
+
+
+def settings_of(run: Invocation, **values: Any) -> "Settings":
+    """Return the settings of a server: what was given, else the environment and the files."""
+    from dragoman.config import load
+
+    # An agent's module may set variables of its own when it is loaded.
+    return load({**run.settings.environment, **run.environment}, **values)
+
+
+def file_of(run: Invocation, store: str | None) -> "Settings":
+    """Return settings whose tasks are in a file."""
+    from dragoman.errors import ConfigError
+
+    settings = settings_of(run, store=store)
+    if settings.store == "memory:":
+        raise ConfigError("memory: has no file, so only its own server knows; name one by --store")
+    return settings
+
+
+class _Late(KeyboardInterrupt):
+    """The time is over. Like an interrupt, it gets through an event loop at once."""
+
+
+@contextmanager
+def budget(run: Invocation) -> Generator[None]:
+    """Let a command run no longer than `--timeout` says."""
+    seconds = run.settings.timeout
+    if not seconds or sys.platform == "win32":
+        yield
+        return
+
+    def late(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _Late:
+        raise Failure(TIMEOUT, f"{seconds:g} s are over") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def ending_in_order() -> Generator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: what is half done is undone on the way out."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Failure(INTERNAL, "interrupted") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def show_page(
+    run: Invocation,
+    items: Sequence[dict[str, Any]],
+    next_page: str,
+    record: Callable[[dict[str, Any]], None],
+) -> None:
+    """Write a page of a list: one document, a line for each, or a record for each."""
+    if not run.out.is_json:
+        for item in items:
+            record(item)
+        run.out.field("Next-Page", next_page)
+    elif run.out.is_stream:
+        for item in items:
+            run.out.json(item)
+    else:
+        run.out.json({"items": list(items), "nextPageToken": next_page})
+
+
+def instant(milliseconds: int) -> str:
+    """Return a time for people and programs; empty: never."""
+    if not milliseconds:
+        return ""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

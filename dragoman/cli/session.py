@@ -1,0 +1,405 @@
+"""A conversation with one agent, as the global options say: the client, the budget of time,
+signals, and what the caller has to be told about ids when it ends early."""
+
+import asyncio
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, explain, usage
+from dragoman.cli.hints import hint_for
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.sources import cache_folder, tokens_folder
+from dragoman.errors import A2AError, CredentialsMissing, Unauthenticated, VersionNotSupported
+
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    import ssl
+
+    from dragoman.client.cards import Cards, Fetched
+    from dragoman.client.client import Client
+    from dragoman.client.credentials import Credential
+    from dragoman.model.events import ArtifactUpdate, StatusUpdate
+    from dragoman.model.message import Message
+    from dragoman.model.task import Task, TaskState
+    from dragoman.security.egress import Egress
+
+    Event = Task | Message | StatusUpdate | ArtifactUpdate
+
+# Seconds.
+CONNECT = 10.0
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+# Options that a next command needs as well; credentials are not among them.
+_CARRIED = ("transport", "a2a-version", "config", "client-cert", "client-key", "ca-cert")
+_CARRIED_LISTS = ("transport", "extension", "trust-origin")
+
+
+class Session:
+    """An agent to talk to, and what is known of the task that is talked about."""
+
+    def __init__(self, run: Invocation, agent: "Client") -> None:
+        self.run = run
+        self.out = run.out
+        self.settings = run.settings
+        self.agent = agent
+
+    @property
+    def can_stream(self) -> bool:
+        """Tell whether the agent says that it streams."""
+        return bool(self.agent.card.capabilities.streaming)
+
+    def resume_context(self, context_id: str) -> str:
+        """Return the command that goes on in a context."""
+        return command(self.run, "send", "--context-id", context_id) + ' "<message>"'
+
+    def know(self, task_id: str, context_id: str) -> None:
+        """Remember ids, for when the run ends early."""
+        self.run.task_id = task_id or self.run.task_id
+        self.run.context_id = context_id or self.run.context_id
+
+    def waiting(self, event: "Event") -> None:
+        """Tell the ids as soon as they are known: an interrupt must not lose them."""
+        from dragoman.model.message import Message
+        from dragoman.model.task import Task
+
+        if isinstance(event, Message):
+            self.know(event.task_id, event.context_id)
+            return
+        task_id = event.id if isinstance(event, Task) else event.task_id
+        if task_id != self.run.task_id:
+            self.out.note("Waiting", f"task {task_id} context {event.context_id}")
+        self.know(task_id, event.context_id)
+
+    def progress(self, event: "Event") -> None:
+        """Tell what an agent says on the way, where its events are not shown themselves."""
+        from dragoman.model.events import StatusUpdate
+
+        self.waiting(event)
+        if isinstance(event, StatusUpdate) and not event.status.state.is_resting:
+            message = event.status.message
+            if message is not None and message.text:
+                self.out.note("Progress", message.text)
+
+    def close(self, task: "Task", *, canceled: bool = False) -> None:
+        """Write the next command, and warn of an end that is no success."""
+        from dragoman.model.task import TaskState
+
+        state = task.status.state
+        self.know(task.id, task.context_id)
+        if not self.out.is_json:
+            self.out.field("Resume", resume(self.run, state))
+        is_expected = state is TaskState.CANCELED and canceled
+        if state.is_resting and state is not TaskState.COMPLETED and not is_expected:
+            verb = "ended" if state.is_terminal else "waits in"
+            self.out.warn(f"task {task.id} {verb} {state.value}")
+        if state is TaskState.AUTH_REQUIRED:
+            follow = command(self.run, "task", "subscribe", task.id, "--until", "terminal")
+            self.out.note("Hint", f"reply as above, or authorise elsewhere and run: {follow}")
+
+
+def talk(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
+    """Do some work with the agent of the run, within its time."""
+    guarded(run, lambda: _connected(run, work))
+
+
+def guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
+    """Do some work about the agent of the run, within its time."""
+    if not run.settings.agent_card:
+        raise usage("which agent? -a <ref> names it", "dragoman card get -a <host>")
+    asyncio.run(_guarded(run, work))
+
+
+async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
+    """Turn what ends the work into a failure with the next command to type."""
+    ending = _Signals()
+    limit = run.settings.timeout or None
+    budget = asyncio.timeout(limit)
+    try:
+        async with budget:
+            with ending:
+                await work()
+    except asyncio.CancelledError:
+        if not ending.came:
+            raise
+        raise _interrupted(run) from None
+    except TimeoutError:
+        if not budget.expired():
+            raise
+        hint = command(run, "task", "get", "--wait", run.task_id) if run.task_id else None
+        message = (
+            f"{limit:g} s are over; the task goes on" if run.task_id else f"{limit:g} s are over"
+        )
+        raise Failure(TIMEOUT, message, hint=hint) from None
+    except A2AError as error:
+        if run.settings.debug and error.facts:
+            run.out.debug(", ".join(f"{name}: {value}" for name, value in error.facts.items()))
+        failure = explain(error)
+        failure.hint = hint_for(error, failure, run)
+        raise failure from error
+
+
+async def _connected(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
+    async with client_of(run) as agent:
+        _check_version(run, agent)
+        _warn(run, agent)
+        await work(Session(run, agent))
+
+
+def _check_version(run: Invocation, agent: "Client") -> None:
+    """Refuse to speak another version than the one that was asked for."""
+    wanted, spoken = run.settings.a2a_version, agent.version
+    # 0.2 and 0.3 are one on the wire.
+    is_same = wanted in ("", spoken) or {wanted[:2], spoken[:2]} == {"0."}
+    if not is_same:
+        raise VersionNotSupported(
+            f"{spoken} can be spoken here, and {wanted} was asked for", supportedVersions=spoken
+        )
+
+
+def client_of(run: Invocation) -> "Client":
+    """Return the client that the global options describe."""
+    from dragoman.client.client import Client
+
+    settings = run.settings
+    credentials = credentials_of(run)
+    return Client(
+        settings.agent_card,
+        credentials=credentials,
+        version=settings.a2a_version,
+        bindings=settings.transport,
+        extensions=settings.extension,
+        headers=dict(settings.svc_param),
+        origins=settings.trust_origin,
+        tls=tls_of(run, secret=bool(credentials)),
+        cards=cards_of(run),
+        connect_timeout=CONNECT,
+        oldest="0.2" if settings.a2a_version else "1.0",
+        **observing(run),
+    )
+
+
+def _warn(run: Invocation, agent: "Client") -> None:
+    """Say what a credential's owner should know before anything is sent."""
+    from dragoman.client.credentials import ApiKey, Bearer, is_loopback
+    from dragoman.security.targets import read_target
+
+    interface = agent.interface
+    run.out.debug(f"selected {interface.protocol_binding} {agent.version} at {interface.url}")
+    preferred = run.settings.transport
+    if preferred and interface.protocol_binding.upper() not in preferred:
+        run.out.debug(f"the card offers none of {', '.join(preferred)}: its own order holds")
+    names: dict[type[Any], str] = {Bearer: "--bearer", ApiKey: "--api-key"}
+    for credential in agent.unused_credentials:
+        if name := names.get(type(credential)):
+            run.out.warn(f"{name} is not sent: the card declares no scheme that takes it")
+    is_plain = interface.url.startswith("http://")
+    if not is_plain or is_loopback(read_target(interface.url)):
+        return
+    if run.settings.svc_param or credentials_of(run):
+        run.out.warn(f"{interface.url} is plain http: others on the way can read credentials")
+
+
+@asynccontextmanager
+async def dialling(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[Egress]":
+    """Give what dials out, for what needs no client; say whether secrets will go there."""
+    from dragoman.security.egress import Egress
+    from dragoman.security.targets import Anywhere
+
+    tls = tls_of(run, secret=secret)
+    async with Egress(policy=Anywhere(), tls=tls, connect_timeout=CONNECT) as http:
+        yield http
+
+
+async def fetch_card(run: Invocation, http: "Egress", *, fresh: bool = False) -> "Fetched":
+    """Return the agent's card without choosing how to talk to it: whoever only looks may.
+
+    A credential goes to the card's address only if that address names a scheme for it.
+    """
+    from dragoman.client.credentials import Origins, challenged
+    from dragoman.client.references import parse
+
+    settings = run.settings
+    reference, cards = parse(settings.agent_card), cards_of(run)
+    version = settings.a2a_version or "1.0"
+    run.out.debug(f"> card GET {reference.url or reference.path}")
+    try:
+        return await cards.fetch(http, reference, version=version, fresh=fresh)
+    except Unauthenticated as error:
+        answer = challenged(error.facts.get("wwwAuthenticate", ""), credentials_of(run))
+        if not answer.attached or not reference.url:
+            raise CredentialsMissing("The agent shows its card only to callers it knows") from None
+        origins = Origins(settings.trust_origin).also(reference.origin)
+        attached = await answer.attach(reference.url, http, origins)
+        return await cards.fetch(
+            http,
+            reference,
+            version=version,
+            identity=answer.identity,
+            headers=attached.onto({})[1],
+        )
+
+
+def observing(run: Invocation) -> dict[str, Any]:
+    """Return what makes a client show its wire, if that was asked for."""
+    if not run.settings.debug:
+        return {}
+    from dragoman.cli.debug import Wire
+
+    return {"observer": Wire(run.out, run.redactor)}
+
+
+def cards_of(run: Invocation) -> "Cards":
+    """Return the cards of earlier runs."""
+    from dragoman.client.cards import Cards
+
+    folder = cache_folder(run.environment) / "cards"
+    return Cards(folder=folder, catalog=run.settings.environment.get("DRAGOMAN_CATALOG", ""))
+
+
+def credentials_of(run: Invocation) -> "list[Credential]":
+    """Return what the user gave, and what earlier logins left."""
+    from dragoman.client.credentials import ApiKey, Bearer, ClientCertificate
+
+    settings = run.settings
+    found: list[Credential] = []
+    if settings.bearer:
+        found.append(Bearer(settings.bearer))
+    if settings.api_key:
+        found.append(ApiKey(settings.api_key))
+    if settings.client_cert:
+        found.append(ClientCertificate(settings.client_cert, settings.client_key))
+    found += stored(run)
+    run.has_credentials = bool(found)
+    return found
+
+
+def stored(run: Invocation) -> "list[Credential]":
+    """Return the tokens of earlier logins; each is for its own agent alone."""
+    folder = tokens_folder(run.environment)
+    if not folder.is_dir():
+        return []
+    from dragoman.client.oauth import StoredToken
+    from dragoman.client.tokens import TokenStore
+
+    store = TokenStore(folder, warn=run.out.warn)
+    logins = [login for login in store.all() if is_for(run, login.origin)]
+    secret = run.settings.environment.get("A2ACLI_CLIENT_SECRET", "")
+    run.redactor.add(secret, *(login.token.access for login in logins))
+    run.redactor.add(*(login.token.refresh for login in logins))
+    return [StoredToken(login, store, client_secret=secret) for login in logins]
+
+
+def is_for(run: Invocation, origin: str) -> bool:
+    """Tell whether something made for an origin may be used in this run at all."""
+    from dragoman.client.credentials import Origins
+    from dragoman.client.references import parse
+
+    named = parse(run.settings.agent_card).origin
+    # Of a file, its own interfaces are what the user names.
+    return not named or origin in Origins(run.settings.trust_origin).also(named)
+
+
+def tls_of(run: Invocation, *, secret: bool = False) -> "ssl.SSLContext | None":
+    """Return how TLS is spoken, if not in the usual way; whether secrets go that way besides the
+    given ones is for the caller to say."""
+    settings = run.settings
+    if settings.insecure:
+        given = settings.bearer or settings.api_key or settings.svc_param
+        more = ": CREDENTIALS GO TO WHOEVER ANSWERS" if given or secret else ""
+        run.out.warn(f"--insecure: TLS certificates are not verified{more}")
+    if settings.client_key and not settings.client_cert:
+        raise usage("--client-key needs --client-cert")
+    if not (settings.insecure or settings.ca_cert or settings.client_cert):
+        return None
+    import ssl
+
+    from dragoman.client.credentials import ClientCertificate
+
+    context = ClientCertificate(settings.client_cert, settings.client_key).context(settings.ca_cert)
+    if settings.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class _Signals:
+    """Ends the running task at the first signal, and the process at the second."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        # Elsewhere nobody can ask for them.
+        is_main = threading.current_thread() is threading.main_thread()
+        self._is_ours = is_main and sys.platform != "win32"
+
+    def __enter__(self) -> None:
+        if self._is_ours:
+            for number in _ENDING:
+                self._loop.add_signal_handler(number, self._end)
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_ours:
+            for number in _ENDING:
+                self._loop.remove_signal_handler(number)
+                if self.came:
+                    # Another one while we leave is not waited for.
+                    signal.signal(number, signal.SIG_DFL)
+
+    def _end(self) -> None:
+        if self.came:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        self.came = True
+        assert self._task is not None
+        self._task.cancel()
+
+
+def _interrupted(run: Invocation) -> Failure:
+    hint = None
+    if run.task_id:
+        hint = command(run, "task", "get", "--wait", run.task_id)
+        run.out.note("Task", run.task_id)
+        run.out.note("Context", run.context_id)
+        run.out.note("Resume", hint)
+    return Failure(INTERNAL, "interrupted", hint=hint)
+
+
+# The next command to type
+
+
+def command(run: Invocation, *words: str) -> str:
+    """Return a command about the same agent, as a shell takes it."""
+    return " ".join(["dragoman", *map(shlex.quote, _addressed(run, words))])
+
+
+def _addressed(run: Invocation, words: tuple[str, ...]) -> list[str]:
+    settings = run.settings
+    given: list[str] = []
+    if settings.agent_card:
+        given += ["-a", run.redactor.text(settings.agent_card)]
+    for name in _CARRIED:
+        if settings.is_given(name) and name not in _CARRIED_LISTS:
+            given += [f"--{name}", str(getattr(settings, name.replace("-", "_")))]
+    for name in _CARRIED_LISTS:
+        if settings.is_given(name):
+            for value in getattr(settings, name.replace("-", "_")):
+                given += [f"--{name}", str(value)]
+    if settings.is_given("insecure") and settings.insecure:
+        given.append("--insecure")
+    # After the words of the command, before its arguments.
+    verbs = 1 if words[0] == "send" else 2
+    return [*words[:verbs], *given, *words[verbs:]]
+
+
+def resume(run: Invocation, state: "TaskState") -> str:
+    """Return the command that goes on from here."""
+    if state.is_terminal:
+        return command(run, "send", "--context-id", run.context_id) + ' "<message>"'
+    if state.is_interrupted:
+        return command(run, "send", "--task-id", run.task_id) + ' "<reply>"'
+    return command(run, "task", "get", "--wait", run.task_id)

@@ -1,0 +1,306 @@
+"""Where options come from: flag, environment, local file, file of the agent, global file, default.
+
+Files hold one `A2ACLI_KEY=value` per line and are only read. Nothing that names a task or a context
+is ever written by us, so two commands know of each other only what their caller says.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from dragoman.cli.failures import Failure, usage
+from dragoman.cli.options import BY_NAME, PREFIX, ROWS, Row
+
+Kind = Literal["flag", "env", "file", "default"]
+# The folder is the specification's, so that every conforming tool shares it.
+_FOLDER = "a2a-cli"
+_OURS = "DRAGOMAN_"
+_MOST = 1_000_000
+
+
+class Origin(NamedTuple):
+    """Where a value comes from; lower ranks win."""
+
+    kind: Kind
+    rank: int
+    path: str = ""
+
+
+DEFAULT = Origin("default", 9)
+
+
+class Found(NamedTuple):
+    """A value, read, and where it was."""
+
+    value: Any
+    origin: Origin
+
+
+class File(NamedTuple):
+    """A configuration file and what it says."""
+
+    path: Path
+    rank: int
+    values: Mapping[str, str]
+
+
+@dataclass(kw_only=True)
+class Settings:
+    """The global options as they hold for this run; the fields are the rows of the table."""
+
+    agent_card: str = ""
+    output: Literal["text", "json"] = "text"
+    stream: bool = False
+    wait: bool = False
+    at_once: bool = False
+    poll_interval: float = 2.0
+    timeout: float = 0.0
+    context_id: str = ""
+    task_id: str = ""
+    transport: list[str] = field(default_factory=list[str])
+    a2a_version: str = ""
+    bearer: str = ""
+    api_key: str = ""
+    svc_param: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    insecure: bool = False
+    config: str = ""
+    verbose: bool = False
+    debug: bool = False
+    client_cert: str = ""
+    client_key: str = ""
+    ca_cert: str = ""
+    extension: list[str] = field(default_factory=list[str])
+    trust_origin: list[str] = field(default_factory=list[str])
+    # Where each comes from, by the name of its row.
+    origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    # The environment, and below it what files say: for what single commands read there.
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    # What the caller should hear about the files.
+    warnings: list[str] = field(default_factory=list[str])
+    # What kept a value from being read; only help goes on with it.
+    problems: list[str] = field(default_factory=list[str])
+
+    @property
+    def is_json(self) -> bool:
+        """Tell whether a program reads stdout."""
+        return self.output == "json"
+
+    def is_given(self, name: str) -> bool:
+        """Tell whether an option was written on the command line."""
+        return self.origins.get(name, DEFAULT).kind == "flag"
+
+    def is_set(self, name: str) -> bool:
+        """Tell whether an option is anywhere but in the table."""
+        return self.origins.get(name, DEFAULT).kind != "default"
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether to wait, unless something of a higher rank asks to return at once."""
+        wait, at_once = (self.origins.get(name, DEFAULT) for name in ("wait", "async"))
+        if self.at_once and (not self.is_set("wait") or at_once.rank <= wait.rank):
+            return False
+        return self.wait
+
+    @property
+    def explicit_interval(self) -> float | None:
+        """Return the time between polls if somebody chose one."""
+        return self.poll_interval if self.is_set("poll-interval") else None
+
+
+def settle(
+    given: Mapping[str, Sequence[str]],
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    defaults: Mapping[str, str] | None = None,
+    tolerant: bool = False,
+) -> Settings:
+    """Return the settings of a run: flags as they were written, then every other source.
+
+    A value that makes no sense is a usage error that names its place; `tolerant` notes it instead
+    and goes on with the next source, which is what help needs.
+    """
+    settings = Settings()
+    reader = _Reader(given, environment, folder, settings, tolerant)
+    files = list(reader.files())
+    settings.environment = _merged(files) | dict(environment)
+    for row in ROWS:
+        found = reader.value(row, files, (defaults or {}).get(row.name, row.default))
+        if found is not None:
+            setattr(settings, row.field, found.value)
+            settings.origins[row.name] = found.origin
+    return settings
+
+
+class _Reader:
+    def __init__(
+        self,
+        given: Mapping[str, Sequence[str]],
+        environment: Mapping[str, str],
+        folder: Path,
+        settings: Settings,
+        tolerant: bool,
+    ) -> None:
+        self._given = given
+        self._environment = environment
+        self._folder = folder
+        self._settings = settings
+        self._tolerant = tolerant
+
+    def refuse(self, failure: Failure) -> None:
+        """Raise what is wrong, or note it."""
+        if not self._tolerant:
+            raise failure
+        self._settings.problems.append(failure.message)
+
+    def files(self) -> Iterator[File]:
+        """Read the files there are, the local one first."""
+        found = [file for file in (self._local(), self._global()) if file]
+        if host := host_of(self._reference(found)):
+            path = config_folder(self._environment) / "agents" / f"{host}.env"
+            found += filter(None, [self._read(path, 4)])
+        yield from sorted(found, key=lambda file: file.rank)
+
+    def _local(self) -> File | None:
+        row = BY_NAME["config"]
+        name = self._given.get("config", [""])[-1] or self._environment.get(row.variable, "")
+        if name:
+            path = self._folder / Path(name).expanduser()
+            if not path.is_file():
+                self.refuse(usage(f"{name}: there is no such configuration file"))
+                return None
+            return self._read(path, 3)
+        path = nearest(self._folder)
+        return self._read(path, 3) if path else None
+
+    def _global(self) -> File | None:
+        return self._read(config_folder(self._environment) / ".env", 5)
+
+    def _reference(self, files: Sequence[File]) -> str:
+        row = BY_NAME["agent-card"]
+        layers = [self._environment, *(file.values for file in files)]
+        texts = [self._given.get(row.name, [""])[-1]]
+        texts += [layer.get(row.variable, "") for layer in layers]
+        return next(filter(None, texts), "")
+
+    def _read(self, path: Path, rank: int) -> File | None:
+        try:
+            if not path.is_file():
+                return None
+            about = path.stat()
+            if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+                self._settings.warnings.append(f"{path} belongs to another user and is not read")
+                return None
+            with path.open("rb") as stream:
+                values = parse(stream.read(_MOST).decode("utf-8-sig"))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+            self.refuse(usage(f"{path}: {reason}"))
+            return None
+        is_open = os.name == "posix" and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if is_open and any(row.is_secret and values.get(row.variable) for row in ROWS):
+            self._settings.warnings.append(
+                f"{path} holds a secret and others can read it: chmod 600 {path}"
+            )
+        return File(path, rank, values)
+
+    def value(self, row: Row, files: Sequence[File], default: str | None) -> Found | None:
+        """Return the value of the highest rank."""
+        if texts := self._given.get(row.name):
+            found = self._convert(row, texts, Origin("flag", 1), row.flag)
+            if found is not None:
+                return found
+        layers: list[tuple[Origin, Mapping[str, str], str]] = []
+        if row.in_environment:
+            layers.append((Origin("env", 2), self._environment, row.variable))
+        if row.in_files:
+            layers += [
+                (
+                    Origin("file", file.rank, str(file.path)),
+                    file.values,
+                    f"{file.path}: {row.variable}",
+                )
+                for file in files
+            ]
+        for origin, values, place in layers:
+            # An empty variable is one that is not there.
+            if text := values.get(row.variable, ""):
+                texts = row.apart(text) if row.apart else [text]
+                found = self._convert(row, texts, origin, place)
+                if found is not None:
+                    return found
+        return None if default is None else Found(row.read(default), DEFAULT)
+
+    def _convert(self, row: Row, texts: Sequence[str], origin: Origin, place: str) -> Found | None:
+        read: Callable[[str], Any] = row.read
+        try:
+            value: Any = [read(text) for text in texts] if row.apart else read(texts[-1])
+        except ValueError as error:
+            self.refuse(usage(f"{place} {error}"))
+            return None
+        return Found(value, origin)
+
+
+def parse(text: str) -> dict[str, str]:
+    """Return the values of a file; lines that are not ours may say what they want."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        name, value = name.strip(), value.strip()
+        if equals and name.startswith((PREFIX, _OURS)):
+            if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+                value = value[1:-1]
+            values[name] = value
+    return values
+
+
+def nearest(folder: Path) -> Path | None:
+    """Return the `.env` of a folder or of the nearest one above it."""
+    for place in (folder, *folder.parents):
+        if (path := place / ".env").is_file():
+            return path
+    return None
+
+
+def config_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the global file."""
+    base = environment.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else _home(environment) / ".config") / _FOLDER
+
+
+def tokens_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of what logins leave."""
+    return config_folder(environment).with_name("dragoman") / "tokens"
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of what may be lost at any time."""
+    base = environment.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else _home(environment) / ".cache") / "dragoman"
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment["HOME"]) if environment.get("HOME") else Path.home()
+
+
+def host_of(reference: str) -> str:
+    """Return the host a card reference names; empty: it names none, such as a file."""
+    if not reference or reference.startswith(("/", "./", "../", "~", "@", "file:")):
+        return ""
+    try:
+        parts = urlsplit(reference if "://" in reference else f"//{reference}")
+        return (parts.hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _merged(files: Sequence[File]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for file in reversed(files):
+        values |= file.values
+    return values

@@ -1,0 +1,363 @@
+"""`dragoman tasks`: our own store, read only and also while servers work on it.
+
+`task` asks an agent, `tasks` looks into the file. What is shown are the protocol's own objects;
+what only we know is in their metadata, under names that begin with `dragoman:`.
+"""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from dragoman.cli.failures import Failure, usage
+from dragoman.cli.grammar import Group, Place, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import (
+    LIMIT,
+    PAGE_TOKEN,
+    STORE_OPTION,
+    budget,
+    ending_in_order,
+    file_of,
+    instant,
+    own,
+    show_page,
+)
+
+if TYPE_CHECKING:
+    # Heavy: loaded when a command runs.
+    from dragoman.model.record import Recorded
+    from dragoman.stores.interface import Store
+    from dragoman.stores.sqlite.reading import Asked, Line, Position, Reading
+
+# Seconds between two looks into the file, and between two words about where we are.
+_LOOK = 0.1
+_TELL = 5.0
+_AT_ONCE = 500
+
+tasks = Group(
+    "tasks",
+    help="Look into our own store: its tasks and their logs.",
+    places={
+        "list": Place("dragoman.cli.tasks:list_", "List tasks, the latest first."),
+        "show": Place("dragoman.cli.tasks:show", "Show a task."),
+        "tail": Place("dragoman.cli.tasks:tail", "Show the last events, or each as it happens."),
+    },
+)
+_AGENT = own("--agent", default="", metavar="<name>", help="Only tasks of this agent.")
+_STATUS = own(
+    "--status", default="", metavar="<state>", help="Only tasks in this state: working, failed."
+)
+
+
+@contextmanager
+def _reading(run: Invocation, store: str | None) -> "Generator[Reading]":
+    from dragoman.stores.sqlite.inspection import open_to_read
+    from dragoman.stores.sqlite.reading import Reading
+
+    connection = open_to_read(file_of(run, store).store_path())
+    try:
+        with ending_in_order(), budget(run):
+            yield Reading(connection)
+    finally:
+        connection.close()
+
+
+def _asked(run: Invocation, agent: str, status: str, since: int) -> "Asked":
+    from dragoman.cli.task import state_of
+    from dragoman.stores.sqlite.reading import Asked
+
+    return Asked(agent, run.settings.context_id, state_of(status) if status else None, since)
+
+
+def _milliseconds(text: str) -> int:
+    """Return the time of a text."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise usage("--since must be a time such as 2026-01-31T12:00:00Z") from None
+    if found.tzinfo is None:
+        raise usage("--since must say its zone: end it with Z or an offset")
+    return int(found.timestamp() * 1000)
+
+
+@command("list")
+@STORE_OPTION
+@_AGENT
+@_STATUS
+@own(
+    "--since",
+    default="",
+    in_environment=False,
+    metavar="<time>",
+    help="Only tasks whose state changed since (RFC 3339).",
+)
+@LIMIT
+@PAGE_TOKEN
+def list_(
+    run: Invocation,
+    store: str | None,
+    agent: str,
+    status: str,
+    since: str,
+    limit: int,
+    page_token: str,
+) -> None:
+    """List tasks, the latest first; --task-id and --context-id choose among them too."""
+    asked = _asked(run, agent, status, _milliseconds(since) if since else 0)
+    with _reading(run, store) as reading:
+        if run.settings.task_id:
+            found = [line for line in reading.find(run.settings.task_id, agent) if _is(line, asked)]
+        else:
+            found = reading.page(asked, limit + 1, _after(page_token))
+    page = found[:limit]
+    token = f"{page[-1].status_at}.{page[-1].number}" if len(found) > limit else ""
+    show_page(run, [_item(line) for line in page], token, lambda item: _record(run, item))
+
+
+def _after(token: str) -> tuple[int, int] | None:
+    if not token:
+        return None
+    at, _, number = token.partition(".")
+    if not (at.isdecimal() and number.isdecimal()):
+        raise usage("--page-token is not one of `dragoman tasks list`")
+    return int(at), int(number)
+
+
+def _is(line: "Line", asked: "Asked") -> bool:
+    return (
+        asked.state in (None, line.state)
+        and asked.context_id in ("", line.context_id)
+        and asked.agent in ("", line.agent)
+        and line.status_at >= asked.since
+    )
+
+
+def _item(line: "Line") -> dict[str, Any]:
+    """Return a task as a list has it: without what was said and made."""
+    about = {"agent": line.agent, "tenant": line.tenant, "owner": line.owner}
+    metadata: dict[str, Any] = {f"dragoman:{name}": text for name, text in about.items() if text}
+    return {
+        "id": line.task_id,
+        "contextId": line.context_id,
+        "status": {"state": line.state.value, "timestamp": instant(line.status_at)},
+        "metadata": metadata | {"dragoman:events": line.last_seq},
+    }
+
+
+def _record(run: Invocation, item: dict[str, Any]) -> None:
+    run.out.field("Task", item["id"])
+    run.out.field("Context", item["contextId"])
+    run.out.field("State", item["status"]["state"])
+    run.out.field("Updated", item["status"]["timestamp"])
+    run.out.field("Agent", item["metadata"].get("dragoman:agent", ""))
+    run.out.field("Events", str(item["metadata"]["dragoman:events"]))
+
+
+@command("show")
+@click.argument("task_id", metavar="TASK_ID")
+@STORE_OPTION
+@_AGENT
+def show(run: Invocation, task_id: str, store: str | None, agent: str) -> None:
+    """Show a task as its agent would; with --verbose also its log."""
+    import asyncio
+
+    from dragoman.cli.output import bare
+    from dragoman.engine.log import read_task
+
+    with _reading(run, store) as reading:
+        line = _only(reading, task_id, agent)
+        # It has the two reads that folding a log takes.
+        found = asyncio.run(read_task(cast("Store", reading), line.number))
+        log = list(reading.log(line)) if run.settings.verbose else []
+    assert found is not None, "a task in the store has a log"
+    if not run.out.is_json:
+        run.out.task(found.task, history=True)
+        for one in log:
+            run.out.field("Event", f"{one.seq} {one.body.decode()}")
+    elif run.settings.verbose:
+        import msgspec
+
+        events = [{"position": one.seq, "event": msgspec.Raw(one.body)} for one in log]
+        run.out.json({"task": msgspec.Raw(bare(found.task)), "log": events})
+    else:
+        run.out.json(bare(found.task))
+
+
+def _only(reading: "Reading", task_id: str, agent: str) -> "Line":
+    found = reading.find(task_id, agent)
+    if not found:
+        raise Failure(
+            "TaskNotFoundError",
+            f"{task_id}: there is no such task in this store",
+            hint="dragoman tasks list",
+        )
+    if len({line.agent for line in found}) > 1:
+        names = ", ".join(sorted({line.agent for line in found}))
+        raise usage(f"{task_id}: several agents have a task of this id; --agent is one of {names}")
+    return found[0]
+
+
+@command("tail")
+@STORE_OPTION
+@_AGENT
+@_STATUS
+@own(
+    "--since",
+    default="",
+    in_environment=False,
+    metavar="<time|position>",
+    help="Begin at a time (RFC 3339), or where an earlier run was: its Position.",
+)
+@LIMIT
+@PAGE_TOKEN
+def tail(
+    run: Invocation,
+    store: str | None,
+    agent: str,
+    status: str,
+    since: str,
+    limit: int,
+    page_token: str,
+) -> None:
+    """Show the last events and end; with --stream, show each as it happens.
+
+    Every event has its task and its place in that task's log in `dragoman:position`. The Position
+    on stderr, or the next page's token, is where to go on: --since takes it, and nothing is lost.
+    With --task-id a stream ends with the task.
+    """
+    start = page_token or since
+    position = _position(start)
+    at = 0 if position or not start else _milliseconds(start)
+    asked = _asked(run, agent, status, at)
+    with _reading(run, store) as reading:
+        if run.settings.task_id:
+            _only(reading, run.settings.task_id, agent)
+        Tail(run, reading, asked, limit).run(position)
+
+
+def _position(text: str) -> "Position | None":
+    from dragoman.stores.sqlite.reading import Position
+
+    if not text.startswith("p"):
+        return None
+    try:
+        return Position.parse(text)
+    except ValueError:
+        raise usage(f"{text} is no position of `dragoman tasks tail`") from None
+
+
+class Tail:
+    """Shows events of the tasks that are wanted."""
+
+    def __init__(self, run: Invocation, reading: "Reading", asked: "Asked", limit: int) -> None:
+        self._run = run
+        self._reading = reading
+        self._asked = asked
+        self._limit = limit
+        self._told_at = time.monotonic()
+        self._items: list[Any] = []
+
+    def run(self, position: "Position | None") -> None:
+        """Show what there is, and what comes if that was asked for."""
+        streams = self._run.settings.stream
+        try:
+            if position is None:
+                # Taken first and kept to: what happens meanwhile is shown from there on.
+                here = self._reading.here(self._asked.agent)
+                for line, event in self._latest(here):
+                    self._show(line, event)
+                position = here
+            else:
+                position = self._further(position, self._limit if not streams else 0)
+            while streams and not self._is_over():
+                before = self._reading.version()
+                position = self._further(position, 0)
+                self._tell(position)
+                while not self._is_over() and self._reading.version() == before:
+                    time.sleep(_LOOK)
+            if streams:
+                # What a task said last is there once it has ended.
+                position = self._further(position, 0)
+        finally:
+            if position is not None and (streams or not self._run.out.is_json):
+                self._run.out.note("Position", str(position))
+        if self._run.out.is_json and not streams:
+            self._run.out.json({"items": self._items, "nextPageToken": str(position)})
+
+    def _tell(self, position: "Position") -> None:
+        if time.monotonic() - self._told_at > _TELL:
+            self._told_at = time.monotonic()
+            self._run.out.note("Position", str(position))
+
+    def _is_over(self) -> bool:
+        task_id = self._run.settings.task_id
+        if not task_id:
+            return False
+        found = self._reading.find(task_id, self._asked.agent)
+        return all(line.state.is_terminal for line in found)
+
+    def _wants(self, line: "Line") -> bool:
+        task_id = self._run.settings.task_id
+        context = self._asked.context_id
+        return task_id in ("", line.task_id) and context in ("", line.context_id)
+
+    def _further(self, position: "Position", limit: int) -> "Position":
+        """Show what came after a position: up to a limit, or all of it."""
+        while True:
+            count = limit or _AT_ONCE
+            events, position = self._reading.follow(position, self._wants, count, self._asked.agent)
+            for line, event in events:
+                self._show(line, event)
+            if limit or len(events) < count:
+                return position
+
+    def _latest(self, here: "Position") -> "list[tuple[Line, Recorded]]":
+        """Return the last events of all tasks, in the order of the states they followed."""
+        reading, task_id = self._reading, self._run.settings.task_id
+        if task_id:
+            lines = reading.find(task_id, self._asked.agent)
+        else:
+            lines = reading.page(self._asked, self._limit)
+        found: list[tuple[str, Line, Recorded]] = []
+        for line in lines:
+            if line.number > here.highest:
+                continue
+            at = ""
+            for event in reading.last(line, self._limit):
+                if event.seq <= here.seen.get(line.number, line.last_seq):
+                    at = _time_of(event) or at
+                    found.append((at, line, event))
+        shown = [one for one in found if not one[0] < instant(self._asked.since)]
+        shown.sort(key=lambda one: (one[0], one[1].number, one[2].seq))
+        return [(line, event) for _, line, event in shown[-self._limit :]]
+
+    def _show(self, line: "Line", recorded: "Recorded") -> None:
+        import msgspec
+
+        if not recorded.is_public or self._asked.state not in (None, line.state):
+            return
+        event = cast(Any, recorded.event)
+        place = {"dragoman:position": recorded.seq, "dragoman:agent": line.agent}
+        event = msgspec.structs.replace(event, metadata=event.metadata | place)
+        out = self._run.out
+        if out.is_json and not out.is_stream:
+            from dragoman.cli.output import stream_response
+
+            self._items.append(msgspec.Raw(stream_response(event)))
+            return
+        if not out.is_json:
+            out.field("Event", f"{line.task_id} {recorded.seq}")
+        out.event(event)
+        out.close()
+
+
+def _time_of(recorded: "Recorded") -> str:
+    from dragoman.model.events import StatusUpdate
+    from dragoman.model.task import Task
+
+    event = recorded.event
+    return event.status.timestamp if isinstance(event, StatusUpdate | Task) else ""

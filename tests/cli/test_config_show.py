@@ -1,0 +1,39 @@
+"""`dragoman config show`: every setting with its source, no secret, nothing written."""
+
+from pathlib import Path
+
+from cli.calling import call, document
+from dragoman.cli.options import ROWS
+
+
+async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
+    path = tmp_path / ".env"
+    path.write_text("A2ACLI_TIMEOUT=90s\nA2ACLI_API_KEY=hunter22\n")
+    path.chmod(0o600)
+    env = {"A2ACLI_BEARER": "tok3n-of-mine", "A2ACLI_TRANSPORT": "rest,jsonrpc"}
+    env |= {"A2ACLI_OUPUT": "json"}
+    before = sorted(tmp_path.rglob("*"))
+    text = await call("config", "show", "--verbose", cwd=tmp_path, env=env)
+    assert text.returncode == 0
+    lines = text.stdout.splitlines()
+    assert "output: text (default)" in lines and "verbose: true (flag)" in lines
+    assert "bearer: <redacted> (env)" in lines
+    assert f"timeout: 90s (file {path})" in lines
+    assert f"api-key: <redacted> (file {path})" in lines
+    assert text.stderr == "Warning: A2ACLI_OUPUT is no setting; did you mean A2ACLI_OUTPUT?\n"
+    assert "hunter22" not in text.stdout and "tok3n" not in text.stdout
+    settings = document(await call("config", "show", "-o", "json", cwd=tmp_path, env=env))[
+        "settings"
+    ]
+    by_name = {entry["name"]: entry for entry in settings}
+    assert by_name["transport"]["value"] == ["HTTP+JSON", "JSONRPC"]
+    assert by_name["timeout"]["path"] == str(path)
+    assert by_name["output"] == {
+        "name": "output",
+        "env": "A2ACLI_OUTPUT",
+        "value": "json",
+        "source": "flag",
+    }
+    shown = {row.name for row in ROWS if row.in_environment}
+    assert by_name.keys() == shown | {"token-store", "card-cache"}
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,156 @@
+"""The text floor: labels, blocks and escapes; and JSON in the shapes of 1.0."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from dragoman.cli.failures import Failure
+from dragoman.cli.output import Output, bare, escaped, joined, one_line, stream_response
+from dragoman.cli.redaction import Redactor
+from dragoman.cli.sources import Settings
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.identity import ContextId, MessageId, TaskId
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import Task, TaskState, TaskStatus
+
+Captured = pytest.CaptureFixture[bytes]
+TASK, CONTEXT = TaskId("t-1"), ContextId("c-1")
+WORKING = TaskStatus(TaskState.WORKING)
+
+
+def output(redactor: Redactor | None = None, **settings: object) -> Output:
+    return Output(Settings(**settings), redactor or Redactor())  # type: ignore[arg-type]  # fields
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain äöü 日本", "plain äöü 日本"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("a\tb\nc", "a\tb\nc"),
+        ("a\rb\x00\x7f\x9b", "a\\x0db\\x00\\x7f\\x9b"),
+        ("\u202eevil\u2066\u200f", "\\u202eevil\\u2066\\u200f"),
+    ],
+)
+def test_what_agents_say_moves_no_cursor(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+    assert "\n" not in one_line(text)
+
+
+def shown(capture: Captured, write: Callable[[Output], None], **settings: object) -> str:
+    write(output(**settings))
+    return capture.readouterr().out.decode()
+
+
+def test_an_empty_line_does_not_end_a_block(capsysbinary: Captured) -> None:
+    text = shown(capsysbinary, lambda out: out.block("Text", "a\n\nb\n"))
+    assert text == "Text:\na\n \nb\n \n\n"
+
+
+def test_a_task_is_ids_and_state_and_every_kind_of_part(capsysbinary: Captured) -> None:
+    parts = [
+        Part(text="hello"),
+        Part(data={"n": 1}),
+        Part(raw=b"12345", filename="report.pdf", media_type="application/pdf"),
+        Part(url="https://example.com/x", media_type="text/html"),
+    ]
+    said = Message(MessageId("m-1"), Role.AGENT, [Part(text="done")])
+    status = TaskStatus(TaskState.COMPLETED, said, "2026-01-31T12:00:00Z")
+    task = Task(TASK, CONTEXT, status, [Artifact("a-1", parts, "result\n")])
+    assert shown(capsysbinary, lambda out: out.task(task)).splitlines() == [
+        "Task: t-1",
+        "Context: c-1",
+        "State: TASK_STATE_COMPLETED",
+        "Updated: 2026-01-31T12:00:00Z",
+        "Message: m-1 (ROLE_AGENT)",
+        "Text:",
+        "done",
+        "",
+        "Artifact: a-1 (result\\n)",
+        "Text:",
+        "hello",
+        "",
+        "Data:",
+        "{",
+        '  "n": 1',
+        "}",
+        "",
+        "File: report.pdf (application/pdf, 5 bytes)",
+        "File: https://example.com/x (text/html)",
+    ]
+
+
+def test_history_and_metadata_are_shown_to_who_wants_more(capsysbinary: Captured) -> None:
+    asked = Message(MessageId("m-0"), Role.USER, [Part(text="question")], metadata={"k": "v"})
+    task = Task(TASK, CONTEXT, WORKING, history=[asked], metadata={"deep": True})
+    concise = shown(capsysbinary, lambda out: out.task(task))
+    verbose = shown(capsysbinary, lambda out: out.task(task), verbose=True)
+    assert "question" not in concise and "deep" not in concise
+    assert "question" in verbose and '"deep": true' in verbose and '"k": "v"' in verbose
+
+
+def chunk(text: str, id: str = "a-1") -> ArtifactUpdate:
+    return ArtifactUpdate(TASK, CONTEXT, Artifact(id, [Part(text=text)], "story"), append=True)
+
+
+def test_chunks_of_a_text_are_one_block_as_they_come(capsysbinary: Captured) -> None:
+    out = output(stream=True)
+    seen: list[str] = []
+    for event in (chunk("Once "), chunk("upon\n"), chunk("\na time"), chunk("other", "a-2")):
+        out.event(event)
+        seen.append(capsysbinary.readouterr().out.decode())
+    assert seen[:3] == ["Artifact: a-1 (story)\nText:\nOnce ", "upon\n", " \na time"]
+    assert seen[3] == "\n\nArtifact: a-2 (story)\nText:\nother"
+    out.event(StatusUpdate(TASK, CONTEXT, TaskStatus(TaskState.COMPLETED)))
+    last = capsysbinary.readouterr().out.decode()
+    assert last == "\n\nTask: t-1\nContext: c-1\nState: TASK_STATE_COMPLETED\n"
+
+
+def test_neighbouring_chunks_are_joined_and_files_are_not() -> None:
+    parts = [
+        Part(text="a"),
+        Part(text="b"),
+        Part(data=1),
+        Part(text="c"),
+        Part(text="d", filename="f"),
+    ]
+    assert [part.text for part in joined(parts) if isinstance(part.text, str)] == ["ab", "c", "d"]
+
+
+def test_json_is_one_indented_document_or_compact_lines(capsysbinary: Captured) -> None:
+    task = Task(TASK, CONTEXT, WORKING, extra={"unknown": 1})
+    document = shown(capsysbinary, lambda out: out.json(bare(task)), output="json")
+    assert document.startswith('{\n  "id": "t-1"') and document.endswith("}\n")
+    line = shown(capsysbinary, lambda out: out.event(task), output="json", stream=True)
+    assert line.count("\n") == 1 and json.loads(line) == json.loads(stream_response(task))
+    assert set(json.loads(line)["task"]) == {"id", "contextId", "status"}
+
+
+def test_half_a_character_does_not_end_the_run(capsysbinary: Captured) -> None:
+    assert shown(capsysbinary, lambda out: out.field("Text", "\ud83d!")) == "Text: \\ud83d!\n"
+
+
+def test_a_failure_is_told_in_either_format_without_secrets(capsysbinary: Captured) -> None:
+    redactor = Redactor()
+    redactor.add("hunter22")
+    failure = Failure("A2ACLI_ERR_INTERNAL", "hunter22\nis out", hint="try hunter22", a2a_code=-1)
+    output(redactor).fail(failure)
+    captured = capsysbinary.readouterr()
+    assert captured.out == b""
+    assert captured.err.decode().splitlines() == [
+        "Error: A2ACLI_ERR_INTERNAL",
+        "Message: <redacted>\\nis out",
+        "Hint: try <redacted>",
+        "A2A-Code: -1",
+    ]
+    output(redactor, output="json", stream=True).fail(failure)
+    captured = capsysbinary.readouterr()
+    assert captured.err == b"" and captured.out.count(b"\n") == 1
+    assert json.loads(captured.out)["error"] == {
+        "code": "A2ACLI_ERR_INTERNAL",
+        "message": "<redacted>\nis out",
+        "hint": "try <redacted>",
+        "a2aCode": -1,
+    }

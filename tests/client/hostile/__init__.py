@@ -1,0 +1,1 @@
+"""Answers that no good peer gives, made by rule from those that a good one does."""
