@@ -418,20 +418,25 @@ class Stream:
 
     async def _polled(self) -> AsyncGenerator[Shown]:
         """Send without waiting, then ask until the task rests."""
+        is_read = False
         if not self._seen.task_id:
+            is_read = isinstance(self._operation, ops.SubscribeToTask)
             first = await self._sent_or_read()
             async with contextlib.aclosing(self._unseen(first, is_first=True)) as events:
                 async for event in events:
                     yield event
-        # Whoever was streaming is used to hearing at once.
-        interval = self._polling.interval or (POLL_EVERY if self._polls_only else POLL_SOON)
+        # In place of a stream, what was said between two looks has to be told in its order.
+        is_substitute = self._line.can_stream and not self._polls_only
+        history = None if is_substitute else 0
+        interval = self._polling.interval or (POLL_SOON if is_substitute else POLL_EVERY)
         failures = 0
-        is_first = True
+        # The first look is at once, unless there just was one.
+        is_first = not is_read
         while not self._is_done:
             if not is_first or failures:
                 await asyncio.sleep(interval if not failures else _spread(interval, failures))
             try:
-                task = await self._get(0)
+                task = await self._get(history)
                 failures = 0
             except _BREAKS as error:
                 failures += 1
@@ -440,7 +445,7 @@ class Stream:
                 if "retryAfter" in error.facts:
                     await asyncio.sleep(min(LONGEST_WAIT, float(error.facts["retryAfter"])))
                 continue
-            if task.status.state.is_resting:
+            if task.status.state.is_resting and history != self._polling.history:
                 # Polls leave the history out; the last look has what the caller wants of it.
                 task = await self._get(self._polling.history)
             if not is_first:

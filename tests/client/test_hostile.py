@@ -34,6 +34,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def pause(self: Line, tries: int, error: A2AError) -> None:
         # What is not a number fails here as it would there.
         float(error.facts.get("retryAfter", "0"))
+        await asyncio.sleep(0)
 
     monkeypatch.setattr(Line, "pause", pause)
     monkeypatch.setattr("dragoman.client.stream.POLL_EVERY", 0.0001)

@@ -133,33 +133,35 @@ def test_a_task_that_is_known_has_nothing_missing(events: list[Event], cut: int)
     st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12, unique=True),
     st.integers(0, 12),
     st.integers(0, 12),
-    st.integers(1, 12),
     st.integers(0, 12),
 )
 @settings(max_examples=300, deadline=None)
-def test_a_stream_taken_up_without_a_task_shows_each_chunk_once(
-    texts: list[str], cut: int, resumed: int, batch: int, more: int
+def test_what_a_stream_repeats_of_the_task_it_began_with_is_shown_once(
+    texts: list[str], cut: int, read: int, overlap: int
 ) -> None:
     events: list[Event] = [chunk("a", text) for text in texts]
     cut = min(cut, len(events))
-    start = min(cut + resumed, len(events))
-    end = min(start + batch, len(events))
-    # The peer is asked once the batch is there; it may be further by then.
-    task = peer(events[: min(end + more, len(events))])
+    read = min(cut + read, len(events))
     seen = seeing(events[:cut])
-    pending = events[start:end]
-    shown = seen.missing(task, pending) if pending else []
-    told = [e for e in [*shown, *(events[start:] if pending else [])]]
-    for event in told:
+    task = peer(events[:read])
+    for event in seen.missing(task):
         seen.apply(event)
-    if pending:
-        assert facts(seen.task()) == facts(peer(events))
+    seen.expect_repetition(task)
+    # The peer began to listen before it read the task.
+    for event in events[max(0, read - overlap) :]:
+        if not seen.is_repetition(event):
+            seen.apply(event)
+    assert facts(seen.task()) == facts(peer(events))
 
 
-def test_a_chunk_that_replaces_is_not_preceded_by_what_it_replaces() -> None:
-    seen = seeing([chunk("a", "1")])
-    pending = [chunk("a", "new", append=False)]
-    assert seen.missing(peer([chunk("a", "1"), chunk("a", "2"), *pending]), pending) == []
+def test_a_task_that_holds_less_than_was_shown_is_behind() -> None:
+    seen = seeing([chunk("a", "1"), chunk("a", "2")])
+    assert seen.is_ahead_of(peer([chunk("a", "1")]))
+    assert seen.is_ahead_of(peer([]))
+    assert not seen.is_ahead_of(peer([chunk("a", "1"), chunk("a", "2")]))
+    assert not seen.is_ahead_of(peer([chunk("a", "1"), chunk("a", "2"), chunk("a", "3")]))
+    # One that was changed is not behind: it is shown anew.
+    assert not seen.is_ahead_of(peer([chunk("a", "other")]))
 
 
 def test_a_peer_that_joins_text_is_told_from_one_that_changed_it() -> None:
