@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, explain, usage
 from dragoman.cli.hints import hint_for
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.loading import load_client
 from dragoman.cli.sources import cache_folder, tokens_folder
 from dragoman.errors import A2AError, CredentialsMissing, Unauthenticated, VersionNotSupported
 
@@ -110,6 +111,7 @@ def guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
     """Do some work about the agent of the run, within its time."""
     if not run.settings.agent_card:
         raise usage("which agent? -a <ref> names it", "dragoman card get -a <host>")
+    load_client()
     asyncio.run(_guarded(run, work))
 
 

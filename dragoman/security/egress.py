@@ -300,6 +300,9 @@ class Egress:
     async def _answered(
         self, dial: _Dial, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> aiohttp.ClientResponse:
+        if dial.target.scheme == "https" and self._tls is None:
+            # Reads the machine's certificates, which takes a while: not on the loop.
+            self._tls = await asyncio.to_thread(default_tls)
         before = _dial.set(dial)
         try:
             return await self._opened().request(
@@ -309,6 +312,7 @@ class Egress:
                 data=body,
                 headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
                 allow_redirects=False,
+                ssl=True if self._tls is None else self._tls,
             )
         except (aiohttp.ClientError, OSError) as error:
             # Without its cause: a trace of it would show the whole URL.
@@ -329,7 +333,6 @@ class Egress:
                 # Unless told otherwise each attempt is checked anew, and none meets a connection
                 # that its peer just closed.
                 force_close=not self._keep_alive,
-                ssl=True if self._tls is None else self._tls,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -407,6 +410,16 @@ def _checked_socket(info: AddressInfo) -> socket.socket:
     if address not in dial.addresses or port != dial.target.port:
         raise dial.refuse(f"{host} at port {port} is not what was resolved")
     return open_socket(info)
+
+
+def default_tls() -> ssl.SSLContext:
+    """Return a context that verifies peers by the certificates of this machine.
+
+    The library has one of its own; ours is made when the first https address is dialled.
+    """
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def open_socket(info: AddressInfo) -> socket.socket:

@@ -121,13 +121,14 @@ def test_when_the_agent_dies_the_last_line_is_the_error(folder: Path) -> None:
     with hosted(agent) as url:
         desk = Desk(folder, url, agent)
         words = ("send", "hang", "-o", "json", "--stream", "--poll-interval", "100ms")
-        process = desk.start(*words, "--timeout", "20s")
+        process = desk.start(*words, "--timeout", "3s")
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
     out, err = process.communicate(timeout=30)
     last = json.loads(out.splitlines()[-1])
-    assert last["error"]["code"] == "A2ACLI_ERR_UNREACHABLE", (out, err)
-    assert process.returncode == 3
+    # It is looked for again until the time is over: it may come back.
+    ends = {"A2ACLI_ERR_UNREACHABLE": 3, "A2ACLI_ERR_TIMEOUT": 5}
+    assert process.returncode == ends[last["error"]["code"]], (out, err)
     assert first["task"]["id"] in last["error"]["hint"]
 
 
@@ -147,29 +148,29 @@ ERRORS = {
 
 
 @pytest.mark.cli("A2ACLI_OUT_004", "A2ACLI_EXIT_001")
-def test_an_error_of_the_protocol_has_its_name_on_every_binding(folder: Path) -> None:
-    with sitting(folder, scenarios=["1.0-only"]) as desk:
-        for name, (code, number) in ERRORS.items():
-            words = ("send", f"error {name}", "-o", "json", "--transport")
-            if name.startswith("-"):
-                found = [desk.run(*words, "jsonrpc", exit=1)]
-            else:
-                found = together(
-                    *(lambda b=b: desk.run(*words, b, exit=1) for b in ("jsonrpc", "rest"))
-                )
-            for ended in found:
-                error = ended.error
+def test_an_error_of_the_protocol_has_its_name_on_every_binding(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    for binding in ("JSONRPC", "HTTP+JSON"):
+        is_rpc = binding == "JSONRPC"
+        # One binding each: a client may turn to the other one when a version is refused.
+        with sitting(
+            tmp_path_factory.mktemp("home"), scenarios=["1.0-only"], bindings=[binding]
+        ) as desk:
+            # Bare numbers are of JSON-RPC.
+            names = [name for name in ERRORS if is_rpc or not name.startswith("-")]
+            for name in names:
+                ended = desk.run("send", f"error {name}", "-o", "json", exit=1)
+                error, (code, number) = ended.error, ERRORS[name]
                 assert set(ended.json) == {"error"}
                 assert set(error) == {"code", "message", "hint", "a2aCode"}
                 assert error["code"] == code and error["message"]
                 assert error["hint"] is None or error["hint"]
-            assert found[0].error["a2aCode"] == number
-            if len(found) == 2:
-                status = found[1].error["a2aCode"]
-                assert isinstance(status, int) and 400 <= status < 600
-        text = desk.run("send", "error TaskNotFound", exit=1)
-        assert text.out == "" and "Error: TaskNotFoundError\n" in text.err
-        assert "A2A-Code: -32001" in text.err and "Hint: " in text.err and "Message: " in text.err
+                assert error["a2aCode"] == number if is_rpc else 400 <= error["a2aCode"] < 600
+            text = desk.run("send", "error TaskNotFound", exit=1)
+            assert text.out == "" and "Error: TaskNotFoundError\n" in text.err
+            assert f"A2A-Code: {-32001 if is_rpc else 404}" in text.err
+            assert "Hint: " in text.err and "Message: " in text.err
 
 
 @pytest.mark.cli("A2ACLI_OUT_004")
@@ -231,7 +232,7 @@ def test_debug_shows_the_wire_on_stderr_and_no_secret(
     with sitting(tmp_path_factory.mktemp("secret"), auth="bearer") as guarded:
         env = {"A2ACLI_BEARER": "demo-secret", "A2ACLI_SVC_PARAM": "x-tenant-key:hunter22"}
         ended = guarded.run("send", "echo visible-text", "--debug", "-o", "json", env=env)
-        assert '"method":"SendStreamingMessage"' in ended.err and "visible-text" in ended.err
+        assert '"method": "SendStreamingMessage"' in ended.err and "visible-text" in ended.err
         assert "TASK_STATE_COMPLETED" in ended.err, "answers too"
         assert "authorization" in ended.err.lower()
         assert "demo-secret" not in ended.err and "hunter22" not in ended.err

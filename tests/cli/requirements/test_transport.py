@@ -68,13 +68,13 @@ def test_a_preferred_binding_comes_first_and_without_it_the_order_of_the_card(de
     assert unknown.error["code"] == "A2ACLI_ERR_USAGE"
 
 
-@pytest.mark.cli("A2ACLI_TX_003")
+@pytest.mark.cli("A2ACLI_TX_003", "A2ACLI_VER_001")
 @pytest.mark.parametrize("binding", ["jsonrpc", "rest"])
-@pytest.mark.parametrize("tenant", ["Acme-EU_1", ""])
-def test_the_tenant_of_the_interface_is_in_every_request_as_declared(
-    folder: Path, tenant: str, binding: str
+def test_every_request_has_the_tenant_as_declared_and_the_version(
+    folder: Path, binding: str
 ) -> None:
-    with sitting(folder, tenant=tenant, auth="bearer", scenarios=["1.0-only"]) as desk:
+    # The card offers 0.3 before 1.0.
+    with sitting(folder, tenant="Acme-EU_1", auth="bearer", scenarios=["old-first"]) as desk:
         env = {"A2ACLI_BEARER": "demo-secret", "A2ACLI_TRANSPORT": binding}
         everything(desk, env)
         seen = [one for one in desk.seen() if one.method != "card"]
@@ -88,7 +88,9 @@ def test_the_tenant_of_the_interface_is_in_every_request_as_declared(
         # fmt: on
         assert [one.method for one in seen].count("GetTask") > 2
         assert {one.binding for one in seen} == {RPC if binding == "jsonrpc" else REST}
-        assert {tenant_of(one) for one in seen} == {tenant or None}
+        assert {tenant_of(one) for one in seen} == {"Acme-EU_1"}
+        assert desk.seen("card")
+        assert {one.headers.get("a2a-version") for one in desk.seen()} == {"1.0"}
 
 
 def everything(desk: Desk, env: dict[str, str]) -> None:
@@ -137,8 +139,10 @@ def test_the_tenant_is_the_one_of_the_interface_that_is_spoken_to(folder: Path) 
         assert desk.run("send", "hi", "--tenant", "mine", exit=2).out == ""
 
 
-@pytest.mark.cli("A2ACLI_TX_004")
-def test_every_command_does_the_same_on_either_binding(desk: Desk) -> None:
+@pytest.mark.cli("A2ACLI_TX_004", "A2ACLI_TX_003")
+def test_every_command_does_the_same_on_either_binding_and_names_no_tenant_without_one(
+    desk: Desk,
+) -> None:
     def walk(binding: str) -> list[Any]:
         env = {"A2ACLI_TRANSPORT": binding, "A2ACLI_OUTPUT": "json"}
 
@@ -172,6 +176,7 @@ def test_every_command_does_the_same_on_either_binding(desk: Desk) -> None:
     seen = [one for one in desk.agent.requests[before:] if one.method != "card"]
     counts = [[one.method for one in seen if one.binding == name] for name in (RPC, REST)]
     assert sorted(counts[0]) == sorted(counts[1]) and len(counts[0]) >= 13
+    assert {tenant_of(one) for one in seen} == {None}
 
 
 # What differs between two tasks that went the same way.

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from cli.requirements.desk import Desk, sitting, together
-from cli.requirements.test_transport import everything
 from dragoman.mock.agent import ScriptedAgent, Seen
 from dragoman.mock.demo import REQUIRED_EXTENSION
 from dragoman.model.card import RESUME_URI
@@ -17,18 +16,6 @@ COMPLETED = "TASK_STATE_COMPLETED"
 def calls(desk: Desk) -> list[Seen]:
     """Return what the agent was asked, but for its card."""
     return [seen for seen in desk.seen() if seen.method != "card"]
-
-
-@pytest.mark.cli("A2ACLI_VER_001")
-@pytest.mark.parametrize("binding", ["jsonrpc", "rest"])
-def test_every_request_names_the_version_and_the_card_is_no_exception(
-    folder: Path, binding: str
-) -> None:
-    with sitting(folder, auth="bearer", scenarios=["old-first"]) as desk:
-        everything(desk, {"A2ACLI_BEARER": "demo-secret", "A2ACLI_TRANSPORT": binding})
-        assert len(calls(desk)) > 11 and desk.seen("card")
-        # The card offers 0.3 before it, and both sides speak 1.0.
-        assert {seen.headers.get("a2a-version") for seen in desk.seen()} == {"1.0"}
 
 
 @pytest.mark.cli("A2ACLI_VER_001")
