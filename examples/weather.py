@@ -1,8 +1,7 @@
 """The smallest agent: one skill that says what it does while it works.
 
     dragoman serve examples/weather.py
-    curl localhost:8000/message:send -H 'content-type: application/json' -d \
-      '{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "Oslo"}]}}'
+    dragoman send -a localhost:8000 Oslo
 """
 
 from dragoman import Agent
