@@ -235,7 +235,7 @@ def _report(session: "Session", task: "Task", files: Sequence[File]) -> None:
         return
     out.field("Task", task.id)
     out.field("Context", task.context_id)
-    out.field("State", task.status.state.value)
+    out.field("State", task.status.name)
     for file in files:
         about = f"{file.media_type}, {len(file.body)} bytes, sha256 {file.digest}"
         out.field("File", f"{file.path} ({about})")

@@ -166,7 +166,7 @@ class Output:
 
     def _status(self, about: "Task | StatusUpdate") -> None:
         status = about.status
-        self.field("State", status.state.value)
+        self.field("State", status.name)
         if status.timestamp:
             self.field("Updated", status.timestamp)
         if status.message is not None:
@@ -260,7 +260,7 @@ def stream_response(event: "Shown") -> bytes:
     from dragoman.dialects.v1_0 import without_extra
     from dragoman.model.record import encode_event
 
-    return encode_event(without_extra(event))
+    return _as_received(event, encode_event(without_extra(event)))
 
 
 def bare(task: "Task") -> bytes:
@@ -268,7 +268,21 @@ def bare(task: "Task") -> bytes:
     from dragoman.dialects.v1_0 import without_extra
     from dragoman.model.record import encode
 
-    return encode(without_extra(task))
+    return _as_received(task, encode(without_extra(task)))
+
+
+def _as_received(event: "Shown", body: bytes) -> bytes:
+    """Return the JSON of an event with its state as the peer named it, if we do not know it."""
+    import msgspec
+
+    from dragoman.model.message import Message
+
+    status = None if isinstance(event, Message) else getattr(event, "status", None)
+    if status is None or status.name == status.state.value:
+        return body
+    value = msgspec.json.decode(body)
+    (value if "status" in value else next(iter(value.values())))["status"]["state"] = status.name
+    return msgspec.json.encode(value)
 
 
 def joined(parts: "list[Part]") -> "list[Part]":

@@ -121,7 +121,7 @@ async def follow(session: "Session", stream: "Stream", *, wrapped: bool = True) 
         if not session.out.is_json and isinstance(event, ArtifactUpdate):
             session.out.field("Task", answer.task.id)
             session.out.field("Context", answer.task.context_id)
-            session.out.field("State", answer.task.status.state.value)
+            session.out.field("State", answer.task.status.name)
         session.close(answer.task)
     session.out.close()
 

@@ -51,6 +51,12 @@ class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     timestamp: str = ""
     extra: Metadata = msgspec.field(name="~", default={})
 
+    @property
+    def name(self) -> str:
+        """What its peer calls the state, which may be a name that this release does not know."""
+        received = self.extra.get("state")
+        return received if isinstance(received, str) else self.state.value
+
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
     """A unit of work as it stands after some event of its log."""

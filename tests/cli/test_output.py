@@ -154,3 +154,16 @@ def test_a_failure_is_told_in_either_format_without_secrets(capsysbinary: Captur
         "hint": "try <redacted>",
         "a2aCode": -1,
     }
+
+
+def test_a_state_that_is_not_known_is_shown_as_it_was_received() -> None:
+    from dragoman.cli.output import bare, stream_response
+    from dragoman.dialects.v1_0 import V1_0
+
+    received = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_UNSPECIFIED"}}
+    task = V1_0.decode_event({"task": received})
+    assert json.loads(stream_response(task)) == {"task": received}  # type: ignore[arg-type]
+    assert json.loads(bare(task)) == received  # type: ignore[arg-type]
+    update = {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_PAUSED"}}
+    event = V1_0.decode_event({"statusUpdate": update})
+    assert json.loads(stream_response(event)) == {"statusUpdate": update}  # type: ignore[arg-type]
