@@ -6,7 +6,7 @@ A setting `store` is read from `DRAGOMAN_STORE`; a value given in code or on the
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -15,11 +15,15 @@ from msgspec import Meta
 from msgspec.structs import fields
 
 from dragoman.errors import ConfigError
+from dragoman.model.card import HTTP_JSON, JSONRPC
 from dragoman.model.push import hidden
 
 PREFIX = "DRAGOMAN_"
 # Where a host is named without one.
 _PORT = 8000
+# What can be served, by the names people write.
+_BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
+VERSIONS = ("1.0", "0.3", "0.2")
 # What people write for a switch, besides true and false.
 _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
@@ -74,6 +78,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "always 0.3 (`strict`)."
         ),
     ] = "infer"
+    transport: Annotated[
+        str,
+        _about(
+            "The bindings that are served, and offered by the card: `jsonrpc`, `rest`, separated "
+            "by commas. Empty: all."
+        ),
+    ] = ""
+    a2a_version: Annotated[
+        str,
+        _about(
+            "The versions of the protocol that are served, and offered by the card: `1.0`, `0.3`, "
+            "`0.2`, separated by commas. Empty: all."
+        ),
+    ] = ""
+    card: Annotated[
+        str,
+        _about(
+            "A file (`.json` or `.toml`) whose members stand in the card instead of the agent's "
+            "own: name, description, provider, texts of skills, security schemes."
+        ),
+    ] = ""
+    sign_key: Annotated[
+        str,
+        _about(
+            "A private key (PEM or JWK) that signs the card; its public half is at "
+            "`/.well-known/jwks.json`. Needs `public_url` and the extra `jwt`."
+        ),
+    ] = ""
+    workers: Annotated[
+        int, _about("Processes that serve, on one port and one SQLite file.", ge=1, le=256)
+    ] = 1
     card_shape: Annotated[
         Literal["auto", "1.0", "0.3", "0.2"],
         _about("The shape of the card: by request (`auto`), or always one."),
@@ -190,12 +225,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         path = self.store.removeprefix("sqlite:")
         return Path(path).expanduser() if path else data_folder() / "tasks.db"
 
+    def bindings(self) -> list[str]:
+        """Return the bindings to serve, by the names of the card."""
+        return [_BINDINGS[name] for name in _chosen("transport", self.transport, _BINDINGS)]
+
+    def versions(self) -> list[str]:
+        """Return the versions of the protocol to serve, the newest first."""
+        return _chosen("a2a_version", self.a2a_version, VERSIONS)
+
     def addresses(self) -> list[tuple[str, int]]:
         """Return hosts and ports to listen on."""
         found = [_address(text.strip()) for text in self.listen.split(",") if text.strip()]
         if not found:
             raise ConfigError("listen: names no address; write 127.0.0.1:8000")
         return found
+
+
+def _chosen(setting: str, text: str, known: Collection[str]) -> list[str]:
+    """Return the known names that a comma list has; all of them for an empty one."""
+    names = {name.strip().lower() for name in text.split(",") if name.strip()}
+    if unknown := sorted(names - {*known}):
+        raise ConfigError(f"{setting}: {unknown[0]} is not served; choose of {', '.join(known)}")
+    return [name for name in known if not names or name in names]
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -21,6 +21,11 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "idempotency": ("false", False),
     "client_task_ids": ("1", True),
     "extended_card_public": ("true", True),
+    "transport": ("rest", "rest"),
+    "a2a_version": ("1.0,0.3", "1.0,0.3"),
+    "card": ("card.toml", "card.toml"),
+    "sign_key": ("key.pem", "key.pem"),
+    "workers": ("4", 4),
     "keepalive": ("2.5", 2.5),
     "max_body_bytes": ("2048", 2048),
 }
@@ -76,6 +81,17 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
         Settings(listen=text).addresses()
 
 
+def test_what_is_served_is_all_or_what_is_named() -> None:
+    assert Settings().bindings() == ["JSONRPC", "HTTP+JSON"]
+    assert Settings().versions() == ["1.0", "0.3", "0.2"]
+    assert Settings(transport=" REST ").bindings() == ["HTTP+JSON"]
+    assert Settings(a2a_version="0.2, 1.0").versions() == ["1.0", "0.2"]
+    with pytest.raises(ConfigError, match="transport: grpc is not served"):
+        Settings(transport="rest,grpc").bindings()
+    with pytest.raises(ConfigError, match="a2a_version: 2"):
+        Settings(a2a_version="2.0").versions()
+
+
 def test_other_variables_are_none_of_ours() -> None:
     assert load({"THREADS": "1", "dragoman_threads": "2"}) == Settings()
 
@@ -91,6 +107,7 @@ def test_other_variables_are_none_of_ours() -> None:
         ("retain_seconds", "60"),
         ("threads", "0"),
         ("cancel_grace", "-1"),
+        ("workers", "0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(name: str, text: str) -> None:

@@ -14,9 +14,7 @@ from dragoman.cli.sources import tokens_folder
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
-    from dragoman.client.cards import Fetched
-    from dragoman.client.credentials import Origins
-    from dragoman.client.oauth import Login
+    from dragoman.client.logins import Login
 
 _GRANTS: dict[str, Literal["clientCredentials", "deviceCode"]] = {
     "device-code": "deviceCode",
@@ -70,29 +68,22 @@ def login(
     grant = _GRANTS[flow or ("client-credentials" if secret else "device-code")]
     if grant == "clientCredentials" and not secret:
         raise usage("client-credentials needs a secret", f"set {_SECRET}")
-    from dragoman.cli.session import dialling, fetch_card, guarded
+    from dragoman.cli.session import dialling, guarded, looking, selected
 
     async def work() -> None:
-        from dragoman.client.interfaces import candidates
-        from dragoman.client.oauth import Account, log_in, login_scheme
+        from dragoman.client.logins import log_in, login_scheme
+        from dragoman.client.oauth import Account
         from dragoman.client.tokens import TokenStore
 
-        settings = run.settings
-        async with dialling(run, secret=True) as http:
-            found = await fetch_card(run, http)
-            first = candidates(
-                found.card,
-                version=settings.a2a_version,
-                oldest="0.2" if settings.a2a_version else "1.0",
-                bindings=settings.transport,
-            )[0]
+        async with looking(run, secret=True) as agent, dialling(run, secret=True) as http:
+            card = await agent.look()
             made = await log_in(
-                login_scheme(found.card, grant, scheme),
+                login_scheme(card, grant, scheme),
                 grant,
                 Account(id, secret),
-                agent=first.interface.url,
+                agent=selected(run, card, agent.raw_card).interface.url,
                 http=http,
-                origins=_origins(run, found),
+                origins=agent.origins,
                 show=_shown(run),
                 issuer=issuer,
                 scopes=scope,
@@ -108,15 +99,6 @@ def login(
 def flow_name(grant: str) -> str:
     """Return what a flow is called on the command line."""
     return next(name for name, known in _GRANTS.items() if known == grant)
-
-
-def _origins(run: Invocation, found: "Fetched") -> "Origins":
-    from dragoman.client.credentials import Origins
-
-    named = [*run.settings.trust_origin, *([found.origin] if found.origin else [])]
-    # Of a card file, its own interfaces are what the user names.
-    implied = [] if found.origin else [one.url for one in found.card.supported_interfaces]
-    return Origins(named, implied=implied)
 
 
 def _shown(run: Invocation) -> Any:

@@ -148,7 +148,7 @@ def bench(
 
 def check_address(url: str) -> None:
     """Refuse an agent that is not on this machine."""
-    from dragoman.client.credentials import is_loopback
+    from dragoman.client.origins import is_loopback
     from dragoman.security.targets import read_target
 
     if url and not is_loopback(read_target(url)):

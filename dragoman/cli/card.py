@@ -10,9 +10,8 @@ from dragoman.cli.invocation import Invocation
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
-    from dragoman.client.cards import Fetched
+    from dragoman.client.client import Client
     from dragoman.model.card import AgentCard
-    from dragoman.security.egress import Egress
     from dragoman.security.signatures import Verdict
 
 card = Group(
@@ -43,28 +42,27 @@ def get(
         if run.settings.is_given("agent-card") and run.settings.agent_card != ref:
             raise usage("name the agent once: as an argument or by -a")
         run.settings.agent_card = ref
-    from dragoman.cli.session import dialling, fetch_card, guarded
+    from dragoman.cli.session import guarded, looking
     from dragoman.errors import CardInvalid
 
     async def work() -> None:
-        async with dialling(run) as http:
+        async with looking(run) as agent:
             try:
-                found = await fetch_card(run, http, fresh=no_cache)
+                shown = await agent.look(fresh=no_cache)
             except CardInvalid as error:
                 # One thing makes a card unusable; who validates wants to know of all.
                 if validate and (listed := error.facts.get("findings")):
                     raise Failure(CARD_INVALID, listed) from None
                 raise
             if validate:
-                check(found.raw)
-            verdict = await judge(run, http, found, keys)
+                check(agent.raw_card)
+            verdict = await judge(run, agent, keys)
             if require_signature and verdict.kind != "verified":
                 raise Failure(CARD_INVALID, f"the signature is {said(verdict)}")
-        if extended:
-            shown = await _extended(run, found)
-            show(run, shown, None, verdict, is_checked=validate)
-        else:
-            show(run, found.card, found.raw, verdict, is_checked=validate)
+            raw = None if extended else agent.raw_card
+            if extended:
+                shown = await _extended(run, agent)
+        show(run, shown, raw, verdict, is_checked=validate)
 
     guarded(run, work)
 
@@ -78,15 +76,16 @@ def check(raw: Any) -> None:
         raise Failure(CARD_INVALID, f"{len(found)} findings: {listed}")
 
 
-async def judge(run: Invocation, http: "Egress", found: "Fetched", keys: str | None) -> "Verdict":
+async def judge(run: Invocation, agent: "Client", keys: str | None) -> "Verdict":
     """Return the verdict on a card's signatures, by the keys the user names."""
-    from dragoman.cli.session import cards_of
+    from dragoman.cli.session import cards_of, dialling
     from dragoman.security.signatures import KeySet, verify
 
     trusted = KeySet.load(run.folder / keys) if keys else KeySet([])
-    if run.settings.trust_origin:
-        trusted |= await cards_of(run).keys(http, found.raw, run.settings.trust_origin)
-    return verify(found.raw, trusted)
+    if origins := run.settings.trust_origin:
+        async with dialling(run) as http:
+            trusted |= await cards_of(run).keys(http, agent.raw_card, origins)
+    return verify(agent.raw_card, trusted)
 
 
 def said(verdict: "Verdict") -> str:
@@ -95,21 +94,20 @@ def said(verdict: "Verdict") -> str:
     return f"{verdict.kind} ({reason})" if reason else verdict.kind
 
 
-async def _extended(run: Invocation, found: "Fetched") -> "AgentCard":
+async def _extended(run: Invocation, agent: "Client") -> "AgentCard":
     """Return the card for known callers; nobody is asked as a stranger."""
-    from dragoman.cli.session import client_of, credentials_of
+    from dragoman.cli.session import credentials_of
     from dragoman.client.credentials import choose
     from dragoman.errors import CredentialsMissing
 
-    public = found.card
+    public = agent.card
     if public.capabilities.extended_agent_card and not (
         choose(public, credentials_of(run), public.supported_interfaces[0].url).attached
     ):
         raise CredentialsMissing(
             "The extended card is for known callers, and no scheme of the card has a credential"
         )
-    async with client_of(run) as agent:
-        return await agent.extended_card()
+    return await agent.extended_card()
 
 
 def show(
@@ -145,7 +143,7 @@ def show(
         if out.is_verbose:
             for example in skill.examples:
                 out.field("Example", example)
-    out.field("Selected", _selected(run, card))
+    out.field("Selected", _selected(run, card, raw))
     out.field("Signature", said(verdict))
     if is_checked:
         out.field("Valid", "true")
@@ -168,18 +166,12 @@ def _show_abilities(run: Invocation, card: "AgentCard") -> None:
     out.field("Output-Modes", ", ".join(card.default_output_modes))
 
 
-def _selected(run: Invocation, card: "AgentCard") -> str:
-    from dragoman.client.interfaces import candidates
+def _selected(run: Invocation, card: "AgentCard", raw: dict[str, Any] | None) -> str:
+    from dragoman.cli.session import selected
     from dragoman.errors import A2AError
 
-    settings = run.settings
     try:
-        first = candidates(
-            card,
-            version=settings.a2a_version,
-            oldest="0.2" if settings.a2a_version else "1.0",
-            bindings=settings.transport,
-        )[0]
+        first = selected(run, card, raw)
     except A2AError as error:
         return f"none: {error.public}"
     return f"{first.interface.url} ({first.interface.protocol_binding} {first.dialect.version})"

@@ -7,7 +7,7 @@ from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.help import shown
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.options import PREFIX, ROWS, Row
-from dragoman.cli.redaction import HIDDEN
+from dragoman.cli.redaction import HIDDEN, Redactor
 from dragoman.cli.sources import DEFAULT, Origin, cache_folder, tokens_folder
 
 # What single commands read.
@@ -65,7 +65,7 @@ def _value(row: Row, value: Any) -> Any:
     """Return a value as a program reads it."""
     if row.is_secret:
         return HIDDEN if value else None
-    return shown(row, value) if isinstance(value, float) else value
+    return shown(row, value) if isinstance(value, float) else Redactor().value(value)
 
 
 def _source(origin: Origin) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -18,7 +19,7 @@ from dragoman.cli.own import own
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
     from dragoman.cli.conformance_checks import Access, Check
-    from dragoman.client.cards import Fetched
+    from dragoman.client.client import Client
     from dragoman.security.egress import Egress
 
 _STATUSES = ("pass", "fail", "skip")
@@ -64,7 +65,8 @@ def conformance(
     """Check that a running agent keeps to the protocol.
 
     This sends real messages to the agent, several over each interface of its card; the tasks they
-    make stay there. The exit code says that the checks ran, not how they went.
+    make stay there. --transport and --a2a-version choose among the interfaces. The exit code says
+    that the checks ran, not how they went.
     """
     if ref:
         run.settings.agent_card = ref
@@ -116,42 +118,46 @@ async def _checked(
     run: Invocation, agent: dict[str, Any], categories: tuple[str, ...], message: str
 ) -> "AsyncGenerator[Check]":
     from dragoman.cli.conformance_checks import Check, smoke
-    from dragoman.cli.session import dialling, fetch_card
+    from dragoman.cli.session import dialling, looking
     from dragoman.errors import CardInvalid
 
-    async with dialling(run) as http:
+    # Each request on a connection of its own: one that went stale is no fault of the agent's.
+    async with looking(run) as client, dialling(run) as http:
         try:
-            fetched = await fetch_card(run, http, fresh=True)
+            card = await client.look(fresh=True)
         except CardInvalid as error:
             # It was read, and that is what came of it; nothing else can be looked at.
             findings = error.facts.get("findings") or error.public
             yield Check("schema", "card", "", "fail", findings)
             return
-        agent.update(name=fetched.card.name, version=fetched.card.version)
-        access = _access(run, fetched, http)
+        agent.update(name=card.name, version=card.version)
+        access = _access(run, client, http)
         async for check in smoke(
-            fetched.card, fetched.raw, access, text=message, categories=categories
+            card,
+            client.raw_card,
+            access,
+            text=message,
+            categories=categories,
+            version=run.settings.a2a_version,
+            bindings=run.settings.transport,
         ):
             yield check
 
 
-def _access(run: Invocation, fetched: "Fetched", http: "Egress") -> "Access":
+def _access(run: Invocation, agent: "Client", http: "Egress") -> "Access":
     """Return how the agent is called, by the same rules as in every other command."""
     from dragoman.cli.conformance_checks import Access
-    from dragoman.cli.session import credentials_of
-    from dragoman.client.credentials import Origins, choose
+    from dragoman.cli.session import credentials_of, observing
+    from dragoman.client.credentials import choose
 
-    settings, card = run.settings, fetched.card
-    origins = Origins(settings.trust_origin).also(fetched.origin)
-    if not fetched.origin:
-        addresses = [one.url for one in card.supported_interfaces]
-        origins = Origins(settings.trust_origin, implied=addresses)
+    settings = run.settings
     return Access(
         http=http,
-        chosen=choose(card, credentials_of(run)),
-        origins=origins,
+        chosen=choose(agent.card, credentials_of(run)),
+        origins=agent.origins,
         headers={name.lower(): value for name, value in settings.svc_param},
         extensions=settings.extension,
+        **observing(run),
     )
 
 
@@ -187,12 +193,12 @@ def _kit(run: Invocation, tck: str, category: tuple[str, ...], report: str) -> i
         words += ["--category", name]
     if report:
         words += ["--compliance-report", str(run.folder / Path(report).expanduser())]
+    if shutil.which(words[0]) is None:
+        raise usage(f"{words[0]} is not there; --tck names the command of the kit")
     run.out.debug(f"kit: {shlex.join(words)}")
     try:
         with budget(run), ending_in_order():
             code = subprocess.run(words, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode
-    except FileNotFoundError:
-        raise usage(f"{words[0]} is not there; --tck names the command of the kit") from None
     except OSError as error:
         raise Failure(INTERNAL, f"{words[0]}: {error.strerror}") from None
     found: dict[str, Any] = {"suite": "tck", "command": words, "exit": code}

@@ -12,15 +12,17 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 
 from dragoman.client.content import message_of
-from dragoman.client.credentials import Chosen, Origins
+from dragoman.client.credentials import Chosen
 from dragoman.client.http import Http
 from dragoman.client.interfaces import Candidate, candidates
-from dragoman.client.remote import Exchanged, NotServed, Remote
+from dragoman.client.origins import Origins
+from dragoman.client.remote import Exchanged, NotServed, Observer, Remote
 from dragoman.client.stream import task_of
 from dragoman.dialects.card_check import findings
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
     A2AError,
+    CallFailed,
     CardInvalid,
     CredentialsMissing,
     ExtendedCardNotConfigured,
@@ -29,9 +31,7 @@ from dragoman.errors import (
     PushNotSupported,
     TaskNotCancelable,
     TaskNotFound,
-    TimedOut,
     Unauthenticated,
-    Unreachable,
     UnsupportedOperation,
     VersionNotSupported,
 )
@@ -78,8 +78,10 @@ class Access(msgspec.Struct, frozen=True):
     http: Http
     chosen: Chosen
     origins: Origins
-    headers: Mapping[str, str]
-    extensions: Sequence[str]
+    headers: Mapping[str, str] = {}
+    extensions: Sequence[str] = ()
+    # Who else looks at the wire.
+    observer: Observer | None = None
 
 
 class Subject:
@@ -117,6 +119,8 @@ class Subject:
     def _observe(self, seen: Exchanged) -> None:
         if seen.kind == "event":
             self._bodies.append(seen.body)
+        if self._access.observer is not None:
+            self._access.observer(seen)
 
     async def ask(self, operation: ops.Operation) -> Reply:
         """Return the answer to one request, as it is."""
@@ -135,7 +139,8 @@ class Subject:
         """Return how a request is refused; None: it is not."""
         try:
             await self.ask(operation)
-        except (Unreachable, TimedOut):
+        except CallFailed:
+            # It did not get there.
             raise
         except A2AError as error:
             return error
@@ -467,17 +472,22 @@ async def smoke(
     *,
     text: str,
     categories: Sequence[str] = CATEGORIES,
+    version: str = "",
+    bindings: Sequence[str] = (),
 ) -> AsyncIterator[Check]:
-    """Yield every check of the wanted categories, as soon as it is done."""
+    """Yield every check of the wanted categories, as soon as it is done; of all interfaces, unless
+    a version or bindings are named."""
     if "card" in categories:
         yield _schema(raw)
         for check in _unspoken(card, raw):
             yield check
     try:
-        found = candidates(card, raw)
+        found = candidates(card, raw, version=version)
     except CardInvalid as error:
         yield Check("interfaces", "interface", "", "fail", error.public)
         return
+    if bindings:
+        found = [one for one in found if one.interface.protocol_binding.upper() in bindings]
     subjects = [Subject(one, card, access, text) for one in found]
     answering: list[Subject] = []
     for subject in subjects:

@@ -13,7 +13,7 @@ from dragoman.cli.invocation import Invocation
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
-    from dragoman.client.cards import Fetched
+    from dragoman.client.client import Client
     from dragoman.model.card import AgentInterface
     from dragoman.security.egress import Egress
 
@@ -43,7 +43,7 @@ def examine(run: Invocation, names: set[str]) -> list[Finding]:
 
 
 async def _examine(run: Invocation, names: set[str]) -> list[Finding]:
-    from dragoman.cli.session import dialling, fetch_card
+    from dragoman.cli.session import dialling, looking
     from dragoman.errors import A2AError
 
     ref = shlex.quote(run.redactor.text(run.settings.agent_card))
@@ -53,29 +53,29 @@ async def _examine(run: Invocation, names: set[str]) -> list[Finding]:
         if name in names:
             found.append(Finding(name, *verdict))
 
-    async with dialling(run) as http:
+    async with looking(run) as agent:
         try:
-            fetched = await fetch_card(run, http, fresh=True)
+            card = await agent.look(fresh=True)
         except A2AError as error:
             # The other checks have nothing to look at.
             verdict = problem(error.public, f"dragoman card get -a {ref} --no-cache --debug")
             return [Finding("agent-card", *verdict)]
-        card = fetched.card
         note("agent-card", ok(f"{card.name} {card.version}, {count(len(card.skills), 'skill')}"))
-        note("agent-valid", _valid(fetched, ref))
-        note("agent-version", _version(run, fetched))
+        note("agent-valid", _valid(agent, ref))
+        note("agent-version", _version(run, agent))
         if "agent-interfaces" in names:
-            note("agent-interfaces", await _interfaces(http, card.supported_interfaces))
+            async with dialling(run) as http:
+                note("agent-interfaces", await _interfaces(http, card.supported_interfaces))
         if "agent-signature" in names:
-            note("agent-signature", await _signature(run, http, fetched))
-        note("agent-credentials", _credentials(run, fetched, ref))
+            note("agent-signature", await _signature(run, agent))
+        note("agent-credentials", _credentials(run, agent, ref))
     return found
 
 
-def _valid(fetched: "Fetched", ref: str) -> Verdict:
+def _valid(agent: "Client", ref: str) -> Verdict:
     from dragoman.dialects.card_check import findings
 
-    wrong = findings(fetched.raw)
+    wrong = findings(agent.raw_card)
     if not wrong:
         return ok("the card is valid by the letter of its version")
     listed = "; ".join(str(one) for one in wrong[:_SHOWN])
@@ -85,23 +85,15 @@ def _valid(fetched: "Fetched", ref: str) -> Verdict:
     )
 
 
-def _version(run: Invocation, fetched: "Fetched") -> Verdict:
-    from dragoman.client.interfaces import candidates
+def _version(run: Invocation, agent: "Client") -> Verdict:
+    from dragoman.cli.session import selected
     from dragoman.errors import A2AError
 
-    settings = run.settings
     try:
-        found = candidates(
-            fetched.card,
-            fetched.raw,
-            version=settings.a2a_version,
-            oldest="0.2" if settings.a2a_version else "1.0",
-            bindings=settings.transport,
-        )
+        first = selected(run, agent.card, agent.raw_card)
     except A2AError as error:
         offered = error.facts.get("supportedVersions", "").partition(",")[0] or "0.3"
         return problem(error.public, f"--a2a-version {offered}")
-    first = found[0]
     how = f"{first.dialect.version} over {first.interface.protocol_binding}"
     return ok(f"{how} at {run.redactor.text(first.interface.url)}")
 
@@ -140,12 +132,12 @@ async def _reach(http: "Egress", interface: "AgentInterface") -> str:
         return f"no answer within {_ANSWER_WITHIN:g} s"
 
 
-async def _signature(run: Invocation, http: "Egress", fetched: "Fetched") -> Verdict:
+async def _signature(run: Invocation, agent: "Client") -> Verdict:
     from dragoman.cli.card import judge, said
     from dragoman.errors import A2AError
 
     try:
-        verdict = await judge(run, http, fetched, None)
+        verdict = await judge(run, agent, None)
     except ModuleNotFoundError:
         return ok("not checked: signatures take the extra dragoman[jwt]")
     except A2AError as error:
@@ -155,15 +147,15 @@ async def _signature(run: Invocation, http: "Egress", fetched: "Fetched") -> Ver
     return ok(said(verdict))
 
 
-def _credentials(run: Invocation, fetched: "Fetched", ref: str) -> Verdict:
+def _credentials(run: Invocation, agent: "Client", ref: str) -> Verdict:
     from dragoman.cli.session import credentials_of
     from dragoman.client.credentials import choose, schemes
     from dragoman.errors import CredentialsMissing
 
     try:
-        chosen = choose(fetched.card, credentials_of(run))
+        chosen = choose(agent.card, credentials_of(run))
     except CredentialsMissing as error:
-        names = ", ".join(schemes(fetched.card))
+        names = ", ".join(schemes(agent.card))
         return problem(
             f"{error.public} (schemes: {names})",
             f"set A2ACLI_BEARER or A2ACLI_API_KEY, or: dragoman auth login -a {ref}",

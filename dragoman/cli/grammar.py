@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import click
 
-from dragoman.cli.failures import USAGE, Failure, similar
+from dragoman.cli import reach
+from dragoman.cli.failures import USAGE, Failure, similar, usage
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.options import ROWS, Row
+from dragoman.cli.options import BY_NAME, ROWS, Row
 from dragoman.cli.sources import settle
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,7 +65,7 @@ def option(*flags: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*flags, cls=Option, **attributes)
 
 
-def _global(row: Row) -> Option:
+def _global(row: Row, *, hidden: bool = False) -> Option:
     flags = [row.flag] if not row.short else [row.short, row.flag]
     return Option(
         [*flags, f"global_{row.field}"],
@@ -77,10 +78,13 @@ def _global(row: Row) -> Option:
         expose_value=False,
         metavar=row.metavar,
         help=row.help,
+        hidden=hidden,
     )
 
 
-_GLOBALS = [_global(row) for row in ROWS]
+_GLOBALS = {row.name: _global(row) for row in ROWS}
+# Known on every command, so that what has no effect on one is refused with a reason.
+_HIDDEN = {row.name: _global(row, hidden=True) for row in ROWS}
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -110,7 +114,11 @@ class _Grammar(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own options and the global ones it does not have itself."""
         own = {flag for parameter in self.params for flag in parameter.opts}
-        more = [parameter for parameter in _GLOBALS if not own & {*parameter.opts}]
+        shown = reach.shown(ctx)
+        found = [
+            (_GLOBALS if shown is None or row.name in shown else _HIDDEN)[row.name] for row in ROWS
+        ]
+        more = [parameter for parameter in found if not own & {*parameter.opts}]
         helping = self.get_help_option(ctx)
         return [*self.params, *more, *([helping] if helping else []), _VERSION]
 
@@ -151,7 +159,16 @@ class Command(_Grammar):
     def invoke(self, ctx: click.Context) -> Any:
         """Settle the options and call the function."""
         run = ctx.ensure_object(Invocation)
-        run.settle(settle(given(ctx), run.environment, run.folder, defaults=self.defaults))
+        accepted = reach.accepted(ctx)
+        names = [row.name for row in ROWS if accepted is None or row.name in accepted]
+        if idle := given(ctx).keys() - {*names}:
+            flags = ", ".join(sorted(BY_NAME[name].flag for name in idle))
+            raise usage(
+                f"without effect on {ctx.command_path}: {flags}", f"{ctx.command_path} --help"
+            )
+        run.settle(
+            settle(given(ctx), run.environment, run.folder, defaults=self.defaults, names=names)
+        )
         assert self.callback is not None
         try:
             return ctx.invoke(self.callback, run, **ctx.params)

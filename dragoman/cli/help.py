@@ -11,7 +11,7 @@ import click
 
 from dragoman.cli.grammar import Command, Group, Option, command, given
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.redaction import HIDDEN
+from dragoman.cli.redaction import HIDDEN, Redactor
 from dragoman.cli.sources import Settings, settle
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def write(subject: click.Command, ctx: click.Context, formatter: click.HelpForma
     own: _Rows = []
     shared: list[Option] = []
     for parameter in subject.get_params(ctx):
+        if isinstance(parameter, Option) and parameter.hidden:
+            continue
         if isinstance(parameter, Option) and parameter.row is not None:
             shared.append(parameter)
         elif isinstance(parameter, Option):
-            if not parameter.hidden:
-                own.append((parameter.shown, _own_help(parameter, ctx)))
+            own.append((parameter.shown, _own_help(parameter, ctx)))
         elif record := parameter.get_help_record(ctx):
             own.append(record)
     if isinstance(subject, Group):
@@ -121,7 +122,8 @@ def shown(row: "Row", value: Any) -> str:
     if isinstance(value, dict):
         import json
 
-        return json.dumps(value)
+        return json.dumps(Redactor().value(value))
     if isinstance(value, list):
         return ", ".join(str(one) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # its elements are what rows read
-    return str(value)
+    # An address may have a user or a key in it.
+    return Redactor().text(str(value))

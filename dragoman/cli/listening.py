@@ -61,8 +61,6 @@ LISTENING = added(
         ),
     ]
 )
-# Global options that choose what a client speaks; a server speaks everything.
-_OF_CLIENTS = ("transport", "a2a-version")
 
 
 def served(run: Invocation, listen: Sequence[str], auth: str, values: dict[str, Any]) -> "Settings":
@@ -72,9 +70,6 @@ def served(run: Invocation, listen: Sequence[str], auth: str, values: dict[str, 
             f"--auth {auth}: there is no authentication of callers yet; --client-ca lets in only "
             "those with a certificate",
         )
-    for name in _OF_CLIENTS:
-        if run.settings.is_given(name):
-            raise usage(f"--{name} chooses what a client speaks; a server speaks everything")
     return settings_of(run, listen=",".join(listen) or None, **values)
 
 

@@ -19,6 +19,12 @@ PLAYING = added(
             metavar="<host:port>",
             help="Address to listen on, port 0 takes a free one.",
         ),
+        own(
+            "--public-url",
+            default="",
+            metavar="<url>",
+            help="The address callers reach it at, for the card (as each request says).",
+        ),
         own("--tls-cert", default="", metavar="<path>", help="Speak TLS with this certificate."),
         own("--tls-key", default="", metavar="<path>", help="Its key, if in a file of its own."),
         own(
@@ -39,15 +45,19 @@ PLAYING = added(
 
 def place_of(given: Mapping[str, Any]) -> "Place":
     """Return where to listen."""
-    from dragoman.mock.serve import Place, parse_listen
+    from dragoman.config import Settings
+    from dragoman.mock.serve import Place
 
-    host, port = parse_listen(given["listen"])
+    (host, port), *others = Settings(listen=given["listen"]).addresses()
+    if others:
+        raise usage("--listen takes one address here")
     place = Place(
         host,
         port,
         tls_cert=given["tls_cert"],
         tls_key=given["tls_key"],
         client_ca=given["client_ca"],
+        public_url=given["public_url"],
     )
     if not place.is_local and not given["public"]:
         raise usage(

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +10,10 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command, option
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.playing import PLAYING, place_of, ready
+
+if TYPE_CHECKING:
+    # Brings the server: loaded when one is started.
+    from dragoman.mock.serve import Place
 
 
 @command("record")
@@ -30,31 +34,25 @@ def record(
     Callers use the address that is printed as if it were the agent's. Credentials are passed on
     and never written: see docs/testing.md for what counts as one.
     """
-    agent = ref or run.settings.agent_card
-    if not agent:
+    run.settings.agent_card = ref or run.settings.agent_card
+    if not run.settings.agent_card:
         raise usage("which agent? record <ref> names it")
     if not save:
         raise usage("where to? --save <cassette> names the file")
     place = place_of(given)
-    asyncio.run(_record(run, agent, Path(save), redact, place))
+    asyncio.run(_record(run, Path(save), redact, place))
 
 
-async def _record(
-    run: Invocation, ref: str, save: Path, redact: tuple[str, ...], place: Any
-) -> None:
-    from dragoman.cli.session import tls_of
-    from dragoman.client.cards import Cards
-    from dragoman.client.references import parse
+async def _record(run: Invocation, save: Path, redact: tuple[str, ...], place: "Place") -> None:
+    from dragoman.cli.session import dialling, looking
     from dragoman.mock.cassette import Writer
     from dragoman.mock.recorder import Recorder
     from dragoman.mock.redaction import Redaction
     from dragoman.mock.serve import serving, stopped_by_signals
-    from dragoman.security.egress import Egress
-    from dragoman.security.targets import Anywhere
 
-    async with Egress(policy=Anywhere(), tls=tls_of(run), connect_timeout=10.0) as egress:
-        fetched = await Cards().fetch(egress, parse(ref), version=run.settings.a2a_version or "1.0")
-        recorder = Recorder(fetched, egress, Redaction(redact, fetched.raw))
+    async with looking(run) as agent, dialling(run) as egress:
+        card, raw = await agent.look(fresh=True), agent.raw_card
+        recorder = Recorder(card, raw, egress, Redaction(redact, raw))
         writer = Writer(save, recorder.head)
         recorder.sink = writer
         stop = stopped_by_signals()

@@ -64,19 +64,14 @@ def replay(
 
 
 async def _compare(run: Invocation, cassette: "Cassette", ref: str, *, strict: bool) -> None:
-    from dragoman.cli.session import credentials_of, tls_of
-    from dragoman.client.cards import Cards
-    from dragoman.client.references import parse
+    from dragoman.cli.session import credentials_of, dialling, looking
     from dragoman.mock.comparison import Comparison
-    from dragoman.security.egress import Egress
-    from dragoman.security.targets import Anywhere
 
+    run.settings.agent_card = ref
     found: list[Difference] = []
-    async with Egress(policy=Anywhere(), tls=tls_of(run), connect_timeout=10.0) as egress:
-        fetched = await Cards().fetch(egress, parse(ref), version=run.settings.a2a_version or "1.0")
-        comparison = Comparison(
-            cassette, fetched, egress, credentials_of(run), run.settings.trust_origin
-        )
+    async with looking(run) as agent, dialling(run) as http:
+        card = await agent.look(fresh=True)
+        comparison = Comparison(cassette, card, http, credentials_of(run), agent.origins)
         async with asyncio.timeout(run.settings.timeout or None):
             async for difference in comparison.run():
                 found.append(difference)

@@ -1,5 +1,6 @@
 """`dragoman serve`: an author's agents, or any program, on a port."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,34 @@ if TYPE_CHECKING:
 
 _SPECIAL = added(
     [
+        own(
+            "--transport",
+            multiple=True,
+            metavar="<jsonrpc|rest>",
+            help="Serve this binding and no other that is not named (all). Repeatable.",
+        ),
+        own(
+            "--a2a-version",
+            multiple=True,
+            metavar="<1.0|0.3|0.2>",
+            help="Serve this version and no other that is not named (all). Repeatable.",
+        ),
+        own(
+            "--workers",
+            type=int,
+            metavar="<n>",
+            help="Serve with so many processes, on one port and one SQLite file (1).",
+        ),
+        own(
+            "--card",
+            metavar="<path>",
+            help="Show the members of this file (.json, .toml) in the card: name, skills' texts.",
+        ),
+        own(
+            "--sign-key",
+            metavar="<path>",
+            help="Sign the card with this private key (PEM or JWK).",
+        ),
         own(
             "--card-shape",
             type=click.Choice(["auto", "1.0", "0.3", "0.2"]),
@@ -90,12 +119,14 @@ def serve(
     auth: str,
     public: bool,
     reload: bool,
+    transport: tuple[str, ...],
+    a2a_version: tuple[str, ...],
     **values: Any,
 ) -> None:
     """Serve agents: TARGET is a file (my_agent.py) or module:name.
 
     Several targets share the port, each under /agents/NAME; the first also has the root. It ends
-    with SIGTERM or Ctrl-C; --timeout does not apply.
+    with SIGTERM or Ctrl-C.
     """
     if not targets and not program:
         raise usage("name a TARGET: my_agent.py, module:agent or --exec", "dragoman serve --help")
@@ -113,9 +144,19 @@ def serve(
 
         agents.append(program_agent(program))
     # After them: a module may set variables.
-    settings = served(run, listen, auth, values)
+    settings = served(
+        run,
+        listen,
+        auth,
+        values
+        | {
+            "transport": ",".join(transport) or None,
+            "a2a_version": ",".join(a2a_version) or None,
+        },
+    )
 
     def on_ready(ready: "Ready") -> None:
         tell(run, record(agents, ready))
 
-    run_server(agents, settings, public=public, on_ready=on_ready)
+    again = [sys.executable, "-m", "dragoman", *run.argv]
+    run_server(agents, settings, public=public, on_ready=on_ready, command=again)

@@ -15,15 +15,17 @@ from dragoman.cli.hints import hint_for
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.loading import load_client
 from dragoman.cli.sources import cache_folder, tokens_folder
-from dragoman.errors import A2AError, CredentialsMissing, Unauthenticated, VersionNotSupported
+from dragoman.errors import A2AError
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
     import ssl
 
-    from dragoman.client.cards import Cards, Fetched
+    from dragoman.client.cards import Cards
     from dragoman.client.client import Client
     from dragoman.client.credentials import Credential
+    from dragoman.client.interfaces import Candidate
+    from dragoman.model.card import AgentCard
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message
     from dragoman.model.task import Task, TaskState
@@ -146,24 +148,12 @@ async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None
 
 async def _connected(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
     async with client_of(run) as agent:
-        _check_version(run, agent)
         _warn(run, agent)
         await work(Session(run, agent))
 
 
-def _check_version(run: Invocation, agent: "Client") -> None:
-    """Refuse to speak another version than the one that was asked for."""
-    wanted, spoken = run.settings.a2a_version, agent.version
-    # 0.2 and 0.3 are one on the wire.
-    is_same = wanted in ("", spoken) or {wanted[:2], spoken[:2]} == {"0."}
-    if not is_same:
-        raise VersionNotSupported(
-            f"{spoken} can be spoken here, and {wanted} was asked for", supportedVersions=spoken
-        )
-
-
-def client_of(run: Invocation) -> "Client":
-    """Return the client that the global options describe."""
+def client_of(run: Invocation, *, secret: bool = False) -> "Client":
+    """Return the client that the global options describe; `secret` as in `tls_of`."""
     from dragoman.client.client import Client
 
     settings = run.settings
@@ -176,17 +166,49 @@ def client_of(run: Invocation) -> "Client":
         extensions=settings.extension,
         headers=dict(settings.svc_param),
         origins=settings.trust_origin,
-        tls=tls_of(run, secret=bool(credentials)),
+        tls=tls_of(run, secret=secret),
         cards=cards_of(run),
         connect_timeout=CONNECT,
-        oldest="0.2" if settings.a2a_version else "1.0",
+        oldest=_oldest(run),
         **observing(run),
     )
 
 
+@asynccontextmanager
+async def looking(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[Client]":
+    """Give a client for whoever only looks at the card: nothing is chosen or checked."""
+    agent = client_of(run, secret=secret)
+    try:
+        yield agent
+    finally:
+        await agent.close()
+
+
+def selected(
+    run: Invocation, card: "AgentCard", raw: "dict[str, Any] | None" = None
+) -> "Candidate":
+    """Return the interface of a card that a command would talk to, and how."""
+    from dragoman.client.interfaces import candidates
+
+    settings = run.settings
+    return candidates(
+        card,
+        raw,
+        version=settings.a2a_version,
+        oldest=_oldest(run),
+        bindings=settings.transport,
+    )[0]
+
+
+def _oldest(run: Invocation) -> str:
+    # Older ones are spoken to who asks for one of them.
+    return "0.2" if run.settings.a2a_version else "1.0"
+
+
 def _warn(run: Invocation, agent: "Client") -> None:
     """Say what a credential's owner should know before anything is sent."""
-    from dragoman.client.credentials import ApiKey, Bearer, is_loopback
+    from dragoman.client.credentials import ApiKey, Bearer
+    from dragoman.client.origins import is_loopback
     from dragoman.security.targets import read_target
 
     interface = agent.interface
@@ -214,35 +236,6 @@ async def dialling(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[
     tls = tls_of(run, secret=secret)
     async with Egress(policy=Anywhere(), tls=tls, connect_timeout=CONNECT) as http:
         yield http
-
-
-async def fetch_card(run: Invocation, http: "Egress", *, fresh: bool = False) -> "Fetched":
-    """Return the agent's card without choosing how to talk to it: whoever only looks may.
-
-    A credential goes to the card's address only if that address names a scheme for it.
-    """
-    from dragoman.client.credentials import Origins, challenged
-    from dragoman.client.references import parse
-
-    settings = run.settings
-    reference, cards = parse(settings.agent_card), cards_of(run)
-    version = settings.a2a_version or "1.0"
-    run.out.debug(f"> card GET {reference.url or reference.path}")
-    try:
-        return await cards.fetch(http, reference, version=version, fresh=fresh)
-    except Unauthenticated as error:
-        answer = challenged(error.facts.get("wwwAuthenticate", ""), credentials_of(run))
-        if not answer.attached or not reference.url:
-            raise CredentialsMissing("The agent shows its card only to callers it knows") from None
-        origins = Origins(settings.trust_origin).also(reference.origin)
-        attached = await answer.attach(reference.url, http, origins)
-        return await cards.fetch(
-            http,
-            reference,
-            version=version,
-            identity=answer.identity,
-            headers=attached.onto({})[1],
-        )
 
 
 def observing(run: Invocation) -> dict[str, Any]:
@@ -284,7 +277,7 @@ def stored(run: Invocation) -> "list[Credential]":
     folder = tokens_folder(run.environment)
     if not folder.is_dir():
         return []
-    from dragoman.client.oauth import StoredToken
+    from dragoman.client.logins import StoredToken
     from dragoman.client.tokens import TokenStore
 
     store = TokenStore(folder, warn=run.out.warn)
@@ -297,7 +290,7 @@ def stored(run: Invocation) -> "list[Credential]":
 
 def is_for(run: Invocation, origin: str) -> bool:
     """Tell whether something made for an origin may be used in this run at all."""
-    from dragoman.client.credentials import Origins
+    from dragoman.client.origins import Origins
     from dragoman.client.references import parse
 
     named = parse(run.settings.agent_card).origin
@@ -310,7 +303,7 @@ def tls_of(run: Invocation, *, secret: bool = False) -> "ssl.SSLContext | None":
     given ones is for the caller to say."""
     settings = run.settings
     if settings.insecure:
-        given = settings.bearer or settings.api_key or settings.svc_param
+        given = settings.bearer or settings.api_key or settings.svc_param or run.has_credentials
         more = ": CREDENTIALS GO TO WHOEVER ANSWERS" if given or secret else ""
         run.out.warn(f"--insecure: TLS certificates are not verified{more}")
     if settings.client_key and not settings.client_cert:

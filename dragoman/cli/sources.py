@@ -6,7 +6,7 @@ is ever written by us, so two commands know of each other only what their caller
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,8 @@ Kind = Literal["flag", "env", "file", "default"]
 _FOLDER = "a2a-cli"
 _OURS = "DRAGOMAN_"
 _MOST = 1_000_000
+# How variables end that hold a secret; a single command may have one too.
+_SECRETS = (*(row.variable for row in ROWS if row.is_secret), "_SECRET", "_TOKEN")
 
 
 class Origin(NamedTuple):
@@ -119,17 +121,21 @@ def settle(
     *,
     defaults: Mapping[str, str] | None = None,
     tolerant: bool = False,
+    names: Collection[str] = tuple(BY_NAME),
 ) -> Settings:
     """Return the settings of a run: flags as they were written, then every other source.
 
     A value that makes no sense is a usage error that names its place; `tolerant` notes it instead
-    and goes on with the next source, which is what help needs.
+    and goes on with the next source, which is what help needs. Only the options of these `names`
+    are looked for: what has no effect does no harm either.
     """
     settings = Settings()
     reader = _Reader(given, environment, folder, settings, tolerant)
     files = list(reader.files())
     settings.environment = _merged(files) | dict(environment)
     for row in ROWS:
+        if row.name not in names:
+            continue
         found = reader.value(row, files, (defaults or {}).get(row.name, row.default))
         if found is not None:
             setattr(settings, row.field, found.value)
@@ -203,7 +209,7 @@ class _Reader:
             self.refuse(usage(f"{path}: {reason}"))
             return None
         is_open = os.name == "posix" and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-        if is_open and any(row.is_secret and values.get(row.variable) for row in ROWS):
+        if is_open and any(value and name.endswith(_SECRETS) for name, value in values.items()):
             self._settings.warnings.append(
                 f"{path} holds a secret and others can read it: chmod 600 {path}"
             )

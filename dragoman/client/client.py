@@ -25,6 +25,7 @@ from dragoman.client.content import Content, message_of
 from dragoman.client.credentials import ApiKey, Bearer, Credential
 from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
+from dragoman.client.origins import Origins
 from dragoman.client.remote import Observer
 from dragoman.client.stream import Polling, Stream, Until, task_of
 from dragoman.errors import (
@@ -172,6 +173,11 @@ class Client:
 
     # The agent
 
+    async def look(self, *, fresh: bool = False) -> AgentCard:
+        """Read the agent's card, anew if `fresh`, without choosing how to talk to it: this works
+        where no version, extension or credential fits as well. `connect` goes on from there."""
+        return await self._line.look(fresh=fresh)
+
     async def connect(self) -> AgentCard:
         """Read the agent's card and choose how to talk to it; the first call does so too."""
         await self._line.open()
@@ -179,13 +185,18 @@ class Client:
 
     @property
     def card(self) -> AgentCard:
-        """The agent's card, once connected."""
+        """The agent's card, once it was read."""
         return self._line.card
 
     @property
     def raw_card(self) -> dict[str, Any]:
-        """The card as it came, once connected."""
+        """The card as it came, once it was read."""
         return self._line.fetched.raw
+
+    @property
+    def origins(self) -> Origins:
+        """Where credentials may go, once the card was read."""
+        return self._line.origins
 
     @property
     def interface(self) -> AgentInterface:
@@ -199,7 +210,7 @@ class Client:
 
     @property
     def signature(self) -> "Verdict":
-        """Whether the card is signed by one of `keys`, once connected."""
+        """Whether the card is signed by one of `keys`, once it was read."""
         return self._line.signature()
 
     @property
@@ -418,26 +429,22 @@ class Client:
         artifacts: bool = False,
     ) -> AsyncGenerator[Task]:
         """Yield the caller's tasks, page after page, latest first."""
-        token = ""
-        seen = {token}
+        tokens = [""]
         while True:
             page = await self.page(
                 context_id=context_id,
                 state=state,
                 page_size=page_size,
-                page_token=token,
+                page_token=tokens[-1],
                 history=history,
                 since=since,
                 artifacts=artifacts,
             )
             for reply in page.tasks:
                 yield reply.reading.task
-            token = page.next_page_token
-            if not token:
+            if not page.next_page_token:
                 return
-            if token in seen:
-                raise InvalidAgentResponse("The agent's pages go round in a circle")
-            seen.add(token)
+            tokens.append(_next(page.next_page_token, tokens))
 
     # Push
 
@@ -453,13 +460,13 @@ class Client:
     async def list_push(self, task_id: str) -> "list[PushConfig]":
         """Return a task's push configurations."""
         found: list[PushConfig] = []
-        token = ""
+        tokens = [""]
         while True:
-            page = await self.push_page(task_id, page_token=token)
+            page = await self.push_page(task_id, page_token=tokens[-1])
             found += page.configs
-            token = page.next_page_token
-            if not token or not page.configs:
+            if not page.next_page_token:
                 return found
+            tokens.append(_next(page.next_page_token, tokens))
 
     async def push_page(
         self, task_id: str, *, page_size: int = 50, page_token: str = ""
@@ -491,6 +498,12 @@ class Client:
     def _check_push(self) -> None:
         if not self._line.card.capabilities.push_notifications:
             raise PushNotSupported("The agent posts no events, its card says")
+
+
+def _next(token: str, tokens: Sequence[str]) -> str:
+    if token in tokens:
+        raise InvalidAgentResponse("The agent's pages go round in a circle")
+    return token
 
 
 def _same(task: Task, task_id: str) -> Task:

@@ -1,15 +1,15 @@
-"""What an agent asks for, what the user has, and where it may go.
+"""What an agent asks for, and what the user has to prove who calls.
 
 A card's security is read into `Scheme`s; `choose` finds the first requirement that the given
-`Credential`s satisfy; `Origins` keeps every one of them away from addresses that only the card
-names. OAuth is in `oauth`, the tokens of an earlier login are in `tokens`.
+`Credential`s satisfy. Where they may go is in `origins`, OAuth in `oauth`, and what an earlier
+login left in `logins`.
 """
 
 import base64
 import hashlib
 import re
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -18,10 +18,10 @@ from urllib.parse import quote
 import msgspec
 
 from dragoman.client.http import Http
+from dragoman.client.origins import Origins
 from dragoman.errors import ConfigError, CredentialsMissing
 from dragoman.model.card import AgentCard
 from dragoman.model.push import hidden, is_scheme, is_sendable
-from dragoman.security.targets import DEFAULT_PORTS, NotCanonical, Target, read_target
 
 Kind = Literal["bearer", "basic", "apiKey", "oauth2", "openIdConnect", "mtls", "http"]
 
@@ -89,96 +89,6 @@ class Attached:
             joint = "&" if "?" in url else "?"
             url += f"{joint}{quote(name, safe='')}={quote(value, safe='')}"
         return url, merged
-
-
-class Origins:
-    """The origins the user named: nothing secret goes anywhere else.
-
-    An entry is a URL, of which only the origin counts, or a host, which then means https, and http
-    too on this machine. `implied` ones are the interfaces of a card that the user brought: they
-    are trusted like the others, but not with plain http.
-    """
-
-    def __init__(self, named: Iterable[str] = (), *, implied: Iterable[str] = ()) -> None:
-        self._named = {origin for entry in named for origin in _origins(entry)}
-        for url in implied:
-            try:
-                target = read_target(url)
-            except NotCanonical:
-                # Relative, or an address of another binding: it is no place for HTTP.
-                continue
-            if target.scheme == "https" or is_loopback(target):
-                self._named.add(target.origin)
-
-    def __repr__(self) -> str:
-        return f"Origins({sorted(_written(*origin) for origin in self._named)})"
-
-    def also(self, *entries: str) -> "Origins":
-        """Return these and more, of which the user named each; empty ones are passed over."""
-        more = Origins(entry for entry in entries if entry)
-        more._named |= self._named
-        return more
-
-    def __contains__(self, url: object) -> bool:
-        try:
-            self.check(str(url))
-        except CredentialsMissing:
-            return False
-        return True
-
-    def check(self, url: str) -> None:
-        """Raise `CredentialsMissing` for an address that gets no credentials."""
-        try:
-            target = read_target(url)
-        except NotCanonical as error:
-            raise CredentialsMissing(
-                f"Credentials are not sent to an address that can be misread: {error}"
-            ) from None
-        if target.origin in self._named:
-            return
-        origin = _written(*target.origin)
-        if target.scheme == "http" and ("https", target.host) in {o[:2] for o in self._named}:
-            why = "over plain http"
-        else:
-            why = "which you did not name"
-        raise CredentialsMissing(
-            f"Credentials are not sent to {origin}, {why}. If they should be, name it: "
-            f"origins=[{origin!r}], or --trust-origin {origin}",
-            origin=origin,
-        )
-
-
-def origin_of(url: str) -> str:
-    """Return the origin of a URL in one canonical spelling; raises `ConfigError` if it has none."""
-    try:
-        return _written(*read_target(url).origin)
-    except NotCanonical as error:
-        raise ConfigError(f"{url!r} is not an address: {error}") from None
-
-
-def is_loopback(target: Target) -> bool:
-    """Say whether a target is this machine, so that nobody listens in between."""
-    if target.address is not None:
-        return target.address.is_loopback
-    return target.host == "localhost" or target.host.endswith(".localhost")
-
-
-def _origins(entry: str) -> list[tuple[str, str, int]]:
-    entry = entry.strip()
-    try:
-        if "://" in entry:
-            return [read_target(entry).origin]
-        found = read_target(f"https://{entry}")
-        if not is_loopback(found):
-            return [found.origin]
-        return [found.origin, read_target(f"http://{entry}").origin]
-    except NotCanonical as error:
-        raise ConfigError(f"{entry!r} is not an origin: {error}") from None
-
-
-def _written(scheme: str, host: str, port: int) -> str:
-    host = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{host}" + ("" if port == DEFAULT_PORTS[scheme] else f":{port}")
 
 
 class Credential(Protocol):

@@ -23,6 +23,7 @@ BINDINGS = {
     "http+json": HTTP_JSON,
     "grpc": "GRPC",
 }
+SPOKEN = ((1, 0), (0, 3), (0, 2))
 _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]{1,9})?\Z")
 
 
@@ -53,6 +54,12 @@ def candidates(
     wanted = _numbers(version) if version else None
     if version and wanted is None:
         raise ConfigError(f"{version!r} is no version: 1.0, 0.3 or 0.2")
+    if wanted is not None and wanted not in SPOKEN:
+        spoken = ", ".join(f"{major}.{minor}" for major, minor in SPOKEN)
+        raise VersionNotSupported(
+            f"Version {version} was asked for, and this client speaks {spoken}",
+            supportedVersions=spoken,
+        )
     floor = _numbers(oldest) or (0, 2)
     own = house.by_card(raw or {})
     known = [

@@ -16,9 +16,10 @@ import msgspec
 
 from dragoman.client import trace
 from dragoman.client.cards import Cards, Fetched, read
-from dragoman.client.credentials import Chosen, Credential, Origins, challenged, choose
+from dragoman.client.credentials import Chosen, Credential, challenged, choose
 from dragoman.client.http import Http
 from dragoman.client.interfaces import Candidate, candidates
+from dragoman.client.origins import Origins
 from dragoman.client.references import Reference, parse
 from dragoman.client.remote import Exchanged, NotServed, Observer, Remote
 from dragoman.errors import (
@@ -94,14 +95,19 @@ class Line:
 
     @property
     def fetched(self) -> Fetched:
-        """The card, once the line is open."""
-        assert self._fetched is not None, "the line is opened by its first call, or by connect()"
+        """The card and where it came from, once it was read."""
+        assert self._fetched is not None, "the card is read by look(), connect() or the first call"
         return self._fetched
 
     @property
     def card(self) -> AgentCard:
-        """The card, once the line is open."""
+        """The card, once it was read."""
         return self.fetched.card
+
+    @property
+    def origins(self) -> Origins:
+        """Where credentials may go, once the card was read."""
+        return self._origins
 
     @property
     def interface(self) -> AgentInterface:
@@ -131,15 +137,28 @@ class Line:
 
     # Opening
 
+    async def look(self, *, fresh: bool = False) -> AgentCard:
+        """Return the card, read anew if `fresh`; nothing is chosen by it."""
+        async with self._opening:
+            return (await self._look(fresh=fresh)).card
+
     async def open(self) -> None:
         """Find the card and choose an interface, unless that is done."""
         if self._remote is not None:
             return
         async with self._opening:
             if self._remote is None:
-                await self._open()
+                fetched = await self._look()
+                try:
+                    self._choose(fetched)
+                except A2AError:
+                    # Whoever tries again may find another card.
+                    self._fetched = None
+                    raise
 
-    async def _open(self) -> None:
+    async def _look(self, *, fresh: bool = False) -> Fetched:
+        if self._fetched is not None and not fresh:
+            return self._fetched
         options = self.options
         if isinstance(self._ref, AgentCard):
             fetched = Fetched(self._ref, msgspec.to_builtins(self._ref), "", "")
@@ -147,13 +166,18 @@ class Line:
         else:
             reference = parse(self._ref)
             self._origins = Origins(options.origins).also(reference.origin)
-            fetched = await self._find(reference)
+            fetched = await self._find(reference, fresh)
             if reference.kind == "file":
                 self._origins = Origins(options.origins, implied=_addresses(fetched.card))
             else:
                 # Of a name in a catalog, it is the catalog that the user named.
                 self._origins = self._origins.also(fetched.origin)
-        fetched = self._vouched(fetched)
+        self._fetched = self._vouched(fetched)
+        return self._fetched
+
+    def _choose(self, fetched: Fetched) -> None:
+        """Choose an interface and what is sent there."""
+        options = self.options
         found = candidates(
             fetched.card,
             fetched.raw,
@@ -166,18 +190,17 @@ class Line:
         declared = {extension.uri for extension in fetched.card.capabilities.extensions}
         self.has_positions = RESUME_URI in declared
         self.works_once = ONCE_URI in declared
-        self._fetched = fetched
         self._candidates = found
         self._next()
 
-    async def _find(self, reference: Reference) -> Fetched:
+    async def _find(self, reference: Reference, fresh: bool) -> Fetched:
         """Return the card; a credential goes to its address only if that address asks for it."""
         version = self.options.version or "1.0"
         observe = self.options.observer
         if observe is not None:
             observe(Exchanged("card", "GET", reference.url or str(reference.path)))
         try:
-            return await self._cards.fetch(self._http, reference, version=version)
+            return await self._cards.fetch(self._http, reference, version=version, fresh=fresh)
         except Unauthenticated as error:
             asked = error.facts.get("wwwAuthenticate", "")
             answer = challenged(asked, self.options.credentials)
@@ -192,6 +215,7 @@ class Line:
                 version=version,
                 identity=answer.identity,
                 headers=attached.onto({})[1],
+                fresh=fresh,
             )
 
     def _vouched(self, fetched: Fetched) -> Fetched:
@@ -231,6 +255,9 @@ class Line:
 
     async def _dress(self, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
         """Return a request's address and headers with everything on."""
+        if self.options.headers:
+            # What is secret among them only the user knows.
+            self._origins.check(url)
         attached = await self._chosen.attach(url, self._http, self._origins)
         named = {name.lower(): value for name, value in self.options.headers.items()}
         return attached.onto({"traceparent": trace.current(), **named, **headers})

@@ -15,13 +15,13 @@ and the lists that registries hand out. Entries whose `mediaType` is of somethin
 import os
 import re
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, cast
-from urllib.parse import unquote, urldefrag, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from dragoman.client.origins import is_loopback
 from dragoman.errors import CardInvalid, CardNotFound
 from dragoman.security.targets import NotCanonical, read_target
 
@@ -91,8 +91,8 @@ def parse(ref: str | Path) -> Reference:
     # A name that ends like a file is one, missing or not: no host is called so.
     if _is_file(text) or text.lower().endswith(".json"):
         return Reference("file", path=Path(text))
-    host = re.split(r"[/?#]", text, maxsplit=1)[0]
-    return _from_url(f"{'http' if _is_loopback(host) else 'https'}://{text}")
+    text = without_fragment(text)
+    return _from_url(f"{'http' if _is_here(text) else 'https'}://{text}")
 
 
 def in_catalog(reference: Reference, catalog: str) -> Reference:
@@ -129,11 +129,16 @@ def find(document: Any, name: str) -> Entry:
     raise CardNotFound(f"The catalog has no agent called {name!r}")
 
 
+def without_fragment(url: str) -> str:
+    """Return a URL without the part that is never sent, however wrong the rest of it is."""
+    return url.partition("#")[0]
+
+
 _HINT = "Name a host, a URL, the file of a card or @name."
 
 
 def _from_url(text: str) -> Reference:
-    url, origin = _canonical(urldefrag(text).url)
+    url, origin = _canonical(without_fragment(text))
     if url == f"{origin}/":
         return Reference("url", url=f"{origin}{CARD_PATH}", origin=origin, is_host=True)
     return Reference("url", url=url, origin=origin)
@@ -152,7 +157,7 @@ def _from_file_url(text: str) -> Reference:
 
 
 def _from_registry(text: str) -> Reference:
-    gateway, _, name = urldefrag(text).url.rstrip("/").rpartition("/")
+    gateway, _, name = without_fragment(text).rstrip("/").rpartition("/")
     # Without a path the last slash is one of those before the host.
     if not name or gateway.endswith("/"):
         raise CardNotFound("The reference names a registry but no agent in it", hint=_HINT)
@@ -168,7 +173,7 @@ def _canonical(url: str) -> tuple[str, str]:
         target = read_target(url)
     except NotCanonical as error:
         raise CardNotFound(f"No agent can be named so: {error}", hint=_HINT) from None
-    return target.url, target.url.removesuffix(target.path)
+    return target.url, target.origin
 
 
 def _catalog(url: str) -> str:
@@ -192,15 +197,11 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _is_loopback(authority: str) -> bool:
-    bracketed, _, _ = authority.partition("]")
-    host = bracketed[1:] if authority.startswith("[") else authority.partition(":")[0]
-    name = host.lower().removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
+def _is_here(text: str) -> bool:
+    """Say whether a host, with whatever is after it, is this machine."""
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
+        return is_loopback(read_target(f"https://{text}"))
+    except NotCanonical:
         return False
 
 

@@ -44,6 +44,8 @@ Until = Literal["rest", "terminal"]
 PATIENCE = 60.0
 # A stream that was open for so many seconds worked.
 LASTING = 5.0
+# So many that broke sooner, one after another, are taken up at once; later ones after a pause.
+BREAKS = 20
 POLL_EVERY, POLL_GROWTH, POLL_AT_MOST = 2.0, 1.5, 15.0
 # In place of a stream.
 POLL_SOON = 0.25
@@ -156,7 +158,8 @@ class Stream:
         """Follow by streams; returns before the end when the peer turns out to have none."""
         operation: ops.Operation = self._operation
         after = self._cursor
-        tries = ends = 0
+        # Since something was shown: failures, and streams that just ended. In all: breaks in a row.
+        tries = ends = breaks = 0
         broken_at = time.monotonic()
         while True:
             problem: A2AError | None = None
@@ -183,8 +186,9 @@ class Stream:
                 problem = error
             if is_alive and time.monotonic() - opened_at > LASTING:
                 # It worked for a while: this is not the failure from before.
-                tries = 0
+                tries = breaks = 0
             tries += 1
+            breaks += 1
             if tries == 1:
                 broken_at = time.monotonic()
             if not self._seen.task_id:
@@ -195,7 +199,11 @@ class Stream:
                 continue
             # The stream broke off, or ended before its task did.
             is_late = time.monotonic() - broken_at > self._patience
-            if problem is not None and (is_late or (tries > TRIES and not _is_outage(problem))):
+            is_wrong = problem is not None and not _is_outage(problem)
+            # One that is wrong again and again might show something each time, and never end.
+            if problem is not None and (
+                is_late or (is_wrong and (tries > TRIES or breaks > BREAKS))
+            ):
                 raise problem
             if problem is None and self._is_waiting():
                 # Ended by the peer and not cut: waiting is its answer.
@@ -210,11 +218,11 @@ class Stream:
                 # It has ended, or its stream would begin without the Task. And a widespread server
                 # of 0.3 adds every chunk to its task once more for each who subscribes again.
                 return
-            if tries > 1:
-                await self._line.pause(tries - 1, problem or Unreachable())
+            if tries > 1 or breaks > BREAKS:
+                await self._line.pause(max(1, tries - 1), problem or Unreachable())
             operation = ops.SubscribeToTask(task_id=TaskId(self._seen.task_id))
             after = self._cursor if self._line.has_positions and not is_refused else None
-            if after is None and (problem is None or is_refused or tries > 1):
+            if after is None and (problem is None or is_wrong or tries > 1):
                 # The task may have come to rest meanwhile.
                 try:
                     task = await self._get()
@@ -332,6 +340,9 @@ class Stream:
                 # What it streams it keeps only later: until then there is nothing to go by.
                 self._is_lagging = True
                 return
+            if opening.is_reset:
+                # Its positions begin anew.
+                self._cursor = None
             events = self._seen.missing(task)
         for event in self._shown(events):
             self._move(seq)
@@ -404,7 +415,7 @@ class Stream:
 
     def _move(self, seq: int) -> None:
         if seq and self._line.has_positions:
-            self._cursor = seq
+            self._cursor = max(seq, self._cursor or 0)
 
     # Asking
 

@@ -172,6 +172,7 @@ class Sync:
         self.loop.run(self.client.close())
         self.loop.close()
 
+    look = _waited(Client.look)
     connect = _waited(Client.connect)
     extended_card = _waited(Client.extended_card)
     send = _waited(Client.send)
@@ -191,7 +192,7 @@ class Sync:
 
     @property
     def card(self) -> AgentCard:
-        """The agent's card, once connected."""
+        """The agent's card, once it was read."""
         return self.client.card
 
     @property
@@ -201,5 +202,5 @@ class Sync:
 
     @property
     def signature(self) -> "Verdict":
-        """Whether the card is signed by one of the keys, once connected."""
+        """Whether the card is signed by one of the keys, once it was read."""
         return self.client.signature

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from dragoman.client.credentials import origin_of
-from dragoman.client.oauth import Login
+from dragoman.client.logins import Login
+from dragoman.client.origins import origin_of
 from dragoman.errors import ConfigError
 
 LARGEST_FILE = 256 * 1024

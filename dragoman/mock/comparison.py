@@ -10,14 +10,14 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET
 
-from dragoman.client.cards import Fetched
-from dragoman.client.credentials import Credential, Origins, choose
+from dragoman.client.credentials import Credential, choose
 from dragoman.client.http import Http
+from dragoman.client.origins import Origins
 from dragoman.errors import ConfigError
 from dragoman.mock.cassette import Asked, Cassette, Exchange, Interface
 from dragoman.mock.matching import differences, plain
 from dragoman.mock.redaction import HIDDEN, parsed
-from dragoman.model.card import AgentInterface
+from dragoman.model.card import AgentCard, AgentInterface
 from dragoman.model.identity import new_id
 from dragoman.security.egress import EgressError
 from dragoman.transports import sse
@@ -43,18 +43,17 @@ class Comparison:
     def __init__(
         self,
         cassette: Cassette,
-        fetched: Fetched,
+        card: AgentCard,
         http: Http,
         credentials: Sequence[Credential] = (),
-        origins: Sequence[str] = (),
+        origins: Origins | None = None,
     ) -> None:
+        """Credentials go to these origins and no others."""
         self._cassette = cassette
-        self._fetched = fetched
+        self._card = card
         self._http = http
         self._credentials = credentials
-        self._origins = Origins(origins, implied=() if fetched.origin else _urls(fetched)).also(
-            fetched.origin
-        )
+        self._origins = origins or Origins()
         # From recorded ids to those of this run.
         self._ids: dict[str, str] = {}
         self.count = 0
@@ -95,7 +94,7 @@ class Comparison:
         if asked.query:
             url += ("&" if "?" in url else "?") + self._renamed(asked.query)
         headers = {name: value for name, value in asked.headers.items() if name in _SENT}
-        chosen = choose(self._fetched.card, self._credentials, url)
+        chosen = choose(self._card, self._credentials, url)
         attached = await chosen.attach(url, self._http, self._origins)
         url, headers = attached.onto(headers)
         async with self._http.open(
@@ -121,7 +120,7 @@ class Comparison:
     def _live(self, place: Interface, version: str) -> AgentInterface:
         fitting = [
             interface
-            for interface in self._fetched.card.supported_interfaces
+            for interface in self._card.supported_interfaces
             if interface.protocol_binding == place.binding
         ]
         if not fitting:
@@ -166,10 +165,6 @@ class Comparison:
         elif isinstance(recorded, list) and isinstance(live, list):
             for old, new in zip(cast(list[Any], recorded), cast(list[Any], live), strict=False):
                 self._learn(old, new)
-
-
-def _urls(fetched: Fetched) -> list[str]:
-    return [interface.url for interface in fetched.card.supported_interfaces]
 
 
 def _difference(exchange: Exchange, at: str, recorded: Any, live: Any) -> Difference:

@@ -16,6 +16,8 @@ Scope = MutableMapping[str, Any]
 Headers = list[tuple[bytes, bytes]]
 # The member of the scope's extensions that holds the transport.
 TRANSPORT = "dragoman.transport"
+# The one that holds the address callers reach us at, where they are not asked.
+ADDRESS = "dragoman.address"
 NONE: Headers = []
 _GONE_WITHIN = 5.0
 
@@ -57,6 +59,8 @@ class Connection:
     @property
     def base(self) -> str:
         """The address the caller reaches us at."""
+        if address := self._extensions.get(ADDRESS):
+            return address
         host = self.headers.get("host", "localhost")
         return f"{self.scope['scheme']}://{host}{self.scope.get('root_path', '')}"
 
@@ -117,9 +121,12 @@ class Connection:
 
     @property
     def _transport(self) -> asyncio.Transport | None:
+        return self._extensions.get(TRANSPORT)
+
+    @property
+    def _extensions(self) -> dict[str, Any]:
         # Servers may say that they have no extensions by having none.
-        extensions: dict[str, Any] = self.scope.get("extensions") or {}
-        return extensions.get(TRANSPORT)
+        return self.scope.get("extensions") or {}
 
     async def gone(self) -> None:
         """Return when the caller has left."""

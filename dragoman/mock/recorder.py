@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dragoman.client.cards import Fetched
 from dragoman.client.http import Exchange as Passing
 from dragoman.client.http import Http
 from dragoman.mock import cards
@@ -31,7 +30,7 @@ from dragoman.mock.cassette import (
 from dragoman.mock.connection import Broken, Connection, Scope
 from dragoman.mock.redaction import Redaction
 from dragoman.mock.stage import now
-from dragoman.model.card import HTTP_JSON, JSONRPC, AgentInterface
+from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
 from dragoman.security.egress import OUR_HEADERS, EgressError
 from dragoman.transports import sse
 
@@ -50,9 +49,12 @@ class Sink(Protocol):
 class Recorder:
     """The proxy, an ASGI app."""
 
-    def __init__(self, fetched: Fetched, http: Http, redaction: Redaction) -> None:
+    def __init__(
+        self, card: AgentCard, raw: dict[str, Any], http: Http, redaction: Redaction
+    ) -> None:
+        """`raw` is the card as it was written."""
         self._addresses: list[str] = []
-        self._card, self._interfaces = rewritten(fetched, self._addresses)
+        self._card, self._interfaces = _rewritten(card, raw, self._addresses)
         self._http = http
         self._redaction = redaction
         self._number = 0
@@ -211,12 +213,14 @@ class _Passing:
         )
 
 
-def rewritten(fetched: Fetched, addresses: list[str]) -> tuple[dict[str, Any], list[Interface]]:
+def _rewritten(
+    card: AgentCard, raw: dict[str, Any], addresses: list[str]
+) -> tuple[dict[str, Any], list[Interface]]:
     """Return a card that leads to `{base}` and its interfaces, and add their true addresses."""
     interfaces: list[Interface] = []
     places: dict[str, str] = {}
     carried: list[tuple[AgentInterface, str]] = []
-    for interface in fetched.card.supported_interfaces:
+    for interface in card.supported_interfaces:
         if interface.protocol_binding.upper() not in (JSONRPC, HTTP_JSON):
             continue
         if interface.url not in places:
@@ -226,23 +230,23 @@ def rewritten(fetched: Fetched, addresses: list[str]) -> tuple[dict[str, Any], l
         carried.append((interface, path))
         interfaces.append(Interface(path, interface.protocol_binding, interface.protocol_version))
     # What the signature covers has other addresses, so it would be a lie.
-    card = {name: item for name, item in fetched.raw.items() if name != "signatures"}
-    if "supportedInterfaces" in card or "supported_interfaces" in card:
-        card.pop("supported_interfaces", None)
-        card["supportedInterfaces"] = [
+    shown = {name: item for name, item in raw.items() if name != "signatures"}
+    if "supportedInterfaces" in shown or "supported_interfaces" in shown:
+        shown.pop("supported_interfaces", None)
+        shown["supportedInterfaces"] = [
             msgspec.to_builtins(interface) | {"url": BASE + path} for interface, path in carried
         ]
     older = [entry for entry in carried if entry[0].protocol_version.startswith("0.")] or carried
-    if "url" in card and older:
-        card["url"] = BASE + older[0][1]
-        if "preferredTransport" in card:
-            card["preferredTransport"] = older[0][0].protocol_binding
-    if "additionalInterfaces" in card:
-        card["additionalInterfaces"] = [
+    if "url" in shown and older:
+        shown["url"] = BASE + older[0][1]
+        if "preferredTransport" in shown:
+            shown["preferredTransport"] = older[0][0].protocol_binding
+    if "additionalInterfaces" in shown:
+        shown["additionalInterfaces"] = [
             {"url": BASE + path, "transport": interface.protocol_binding}
             for interface, path in older
         ]
-    return card, interfaces
+    return shown, interfaces
 
 
 async def serve_card(connection: Connection, card: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragoman.errors import ConfigError
-from dragoman.mock.connection import TRANSPORT, Broken
+from dragoman.mock.connection import ADDRESS, TRANSPORT, Broken
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 START_WITHIN = 15.0
@@ -38,9 +38,12 @@ class Place:
         tls_cert: str = "",
         tls_key: str = "",
         client_ca: str = "",
+        public_url: str = "",
     ) -> None:
         self.host = host
         self.port = port
+        # Where callers reach it, for the card; empty: as each of them says.
+        self.public_url = public_url.rstrip("/")
         self.tls_cert = tls_cert
         self.tls_key = tls_key
         self.client_ca = client_ca
@@ -76,16 +79,6 @@ class Place:
         scheme = "https" if self.tls_cert else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{listener.getsockname()[1]}"
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port`, `:port`, `port` or `host`."""
-    host, colon, port = text.rpartition(":")
-    if not colon:
-        host, port = ("", text) if text.isdecimal() else (text, "0")
-    if not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"{text} is no address to listen on; write 127.0.0.1:8000")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 class _Quiet(logging.Filter):
@@ -134,11 +127,24 @@ class _Server(uvicorn.Server):
         self.is_up.set()
 
 
+def _known_as(app: App, url: str) -> App:
+    """Return an app whose callers reach it at an address of its own."""
+
+    async def called(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            extensions: dict[str, Any] = scope.get("extensions") or {}
+            scope["extensions"] = {**extensions, ADDRESS: url}
+        await app(scope, receive, send)
+
+    return called
+
+
 @asynccontextmanager
 async def serving(app: App, place: Place | None = None) -> AsyncGenerator[str]:
     """Serve an app on this loop; the value is its address."""
     place = place or Place()
-    server = _Server(_config(app, place))
+    shown = _known_as(app, place.public_url) if place.public_url else app
+    server = _Server(_config(shown, place))
     listener = place.listen()
     running = asyncio.create_task(server.serve([listener]))
     quiet = _Quiet()

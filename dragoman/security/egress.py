@@ -18,7 +18,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
-from urllib.parse import urldefrag, urljoin
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -32,8 +31,8 @@ from dragoman.security.targets import (
     NotCanonical,
     Policy,
     Target,
-    is_unseen,
     read_address,
+    read_location,
     read_target,
 )
 
@@ -254,13 +253,10 @@ class Egress:
         return target
 
     def _following(self, target: Target, location: str) -> Target:
-        # Joining drops some characters without a word, so they are looked for before.
-        if "\\" in location or any(is_unseen(character) for character in location):
-            raise EgressRefused("the redirect has a space, a control or a backslash")
         try:
-            following = self._target(urldefrag(urljoin(target.url, location)).url)
-        except ValueError:
-            raise EgressRefused("the redirect leads nowhere") from None
+            following = self._target(read_location(target, location).url)
+        except NotCanonical as error:
+            raise EgressRefused(f"the redirect is of no use: {error}") from None
         if target.scheme == "https" and following.scheme != "https":
             raise EgressRefused("the redirect leads from https to http")
         return following

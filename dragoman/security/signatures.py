@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from dragoman.errors import CardInvalid, ConfigError
+from dragoman.security.card_members import known_members
 from dragoman.security.targets import NotCanonical, read_target
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class KeySet:
 def canonical(card: Mapping[str, Any]) -> bytes:
     """Return the bytes that are signed for a card in the shape of 1.0; raises `CardInvalid`."""
     _check_extra()
-    return _jcs(_projected(card))
+    return _jcs(known_members(card))
 
 
 def sign(
@@ -159,7 +160,7 @@ def sign(
     _check_extra()
     from joserfc.jws import JWSRegistry
 
-    private = _private(key)
+    private = private_key(key)
     protected: Object = {"alg": _algorithm(private), "kid": kid, "typ": "JOSE"}
     if jku:
         protected["jku"] = jku
@@ -170,6 +171,19 @@ def sign(
     if header:
         entry["header"] = dict(header)
     return {**card, "signatures": [*(card.get("signatures") or []), entry]}
+
+
+def private_key(key: "Key | bytes | str | Mapping[str, Any]") -> Key:
+    """Return a private key that is given as PEM or as JWK; raises `ConfigError`."""
+    _check_extra()
+    if isinstance(key, bytes | str | Mapping):
+        given = dict(key) if isinstance(key, Mapping) else _imported_pem(key)
+        found = _imported(given) if isinstance(given, dict) else given
+    else:
+        found = key
+    if found is None or not found.is_private:
+        raise ConfigError("keys: must be a private key, as PEM or JWK")
+    return found
 
 
 def verify(card: Mapping[str, Any], keys: KeySet, *, now: float | None = None) -> Verdict:
@@ -244,7 +258,7 @@ class _Payloads:
                 yield form, *made
 
     def _strict(self) -> tuple[Object, bytes]:
-        covered = _projected(self._card)
+        covered = known_members(self._card)
         return covered, _jcs(covered)
 
     def _without_empties(self) -> tuple[Object, bytes]:
@@ -267,7 +281,7 @@ class _Payloads:
         return self._card, _jcs(self._card)
 
     def _whole(self) -> Object:
-        return _projected(self._card) if self._is_newer else self._card
+        return known_members(self._card) if self._is_newer else self._card
 
 
 def _verify_one(entry: Any, payloads: _Payloads, keys: KeySet, now: float) -> Verdict:
@@ -336,10 +350,9 @@ def _decoded(text: str) -> bytes:
 
 def _origin(url: str) -> str:
     try:
-        target = read_target(url)
+        return read_target(url).origin
     except NotCanonical:
         return ""
-    return target.url.removesuffix(target.path)
 
 
 def _algorithm(key: Key) -> str:
@@ -364,17 +377,6 @@ def _fits(key: Key, algorithm: str) -> bool:
     if isinstance(key, RSAKey):
         return key.public_key.key_size >= SMALLEST_RSA
     return key.curve_name == ALGORITHMS[algorithm]
-
-
-def _private(key: "Key | bytes | str | Mapping[str, Any]") -> Key:
-    if isinstance(key, bytes | str | Mapping):
-        given = dict(key) if isinstance(key, Mapping) else _imported_pem(key)
-        found = _imported(given) if isinstance(given, dict) else given
-    else:
-        found = key
-    if found is None or not found.is_private:
-        raise ConfigError("keys: must be a private key, as PEM or JWK")
-    return found
 
 
 def _imported(value: Object) -> "Key | None":
@@ -519,199 +521,3 @@ def _without_empty(value: Any, depth: int = 0) -> Any:
         ]
         return items or None
     return None if value == "" else value
-
-
-class _Member(NamedTuple):
-    """A member of a message of 1.0: how it is read, and when it is left out."""
-
-    read: Callable[[Any, str], Any]
-    # A member that is required or has presence of its own stays even when it is empty.
-    stays: bool
-
-
-def _projected(card: Mapping[str, Any]) -> Object:
-    """Return what 1.0 knows of a card, by its rules of presence; raises `CardInvalid`."""
-    return _message("AgentCard")(dict(card), "")
-
-
-def _message(name: str) -> Callable[[Any, str], Object]:
-    def read(value: Any, path: str) -> Object:
-        if not isinstance(value, dict):
-            raise CardInvalid(f"{path}: must be an object", field=path)
-        fields = cast(Object, value)
-        found: Object = {}
-        for member, (item, stays) in _MESSAGES[name].items():
-            snake = "".join("_" + c.lower() if c.isupper() else c for c in member)
-            given = fields.get(member, fields.get(snake))
-            # null is unset.
-            if given is None:
-                continue
-            kept = item(given, f"{path}.{member}" if path else member)
-            if stays or kept not in ("", [], {}, False):
-                found[member] = kept
-        return found
-
-    return read
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise CardInvalid(f"{path}: must be a string", field=path)
-    return value
-
-
-def _boolean(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise CardInvalid(f"{path}: must be true or false", field=path)
-    return value
-
-
-def _struct(value: Any, path: str) -> Object:
-    if not isinstance(value, dict):
-        raise CardInvalid(f"{path}: must be an object", field=path)
-    return cast(Object, value)
-
-
-def _list(item: Callable[[Any, str], Any]) -> Callable[[Any, str], list[Any]]:
-    def read(value: Any, path: str) -> list[Any]:
-        if not isinstance(value, list):
-            raise CardInvalid(f"{path}: must be a list", field=path)
-        elements = enumerate(cast("list[Any]", value))
-        return [item(element, f"{path}[{index}]") for index, element in elements]
-
-    return read
-
-
-def _map(item: Callable[[Any, str], Any]) -> Callable[[Any, str], Object]:
-    def read(value: Any, path: str) -> Object:
-        fields = _struct(value, path)
-        return {name: item(element, f"{path}.{name}") for name, element in fields.items()}
-
-    return read
-
-
-def _required(read: Callable[[Any, str], Any]) -> _Member:
-    return _Member(read, True)
-
-
-def _present(read: Callable[[Any, str], Any]) -> _Member:
-    """An `optional` member, or a message: set is set, even to what is its default."""
-    return _Member(read, True)
-
-
-def _plain(read: Callable[[Any, str], Any]) -> _Member:
-    return _Member(read, False)
-
-
-_TEXTS = _list(_text)
-_REQUIREMENTS = _plain(_list(_message("SecurityRequirement")))
-_SCOPES = _required(_map(_text))
-
-# What 1.0 knows of a card, which members it requires and which have presence.
-_MESSAGES: Mapping[str, Mapping[str, _Member]] = {
-    "AgentCard": {
-        "name": _required(_text),
-        "description": _required(_text),
-        "supportedInterfaces": _required(_list(_message("AgentInterface"))),
-        "provider": _present(_message("AgentProvider")),
-        "version": _required(_text),
-        "documentationUrl": _present(_text),
-        "capabilities": _required(_message("AgentCapabilities")),
-        "securitySchemes": _plain(_map(_message("SecurityScheme"))),
-        "securityRequirements": _REQUIREMENTS,
-        "defaultInputModes": _required(_TEXTS),
-        "defaultOutputModes": _required(_TEXTS),
-        "skills": _required(_list(_message("AgentSkill"))),
-        "iconUrl": _present(_text),
-    },
-    "AgentInterface": {
-        "url": _required(_text),
-        "protocolBinding": _required(_text),
-        "tenant": _plain(_text),
-        "protocolVersion": _required(_text),
-    },
-    "AgentProvider": {"url": _required(_text), "organization": _required(_text)},
-    "AgentCapabilities": {
-        "streaming": _present(_boolean),
-        "pushNotifications": _present(_boolean),
-        "extensions": _plain(_list(_message("AgentExtension"))),
-        "extendedAgentCard": _present(_boolean),
-    },
-    "AgentExtension": {
-        "uri": _plain(_text),
-        "description": _plain(_text),
-        "required": _plain(_boolean),
-        "params": _present(_struct),
-    },
-    "AgentSkill": {
-        "id": _required(_text),
-        "name": _required(_text),
-        "description": _required(_text),
-        "tags": _required(_TEXTS),
-        "examples": _plain(_TEXTS),
-        "inputModes": _plain(_TEXTS),
-        "outputModes": _plain(_TEXTS),
-        "securityRequirements": _REQUIREMENTS,
-    },
-    "SecurityRequirement": {"schemes": _plain(_map(_message("StringList")))},
-    "StringList": {"list": _plain(_TEXTS)},
-    "SecurityScheme": {
-        "apiKeySecurityScheme": _present(_message("ApiKey")),
-        "httpAuthSecurityScheme": _present(_message("HttpAuth")),
-        "oauth2SecurityScheme": _present(_message("OAuth2")),
-        "openIdConnectSecurityScheme": _present(_message("OpenIdConnect")),
-        "mtlsSecurityScheme": _present(_message("MutualTls")),
-    },
-    "ApiKey": {
-        "description": _plain(_text),
-        "location": _required(_text),
-        "name": _required(_text),
-    },
-    "HttpAuth": {
-        "description": _plain(_text),
-        "scheme": _required(_text),
-        "bearerFormat": _plain(_text),
-    },
-    "OAuth2": {
-        "description": _plain(_text),
-        "flows": _required(_message("Flows")),
-        "oauth2MetadataUrl": _plain(_text),
-    },
-    "OpenIdConnect": {"description": _plain(_text), "openIdConnectUrl": _required(_text)},
-    "MutualTls": {"description": _plain(_text)},
-    "Flows": {
-        "authorizationCode": _present(_message("AuthorizationCode")),
-        "clientCredentials": _present(_message("ClientCredentials")),
-        "implicit": _present(_message("Implicit")),
-        "password": _present(_message("Password")),
-        "deviceCode": _present(_message("DeviceCode")),
-    },
-    "AuthorizationCode": {
-        "authorizationUrl": _required(_text),
-        "tokenUrl": _required(_text),
-        "refreshUrl": _plain(_text),
-        "scopes": _SCOPES,
-        "pkceRequired": _plain(_boolean),
-    },
-    "ClientCredentials": {
-        "tokenUrl": _required(_text),
-        "refreshUrl": _plain(_text),
-        "scopes": _SCOPES,
-    },
-    "Implicit": {
-        "authorizationUrl": _plain(_text),
-        "refreshUrl": _plain(_text),
-        "scopes": _plain(_map(_text)),
-    },
-    "Password": {
-        "tokenUrl": _plain(_text),
-        "refreshUrl": _plain(_text),
-        "scopes": _plain(_map(_text)),
-    },
-    "DeviceCode": {
-        "deviceAuthorizationUrl": _required(_text),
-        "tokenUrl": _required(_text),
-        "refreshUrl": _plain(_text),
-        "scopes": _SCOPES,
-    },
-}

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from urllib.parse import quote
+from urllib.parse import quote, urldefrag, urljoin
 
 import idna
 
@@ -73,14 +73,16 @@ class Target:
     address: Address | None  # of a host that is one
 
     @property
-    def origin(self) -> tuple[str, str, int]:
-        return self.scheme, self.host, self.port
+    def origin(self) -> str:
+        """Scheme, host and port in their one spelling."""
+        host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
+        port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}"
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
-        port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{host}{port}{self.path}"
+        """The whole of it in its one spelling."""
+        return self.origin + self.path
 
 
 def read_target(url: str) -> Target:
@@ -106,6 +108,18 @@ def read_target(url: str) -> Target:
     host, address = read_host(authority["host"])
     path = quote((found["path"] or "/") + (found["query"] or ""), safe=_PRINTABLE)
     return Target(scheme, host, port, path, address)
+
+
+def read_location(base: Target, location: str) -> Target:
+    """Return where a URL leads that may be relative to another; raises NotCanonical."""
+    # Joining drops some characters without a word, so they are looked for before.
+    if "\\" in location or any(is_unseen(character) for character in location):
+        raise NotCanonical("the URL has a space, a control or a backslash")
+    try:
+        joined = urldefrag(urljoin(base.url, location)).url
+    except ValueError:
+        raise NotCanonical("the URL leads nowhere") from None
+    return read_target(joined)
 
 
 def read_host(text: str) -> tuple[str, Address | None]:

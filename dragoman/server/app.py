@@ -8,13 +8,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragoman.config import Settings
 from dragoman.dialects import cards, errors, negotiate
 from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.engine import Engine
 from dragoman.errors import (
@@ -26,8 +28,10 @@ from dragoman.errors import (
     Overloaded,
     Unauthenticated,
     UnsupportedOperation,
+    VersionNotSupported,
 )
 from dragoman.model import operations as ops
+from dragoman.model.card import HTTP_JSON, JSONRPC
 from dragoman.model.identity import ANONYMOUS, new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, encode
@@ -55,6 +59,11 @@ from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
 from dragoman.transports import jsonrpc, rest, sse
 
+if TYPE_CHECKING:
+    # Loaded where a setting names a file for them.
+    from dragoman.server.card_file import CardFile
+    from dragoman.server.signing import Signer
+
 logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
@@ -67,6 +76,8 @@ _HEALTH_PATH = "/health"
 # Says that a stream does not go on from where its reader was, but begins with the task as it is.
 RESET = (b"x-dragoman-resume", b"reset")
 _KEYS_PATH = "/.well-known/jwks.json"
+# An address for a card that is only looked at.
+_SOMEWHERE = "http://localhost"
 
 
 class App:
@@ -86,6 +97,15 @@ class App:
         self.settings = settings or Settings()
         self.agents = agents
         self.store = store or _store(self.settings)
+        self._versions = self.settings.versions()
+        self._bindings = self.settings.bindings()
+        self._card_file = _card_file(agents, self.settings)
+        self._signer = _signer(self.settings)
+        started_at = time.time()
+        self._racks = [
+            CardRack(agent, self.settings, started_at, file=self._card_file, signer=self._signer)
+            for agent in agents
+        ]
         self._mounts: dict[str, Mount] = {}
         self._engines: list[Engine] = []
         self._streams: set[sse.Stream] = set()
@@ -109,21 +129,20 @@ class App:
             if self.is_running:
                 return
             await self.store.open()
-            started_at = time.time()
             try:
                 if self.settings.push:
                     self._post_room = PostRoom(self.store, self.settings, self._engine_of)
             except ConfigError:
                 await self.store.close()
                 raise
-            for agent in self.agents:
+            for agent, rack in zip(self.agents, self._racks, strict=True):
                 agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
                 engine = Engine(agent, self.store, self.settings, postings=self._post_room)
                 self._engines.append(engine)
                 self._mounts[agent.name] = Mount(
                     agent,
                     engine,
-                    CardRack(agent, self.settings, started_at),
+                    rack,
                     f"/agents/{agent.name}",
                     frozenset(
                         extension.uri for extension in offered_extensions(agent, self.settings)
@@ -285,7 +304,7 @@ class App:
             return
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
-        if path in _RPC_PATHS:
+        if path in _RPC_PATHS and JSONRPC in self._bindings:
             if request.verb == "POST":
                 await self._jsonrpc(request)
             else:
@@ -330,6 +349,9 @@ class App:
             return
         rack = request.mount.cards
         shape = rack.shape(*request.version, is_old_path=is_old_path)
+        if shape is None:
+            await self._rest(request)
+            return
         served = rack.serve(self._base(request), shape, request.scope["headers"])
         headers = [*served.headers, (b"content-length", b"%d" % len(served.body))]
         if served.status == 304:
@@ -343,10 +365,13 @@ class App:
             return None
         if not self.settings.extended_card_public:
             raise Unauthenticated
-        return build(agent, self._base(request), self.settings, extended=True)
+        return request.mount.cards.card(self._base(request), extended=True)
 
     async def _old_extended_card(self, request: Request) -> None:
         """0.2 reads the extended card by a plain GET."""
+        if self._versions == [V1_0.version]:
+            await self._rest(request)
+            return
         if request.verb != "GET":
             await not_allowed(request.send, "GET")
             return
@@ -381,7 +406,29 @@ class App:
         await self._reply(request, JSON, body, status=200 if is_ready else 503)
 
     def _keys(self) -> dict[str, Any] | None:
-        return None if self._post_room is None else self._post_room.keys()
+        """Return the public keys of posts and of cards, if anything is signed with one."""
+        posts = None if self._post_room is None else self._post_room.keys()
+        if self._signer is None:
+            return posts
+        return {"keys": [*(posts or {}).get("keys", []), self._signer.public()]}
+
+    # Versions
+
+    def _offered(self, dialect: Dialect, request: Request) -> Dialect:
+        """Return the dialect to answer in; raises `VersionNotSupported` for one not served."""
+        if dialect.version in self._versions:
+            return dialect
+        # Callers of 0.2 name no version.
+        if dialect is V0_3 and V0_2.version in self._versions and not any(request.version):
+            return V0_2
+        raise VersionNotSupported(supportedVersions=",".join(self._versions))
+
+    def _narrow(self, error: A2AError) -> None:
+        """Name no version that is not served."""
+        if isinstance(error, VersionNotSupported):
+            named = str(error.facts.get("supportedVersions", "")).split(",")
+            kept = [version for version in named if version in self._versions]
+            error.facts["supportedVersions"] = ",".join(kept or self._versions)
 
     # JSON-RPC
 
@@ -398,6 +445,7 @@ class App:
             dialect = negotiate.for_jsonrpc(
                 envelope.method, *request.version, infer=self.settings.version_mode == "infer"
             )
+            dialect = self._offered(dialect, request)
             operation = dialect.decode_request(envelope.method, envelope.params)
             call = self._call(request, operation, dialect)
             if operation.streams:
@@ -426,6 +474,7 @@ class App:
         dialect: Dialect | None,
         method: str,
     ) -> None:
+        self._narrow(error)
         version = dialect.version if dialect else negotiate.error_version(*request.version, method)
         body = jsonrpc.failure(id, errors.jsonrpc(error, version))
         kind = JSON
@@ -474,19 +523,25 @@ class App:
         is_old = version != V1_0.version
         infer = self.settings.version_mode == "infer"
         try:
+            if HTTP_JSON not in self._bindings:
+                raise MethodNotFound("Nothing is served here")
             route = rest.find_0_3(request.verb, request.path) if is_old else self._find(request)
             if isinstance(route, rest.NotAllowed):
                 await not_allowed(request.send, route.allow)
                 return
             if route is None:
                 raise MethodNotFound("Nothing is served here")
-            dialect = V1_0 if is_old else negotiate.for_rest(*request.version, infer=infer)
+            dialect: Dialect = V1_0
+            if not is_old:
+                dialect = negotiate.for_rest(*request.version, infer=infer)
+                dialect = self._offered(dialect, request)
             check_type(request)
             body = await read_body(request, self.settings.max_body_bytes)
             value = await read_value(body) if body else None
             if is_old:
                 agent = request.header(b"user-agent") or ""
                 dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
+                dialect = self._offered(dialect, request)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
             operation = dialect.decode_request(rest.method(route, dialect), params)
@@ -524,6 +579,7 @@ class App:
         return errors.rest_0_x(error)
 
     async def _rest_error(self, request: Request, error: A2AError, version: str) -> None:
+        self._narrow(error)
         status, content = self._rest_failure(error, version)
         kind = rest_type(request, version)
         await self._reply(request, kind, encode(content), version, status=status, private=True)
@@ -610,6 +666,31 @@ def _store(settings: Settings) -> Store:
     return SQLiteStore(
         settings.store_path(), lease=settings.lease, synchronous=settings.synchronous
     )
+
+
+def _card_file(agents: Sequence[Agent], settings: Settings) -> "CardFile | None":
+    """Return what stands in the card instead of the agent's own words."""
+    if not settings.card:
+        return None
+    from dragoman.server.card_file import CardFile
+
+    if len(agents) > 1:
+        raise ConfigError(f"card: a file is the card of one agent, and {len(agents)} are served")
+    file = CardFile(settings.card)
+    file.check(build(agents[0], _SOMEWHERE, settings, extended=True))
+    return file
+
+
+def _signer(settings: Settings) -> "Signer | None":
+    """Return who signs the cards."""
+    if not settings.sign_key:
+        return None
+    if not settings.public_url:
+        # Otherwise our signature would be under whatever address a caller writes as the host.
+        raise ConfigError("sign_key needs public_url: the address is part of what is signed")
+    from dragoman.server.signing import Signer
+
+    return Signer(settings.sign_key)
 
 
 def _common(request: Request, version: str) -> Headers:

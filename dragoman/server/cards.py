@@ -3,13 +3,14 @@
 import hashlib
 from collections.abc import Iterable
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dragoman.config import Settings
 from dragoman.dialects import cards
 from dragoman.dialects.negotiate import card_shape
+from dragoman.errors import ConfigError
 from dragoman.model.card import (
     HTTP_JSON,
     JSONRPC,
@@ -23,15 +24,14 @@ from dragoman.model.card import (
 from dragoman.model.record import encode
 from dragoman.server.agent import SCHEMAS_URI, Agent
 
+if TYPE_CHECKING:
+    # Loaded where a setting names a file for them.
+    from dragoman.server.card_file import CardFile
+    from dragoman.server.signing import Signer
+
 Headers = list[tuple[bytes, bytes]]
-# The newest address first; older clients look for theirs.
-_INTERFACES = (
-    (JSONRPC, "1.0", "/a2a"),
-    (HTTP_JSON, "1.0", ""),
-    (JSONRPC, "0.3", "/a2a"),
-    # Clients put `/v1` after it themselves.
-    (HTTP_JSON, "0.3", ""),
-)
+# Clients of REST 0.3 put `/v1` after it themselves.
+_PATHS = {JSONRPC: "/a2a", HTTP_JSON: ""}
 _SHAPES = {
     "1.0": cards.v1_0,
     "0.3": cards.v0_3,
@@ -49,8 +49,13 @@ def build(agent: Agent, base: str, settings: Settings, *, extended: bool = False
         name=agent.title,
         description=agent.description,
         supported_interfaces=[
-            AgentInterface(url=(base + path) or "/", protocol_binding=binding, protocol_version=v)
-            for binding, v, path in _INTERFACES
+            AgentInterface(
+                url=(base + _PATHS[binding]) or "/",
+                protocol_binding=binding,
+                protocol_version=version,
+            )
+            for version in _offered_versions(settings)
+            for binding in settings.bindings()
         ],
         version=agent.version,
         capabilities=AgentCapabilities(
@@ -66,6 +71,15 @@ def build(agent: Agent, base: str, settings: Settings, *, extended: bool = False
         documentation_url=agent.documentation_url,
         icon_url=agent.icon_url,
     )
+
+
+def _offered_versions(settings: Settings) -> list[str]:
+    """Return the versions of the addresses, the newest first; older clients look for theirs.
+
+    What speaks 0.3 speaks 0.2, which is named where there is no 0.3.
+    """
+    versions = settings.versions()
+    return [version for version in versions if version != "0.2" or "0.3" not in versions]
 
 
 def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]:
@@ -114,17 +128,51 @@ class CardRack:
 
     MAX_ADDRESSES = 64
 
-    def __init__(self, agent: Agent, settings: Settings, started_at: float) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        settings: Settings,
+        started_at: float,
+        *,
+        file: "CardFile | None" = None,
+        signer: "Signer | None" = None,
+    ) -> None:
         self._agent = agent
         self._settings = settings
         self._started_at = int(started_at)
+        self._file = file
+        self._signer = signer
+        versions = settings.versions()
+        self._is_newer = "1.0" in versions
+        # The shapes of 0.x, for the path of today and for the one of old.
+        self._older = next((version for version in versions if version != "1.0"), None)
+        self._oldest = versions[-1] if self._older else None
         self._bodies: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+        if self._older is None and settings.card_shape in ("0.3", "0.2"):
+            raise ConfigError(
+                f"card_shape: there is no card of {settings.card_shape} where only 1.0 is served"
+            )
 
-    def shape(self, header: str | None, query: str | None, *, is_old_path: bool) -> str:
-        """Return the shape for a request; the old path always has the old card."""
+    def card(self, base: str, *, extended: bool = False) -> AgentCard:
+        """Return the card as it is shown at an address."""
+        card = build(self._agent, base, self._settings, extended=extended)
+        if self._file is not None:
+            card = self._file.onto(card)
+        return card if self._signer is None else self._signer.signed(card)
+
+    def shape(self, header: str | None, query: str | None, *, is_old_path: bool) -> str | None:
+        """Return the shape for a request; the old path always has the old card, or None."""
         if self._settings.card_shape != "auto":
             return self._settings.card_shape
-        return "0.2" if is_old_path else card_shape(header, query)
+        if is_old_path:
+            return self._oldest
+        if not self._is_newer:
+            return self._older
+        shape = card_shape(header, query)
+        if shape == "1.0" or self._older is None:
+            return "1.0"
+        # The document for both is of 0.3.
+        return shape if self._older == "0.3" else {"0.3": "0.2", "hybrid": "1.0"}[shape]
 
     def serve(self, base: str, shape: str, request: Iterable[tuple[bytes, bytes]]) -> Served:
         """Return the card, or 304 if the caller has it."""
@@ -149,7 +197,7 @@ class CardRack:
             if len(self._bodies) >= self.MAX_ADDRESSES:
                 # The base comes from the Host header: a caller must not fill our memory with it.
                 self._bodies.clear()
-            value: Any = _SHAPES[shape](build(self._agent, base, self._settings))
+            value: Any = _SHAPES[shape](self.card(base))
             body = encode(value)
             etag = b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode()
             found = self._bodies[base, shape] = (body, etag)

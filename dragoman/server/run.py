@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -20,6 +21,8 @@ from dragoman.config import Settings
 from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
+from dragoman.server.push import check as check_push
+from dragoman.server.workers import inherited, supervise
 
 _UNSENT_BYTES = 16 * 1024
 # Seconds agent code has to end when everything else has.
@@ -29,10 +32,17 @@ _LAST_WORDS = 0.5
 class Server(uvicorn.Server):
     """Ends open streams when it is told to stop: their clients would keep it for ever."""
 
-    def __init__(self, config: uvicorn.Config, app: App, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: App,
+        on_ready: Callable[[], None],
+        line: socket.socket | None = None,
+    ) -> None:
         super().__init__(config)
         self._app = app
         self._on_ready = on_ready
+        self._line = line
         app.on_broken = self._end
 
     def _end(self) -> None:
@@ -43,7 +53,15 @@ class Server(uvicorn.Server):
         """Start listening, then tell."""
         await super().startup(sockets)
         if self.started:
+            if self._line is not None:
+                asyncio.get_running_loop().add_reader(self._line, self._end_alone)
             self._on_ready()
+
+    def _end_alone(self) -> None:
+        """Stop serving, since nobody is left who would tell us to."""
+        assert self._line is not None
+        asyncio.get_running_loop().remove_reader(self._line)
+        self._end()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let readers go before uvicorn waits for them."""
@@ -65,14 +83,52 @@ def run(
     *,
     public: bool,
     on_ready: Callable[[Ready], None],
+    command: Sequence[str] = (),
 ) -> None:
-    """Serve until a signal ends it; `on_ready` is called once callers can connect."""
+    """Serve until a signal ends it; `on_ready` is called once callers can connect.
+
+    `command` starts this program again, which is how there come to be several workers.
+    """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    addresses = settings.addresses()
-    for host, _ in addresses:
+    worker = inherited()
+    if worker is None:
+        _check(settings, public=public)
+    # Before anything is opened: what is wrong with settings is said first.
+    app = App(*agents, settings=settings)
+    tls = _tls(settings)
+    with ExitStack() as stack:
+        if worker is not None:
+            stack.enter_context(worker.line)
+            listeners = [stack.enter_context(listener) for listener in worker.listeners]
+            code = _work(app, listeners, tls, worker.tell_ready, worker.line)
+        else:
+            addresses = settings.addresses()
+            listeners = [stack.enter_context(_listen(host, port)) for host, port in addresses]
+            urls = [_url("https" if tls else "http", listener) for listener in listeners]
+            store = settings.store if settings.store == "memory:" else str(settings.store_path())
+
+            def ready() -> None:
+                on_ready(Ready(urls, store))
+
+            if settings.workers > 1:
+                _check_start(app)
+                code = supervise(
+                    command, settings.workers, listeners, drain=settings.drain, on_ready=ready
+                )
+            else:
+                code = _work(app, listeners, tls, ready)
+    _leave_threads(code)
+    sys.exit(code)
+
+
+def _check(settings: Settings, *, public: bool) -> None:
+    """Refuse what is not safe unless it was asked for, and what cannot be."""
+    for host, _ in settings.addresses():
         _check_address(host, public=public or bool(settings.client_ca))
+    if settings.workers > 1 and settings.store == "memory:":
+        raise ConfigError("workers: memory: is in one process; several share a file: --store")
     if settings.allow_private:
         print(
             "Warning: --allow-private lets callers have us dial addresses of this machine and "
@@ -80,15 +136,27 @@ def run(
             file=sys.stderr,
             flush=True,
         )
-    app = App(*agents, settings=settings)
-    listeners = [_listen(host, port) for host, port in addresses]
-    store = settings.store if settings.store == "memory:" else str(settings.store_path())
-    scheme = "https" if settings.tls_cert else "http"
-    urls = [_url(scheme, listener) for listener in listeners]
 
-    def ready() -> None:
-        on_ready(Ready(urls, store))
 
+def _check_start(app: App) -> None:
+    """Find what would keep a worker from starting: here it is told once, and as it should be."""
+    check_push(app.settings)
+
+    async def look() -> None:
+        await app.store.open()
+        await app.store.close()
+
+    asyncio.run(look())
+
+
+def _work(
+    app: App,
+    listeners: list[socket.socket],
+    tls: dict[str, Any],
+    on_ready: Callable[[], None],
+    line: socket.socket | None = None,
+) -> int:
+    """Serve in this process; return its exit code."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -101,11 +169,11 @@ def run(
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=max(1, int(settings.drain)),
-        **_tls(settings),
+        timeout_graceful_shutdown=max(1, int(app.settings.drain)),
+        **tls,
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    server = Server(config, app, ready)
+    server = Server(config, app, on_ready, line)
     # uvicorn raises the signal again once it is done; it is how we are meant to end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
@@ -114,11 +182,7 @@ def run(
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(_serve(app, server, listeners))
-    for listener in listeners:
-        listener.close()
-    code = 0 if server.started and not app.is_broken else 1
-    _leave_threads(code)
-    sys.exit(code)
+    return 0 if server.started and not app.is_broken else 1
 
 
 async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:

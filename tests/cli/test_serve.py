@@ -70,6 +70,7 @@ def text(task: Any) -> str:
 
 
 LISTEN = ("--listen", "127.0.0.1:0")
+KNOWN = ("--public-url", "https://agent.example")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,16 @@ def test_several_agents_share_a_port(here: Path) -> None:
         (("my_agent.py", "--listen", "127.0.0.1:0", "--listen", "example.com"), "--public"),
         (("my_agent.py", "--auth", "bearer"), "there is no authentication of callers yet"),
         (("my_agent.py", "--store", "postgres://there/tasks"), "no store on PostgreSQL yet"),
-        (("my_agent.py", "--transport", "rest"), "--transport"),
+        (("my_agent.py", "--transport", "grpc"), "transport: grpc is not served"),
+        (("my_agent.py", "--a2a-version", "0.9"), "a2a_version: 0.9 is not served"),
+        (("my_agent.py", "--a2a-version", "1.0", "--card-shape", "0.3"), "only 1.0 is served"),
+        (("my_agent.py", "--workers", "2"), "memory: is in one process"),
+        (("my_agent.py", "--workers", "0"), "workers"),
+        (("my_agent.py", "--card", "empty.py"), "must end in .json or .toml"),
+        (("my_agent.py", "other.py", "--card", "card.toml"), "the card of one agent"),
+        (("my_agent.py", "--sign-key", "empty.py"), "sign_key needs public_url"),
+        (("my_agent.py", *KNOWN, "--sign-key", "empty.py"), "is neither PEM nor a JWK"),
+        (("my_agent.py", *KNOWN, "--sign-key", "none.pem"), "none.pem: cannot be read"),
         (("my_agent.py", "--tls-key", "key.pem"), "--tls-cert"),
         (("my_agent.py", "--tls-cert", "empty.py"), "cannot be used for TLS"),
         (("my_agent.py", "--drain", "soon"), "duration"),

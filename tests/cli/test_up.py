@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from serving import message, run, running
 
 
@@ -45,3 +46,27 @@ def test_the_demo_agent_asks_and_answers(tmp_path: Path) -> None:
             done = send("Oslo", taskId=asked["id"], metadata={"skillId": "order"})
             assert done["artifacts"][0]["parts"][0]["text"] == "One tea is on its way to Oslo."
         assert child.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "path"),
+    [
+        (("--data-dir", "mine"), {"DRAGOMAN_STORE": "other.db"}, "mine/tasks.db"),
+        ((), {"DRAGOMAN_DATA_DIR": "mine"}, "mine/tasks.db"),
+        (("--store", "other.db"), {"DRAGOMAN_DATA_DIR": "mine"}, "other.db"),
+    ],
+)
+def test_the_store_goes_where_it_is_told(
+    tmp_path: Path, words: tuple[str, ...], env: dict[str, str], path: str
+) -> None:
+    with running("up", "--listen", "127.0.0.1:0", *words, cwd=tmp_path, env=env) as child:
+        child.ready()
+        assert child.line("Store: ") == f"Store: {path}"
+        assert child.end() == 0
+    assert (tmp_path / path).is_file()
+    assert {"mine", "other.db"} & {one.name for one in tmp_path.iterdir()} == {path.split("/")[0]}
+
+
+def test_a_store_and_its_folder_are_not_both_given(tmp_path: Path) -> None:
+    ended = run("up", "--store", "x.db", "--data-dir", "mine", cwd=tmp_path)
+    assert ended.returncode == 2 and "give one of them" in ended.stderr

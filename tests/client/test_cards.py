@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.client import cards as module
+from dragoman.client import cache
 from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.references import Reference, parse
 from dragoman.errors import (
@@ -420,7 +420,10 @@ def test_an_address_is_made_absolute_and_the_card_stays_as_it_is(url: str, expec
         assert interfaces(newer) == [expected]
 
 
-@pytest.mark.parametrize("url", ["", "/rpc", "rpc", "ftp://x", "https://u@b.example", "https://["])
+@pytest.mark.parametrize(
+    "url",
+    ["", "/rpc", "rpc", "ftp://x", "https://u@b.example", "https://[", "https://[x#y"],
+)
 def test_a_card_without_an_address_of_its_own_has_to_name_its_agents(url: str) -> None:
     with pytest.raises(CardInvalid) as caught:
         read({"name": "x", "url": url})
@@ -690,7 +693,7 @@ async def test_what_a_caller_does_to_a_card_is_not_seen_by_the_next() -> None:
 
 
 async def test_only_so_many_are_kept() -> None:
-    urls = [f"{HOME}/{n}" for n in range(module.MOST_KEPT + 1)]
+    urls = [f"{HOME}/{n}" for n in range(cache.MOST_KEPT + 1)]
     web = Web({url: page() for url in urls})
     cards = Cards()
     for url in urls:
@@ -791,7 +794,7 @@ async def test_a_disk_that_will_not_have_it_is_no_failure(tmp_path: Path) -> Non
 
 
 async def test_only_so_many_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_FILES", 3)
+    monkeypatch.setattr(cache, "MOST_FILES", 3)
     web = Web({f"{HOME}/{n}": page() for n in range(5)})
     cards = Cards(folder=tmp_path)
     for n in range(5):

@@ -164,7 +164,7 @@ SCRIPT = {
     ]
 }
 BINDINGS = [("1.0", JSONRPC), ("1.0", HTTP_JSON), ("0.3", JSONRPC)]
-AT_ONCE = 8
+AT_ONCE = 4
 
 
 @pytest.mark.parametrize("cursors", [False, True])

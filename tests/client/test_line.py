@@ -8,7 +8,15 @@ import pytest
 from serving import within
 
 from dragoman import Client, PushConfig, TaskState
-from dragoman.errors import CredentialsMissing, DeliveryUnknown, Overloaded, Unauthenticated
+from dragoman.errors import (
+    CardInvalid,
+    CredentialsMissing,
+    DeliveryUnknown,
+    ExtensionRequired,
+    Overloaded,
+    Unauthenticated,
+    VersionNotSupported,
+)
 
 TASK = {"id": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_COMPLETED"}}
 OLD_TASK = {
@@ -65,7 +73,8 @@ class Recorder:
         request = Seen(scope, (await receive())["body"])
         self.seen.append(request)
         if "well-known" in request.path:
-            status, headers, value = 200, {}, self.card
+            # Kept by nobody, so that each reading of it is seen.
+            status, headers, value = 200, {"cache-control": "no-store"}, self.card
         else:
             status, headers, value = self._answering(request)
         if status == 0:
@@ -295,3 +304,54 @@ async def test_a_401_to_a_credential_is_a_refusal_and_is_not_tried_again() -> No
     (call,) = app.calls
     assert call.headers["x-key"] == "secret"
     assert "x-key" not in app.seen[0].headers, "the card's address did not ask for it"
+
+
+# Looking at a card
+
+
+async def test_a_card_can_be_looked_at_where_nothing_fits() -> None:
+    scheme = {"key": {"apiKeySecurityScheme": {"name": "x-key", "location": "header"}}}
+    app = Recorder(
+        capabilities={"extensions": [{"uri": "https://e.example/a", "required": True}]},
+        securitySchemes=scheme,
+        securityRequirements=[{"schemes": {"key": {"list": []}}}],
+    )
+    asked = ["https://e.example/a"]
+    for options, error in (
+        ({"version": "0.3"}, VersionNotSupported),
+        ({}, ExtensionRequired),
+        ({"extensions": asked}, CredentialsMissing),
+    ):
+        agent = Client(app=app, **options)
+        assert (await agent.look()).name == agent.card.name == "Recorder"
+        assert agent.raw_card == app.card and "http://localhost" in agent.origins
+        with pytest.raises(error):
+            await agent.connect()
+    assert not app.calls
+
+
+async def test_connecting_goes_on_from_the_card_that_was_looked_at() -> None:
+    app = Recorder()
+    agent = Client(app=app)
+    await agent.look()
+    await agent.look()
+    await agent.send("hi")
+    assert len(app.seen) - len(app.calls) == 1
+    await agent.look(fresh=True)
+    assert len(app.seen) - len(app.calls) == 2
+    assert app.seen[-1].headers["cache-control"] == "no-cache"
+
+
+async def test_who_could_not_connect_reads_the_card_again_before_the_next_try() -> None:
+    app = Recorder(capabilities={"extensions": [{"uri": "https://e.example/a", "required": True}]})
+    agent = Client(app=app)
+    with pytest.raises(ExtensionRequired):
+        await agent.connect()
+    app.card["capabilities"] = {}
+    await agent.connect()
+    assert len(app.seen) == 2
+
+
+async def test_a_card_has_to_be_signed_to_be_looked_at_by_who_requires_it() -> None:
+    with pytest.raises(CardInvalid, match="absent"):
+        await Client(app=Recorder(), require_signature=True).look()

@@ -10,69 +10,29 @@ import pytest
 
 from dragoman.client import oauth
 from dragoman.client.asgi import InProcess
-from dragoman.client.credentials import Attached, Bearer, Flow, Origins, Scheme, choose
+from dragoman.client.credentials import Flow, Scheme
 from dragoman.client.http import Exchange
-from dragoman.client.oauth import (
-    Account,
-    ClientCredentials,
-    Login,
-    StoredToken,
-    Token,
-    device_token,
-    endpoints,
-    log_in,
-    login_scheme,
-)
+from dragoman.client.oauth import Account, ClientCredentials, Token, device_token, endpoints
+from dragoman.client.origins import Origins
 from dragoman.errors import ConfigError, CredentialsMissing, Unauthenticated, Unreachable
 from dragoman.mock.issuer import METADATA, OPENID, Issuer
-from dragoman.model.card import AgentCapabilities, AgentCard
 from dragoman.security.egress import Egress, EgressFailed
 from dragoman.security.targets import Anywhere
 from dragoman.testing.clock import ManualClock
+from tests.client.issuing import (
+    AGENT,
+    CLIENT,
+    FLOWS,
+    ISSUER,
+    OIDC,
+    PUBLIC,
+    SCHEME,
+    TRUSTED,
+    Shown,
+    client,
+    token_of,
+)
 from tests.serving import hosting, within
-
-ISSUER = "https://issuer.example"
-AGENT = "https://agent.example/a2a"
-TRUSTED = Origins([AGENT, ISSUER])
-FLOWS = {
-    "clientCredentials": Flow(f"{ISSUER}/token"),
-    "deviceCode": Flow(f"{ISSUER}/token", f"{ISSUER}/device"),
-}
-SCHEME = Scheme("oauth", "oauth2", flows=FLOWS, scopes=("read",))
-OIDC = Scheme("oidc", "openIdConnect", discovery_url=ISSUER + OPENID)
-CLIENT, PUBLIC = Account("client", "secret"), Account("public")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def issuer(clock: ManualClock) -> Issuer:
-    return Issuer(clock=clock)
-
-
-@pytest.fixture
-async def http(issuer: Issuer) -> AsyncIterator[InProcess]:
-    carrier = InProcess(issuer)
-    yield carrier
-    await carrier.close()
-
-
-async def token_of(
-    credential: Any, http: Any, scheme: Scheme = SCHEME, origins: Origins = TRUSTED
-) -> str:
-    """Return the bearer token that a credential puts on a request."""
-    to = Attached(AGENT)
-    await credential.attach(scheme, to, http, origins)
-    kind, _, token = to.headers["authorization"].partition(" ")
-    assert kind == "Bearer"
-    return token
-
-
-def client(clock: ManualClock, **more: Any) -> ClientCredentials:
-    return ClientCredentials("client", "secret", clock=clock, **more)
 
 
 def instead(issuer: Issuer, path: str, status: int, value: Any, **headers: str) -> None:
@@ -312,6 +272,11 @@ async def test_an_issuer_that_cannot_be_reached_is_said_to_be(
         await within(token_of(client(clock), Failing()))
 
 
+def test_a_client_is_known_by_all_that_makes_its_tokens(clock: ManualClock) -> None:
+    ours = client(clock).identity
+    assert ours == client(clock).identity != client(clock, scopes=("x",)).identity
+
+
 def test_a_client_that_is_none_is_refused() -> None:
     for pair in (("", "s"), ("a\n", "s"), ("a", "s\r\n")):
         with pytest.raises(ConfigError):
@@ -445,16 +410,6 @@ async def test_the_secret_goes_in_the_form_where_the_issuer_takes_it_nowhere_els
 
 
 # Device code
-
-
-class Shown:
-    """What a person was shown."""
-
-    def __init__(self) -> None:
-        self.codes: list[tuple[str, str, str]] = []
-
-    def __call__(self, user_code: str, address: str, complete: str) -> None:
-        self.codes.append((user_code, address, complete))
 
 
 async def polling(
@@ -627,255 +582,14 @@ async def test_the_interval_has_a_default_and_bounds(
     assert task.result().access == "a"
 
 
-# Logins that are kept
-
-
-class Kept:
-    """A keeper in memory, shared by two that would be processes."""
-
-    def __init__(self, login: Login | None = None) -> None:
-        self.login = login
-        self.saves: list[Login] = []
-        self._lock = asyncio.Lock()
-
-    def load(self, origin: str, scheme: str, issuer: str) -> Login | None:
-        return self.login
-
-    def save(self, login: Login) -> None:
-        self.login = login
-        self.saves.append(login)
-
-    @asynccontextmanager
-    async def held(self, login: Login) -> AsyncIterator[None]:
-        async with self._lock:
-            yield
-
-
-async def logged_in(
-    issuer: Issuer, http: InProcess, clock: ManualClock, grant: Any = "deviceCode"
-) -> Login:
-    issuer.device = ("granted",)
-    account = PUBLIC if grant == "deviceCode" else CLIENT
-    login = asyncio.create_task(
-        log_in(
-            SCHEME,
-            grant,
-            account,
-            agent=AGENT,
-            http=http,
-            origins=TRUSTED,
-            show=Shown(),
-            scopes=("more",),
-            clock=clock,
-        )
-    )
-    if grant == "deviceCode":
-        await clock.leap()
-    return await within(login)
-
-
-async def test_a_login_is_used_for_its_agent_and_scheme_alone(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock)
-    assert (login.origin, login.scheme, login.issuer) == ("https://agent.example", "oauth", ISSUER)
-    assert issuer.scope_of(login.token.access) == "read more"
-    stored = StoredToken(login, clock=clock)
-    assert await token_of(stored, http) == login.token.access
-    assert stored.is_stored
-    assert stored.fits(SCHEME)
-    assert not stored.fits(Scheme("other", "oauth2"))
-    assert stored.serves("https://AGENT.example:443/other")
-    for url in ("https://agent.example:8443/", "http://agent.example/", "nowhere"):
-        assert not stored.serves(url)
-        with pytest.raises(CredentialsMissing, match="goes nowhere else"):
-            await stored.attach(SCHEME, Attached(url), http, Origins([AGENT]))
-
-
-async def test_a_login_is_renewed_with_a_refresh_token_that_is_replaced(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock)
-    kept = Kept(login)
-    stored = StoredToken(login, kept, clock=clock)
-    for turn in range(1, 4):
-        clock.move_to(clock.now() + 3_600_000)
-        token = await token_of(stored, http)
-        assert issuer.accepts(token)
-        assert issuer.scope_of(token) == "read more"
-        assert len(kept.saves) == turn
-        assert kept.saves[-1].token.access == token
-    assert len({item.token.refresh for item in [login, *kept.saves]}) == 4
-    assert kept.saves[-1].id == login.id
-
-
-async def test_a_refresh_token_that_is_not_replaced_is_kept(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    issuer.rotates = False
-    login = await logged_in(issuer, http, clock)
-    stored = StoredToken(login, clock=clock)
-    for _ in range(2):
-        clock.move_to(clock.now() + 3_600_000)
-        assert issuer.accepts(await token_of(stored, http))
-    assert stored.login.token.refresh == login.token.refresh
-
-
-async def test_a_refused_login_is_renewed_before_its_time(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock)
-    stored = StoredToken(login, clock=clock)
-    issuer.revoke(login.token.access)
-    assert stored.refused()
-    renewed = await token_of(stored, http)
-    assert issuer.accepts(renewed)
-    assert await token_of(stored, http) == renewed
-
-
-async def test_two_processes_do_not_use_one_refresh_token_twice(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock)
-    kept = Kept(login)
-    clock.move_to(clock.now() + 3_600_000)
-    pair = [StoredToken(login, kept, clock=clock) for _ in range(2)]
-    tokens = await within(asyncio.gather(*(token_of(stored, http) for stored in pair)))
-    assert tokens[0] == tokens[1]
-    assert len(kept.saves) == 1
-
-
-async def test_a_login_that_cannot_be_renewed_says_to_log_in_again(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock)
-    clock.move_to(clock.now() + 3_600_000)
-    await token_of(StoredToken(login, clock=clock), http)
-    # Its refresh token was used by the line before.
-    with pytest.raises(CredentialsMissing, match="dragoman auth login") as caught:
-        await token_of(StoredToken(login, clock=clock), http)
-    assert caught.value.facts["error"] == "invalid_grant"
-
-
-async def test_a_login_by_client_credentials_is_renewed_if_the_secret_is_at_hand(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock, "clientCredentials")
-    assert not login.token.refresh
-    without = StoredToken(login, clock=clock)
-    assert not without.refused()
-    clock.move_to(clock.now() + 3_600_000 - 10_000)
-    # It cannot be renewed early, and has not ended yet.
-    assert await token_of(without, http) == login.token.access
-    clock.move_to(clock.now() + 10_000)
-    with pytest.raises(CredentialsMissing, match="has expired"):
-        await token_of(without, http)
-    having = StoredToken(login, client_secret="secret", clock=clock)
-    assert issuer.accepts(await token_of(having, http))
-
-
-async def test_a_login_that_cannot_be_kept_still_serves_this_run(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    class Full(Kept):
-        def save(self, login: Login) -> None:
-            raise ConfigError("no space")
-
-    login = await logged_in(issuer, http, clock)
-    clock.move_to(clock.now() + 3_600_000)
-    assert issuer.accepts(await token_of(StoredToken(login, Full(login), clock=clock), http))
-
-
-async def test_no_secret_is_shown_when_a_login_is_printed(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    login = await logged_in(issuer, http, clock)
-    shown = f"{login!r} {StoredToken(login, client_secret='hunter2')!r} {login.token}"
-    for secret in (login.token.access, login.token.refresh, "hunter2"):
-        assert secret not in shown
-
-
-async def test_identities_outlive_a_renewal_and_tell_logins_apart(
-    issuer: Issuer, http: InProcess, clock: ManualClock
-) -> None:
-    first = StoredToken(await logged_in(issuer, http, clock), clock=clock)
-    second = StoredToken(await logged_in(issuer, http, clock), clock=clock)
-    before = first.identity
-    assert before != second.identity
-    first.refused()
-    await token_of(first, http)
-    assert first.identity == before
-    ours = client(clock).identity
-    assert ours == client(clock).identity != client(clock, scopes=("x",)).identity
-
-
-# What to log in for
-
-
-def card(*names: str, **security: Any) -> AgentCard:
-    return AgentCard(
-        "Agent",
-        "",
-        [],
-        "1",
-        AgentCapabilities(),
-        [],
-        [],
-        [],
-        security_schemes=security,
-        security_requirements=[{"schemes": {name: {"list": ["r"]}}} for name in names],
-    )
-
-
-def test_the_scheme_to_log_in_for_is_the_one_with_the_flow() -> None:
-    oidc = {"openIdConnectSecurityScheme": {"openIdConnectUrl": ISSUER + OPENID}}
-    device = {"oauth2SecurityScheme": {"flows": {"deviceCode": {"tokenUrl": f"{ISSUER}/token"}}}}
-    bearer = {"httpAuthSecurityScheme": {"scheme": "bearer"}}
-    both = card("device", oidc=oidc, device=device, bearer=bearer)
-    chosen = login_scheme(both, "deviceCode")
-    assert (chosen.name, chosen.scopes) == ("device", ("r",))
-    assert login_scheme(both, "clientCredentials").name == "oidc"
-    assert login_scheme(both, "deviceCode", "bearer").name == "bearer"
-    with pytest.raises(CredentialsMissing, match="'ghost'"):
-        login_scheme(both, "deviceCode", "ghost")
-    with pytest.raises(CredentialsMissing, match="no scheme to log in for"):
-        login_scheme(card(bearer=bearer), "deviceCode")
-
-
-def test_an_explicit_token_wins_over_a_stored_login(clock: ManualClock) -> None:
-    login = Login(
-        "https://agent.example", "o", ISSUER, "c", f"{ISSUER}/token", "deviceCode", Token("t")
-    )
-    asks = card("o", o={"oauth2SecurityScheme": {"flows": {}}})
-    given, stored = Bearer("mine"), StoredToken(login)
-    assert [used for _, used in choose(asks, [stored, given], AGENT).attached] == [given]
-    assert [used for _, used in choose(asks, [stored], AGENT).attached] == [stored]
-
-
 # Over a socket
 
 
-async def test_the_whole_way_works_over_a_socket() -> None:
-    issuer = Issuer(interval=0.05, device=("pending", "granted"))
+async def test_a_token_is_fetched_over_a_socket() -> None:
+    issuer = Issuer()
     async with hosting(issuer) as url, Egress(policy=Anywhere()) as http:
         credential = ClientCredentials("client", "secret", issuer=url)
         assert issuer.accepts(await within(token_of(credential, http, OIDC, Origins())))
-        login = await within(
-            log_in(
-                Scheme("b", "bearer"),
-                "deviceCode",
-                PUBLIC,
-                agent=AGENT,
-                http=http,
-                origins=Origins(),
-                show=Shown(),
-                issuer=url,
-            )
-        )
-        assert issuer.accepts(login.token.access)
-        stored = StoredToken(login)
-        assert stored.refused()
-        assert issuer.accepts(await within(token_of(stored, http)))
     async with Egress(policy=Anywhere()) as http:
         gone = ClientCredentials("client", "secret", issuer=url)
         with pytest.raises(Unreachable, match="cannot be reached"):

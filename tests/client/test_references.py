@@ -147,6 +147,8 @@ def test_an_at_name_is_looked_up_in_the_catalog_that_is_set() -> None:
         "catalog+file:///x#y",
         "http://[::1",
         "[::1",
+        "https://[x#y",
+        "registry+https://[x#y",
         "::1",
     ],
 )

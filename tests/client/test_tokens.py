@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from dragoman.client import tokens
-from dragoman.client.oauth import Login, Token
+from dragoman.client.logins import Login
+from dragoman.client.oauth import Token
 from dragoman.client.tokens import TokenStore
 from dragoman.errors import ConfigError
 from tests.serving import within

@@ -11,6 +11,7 @@ import pytest
 from dragoman.client.cards import Cards
 from dragoman.client.client import Client
 from dragoman.client.credentials import ApiKey
+from dragoman.client.origins import Origins
 from dragoman.client.references import parse
 from dragoman.errors import A2AError, ConfigError
 from dragoman.mock.agent import ScriptedAgent
@@ -54,7 +55,7 @@ async def recording(path: Path, *redact: str, script: Any = None) -> AsyncGenera
     agent = ScriptedAgent(script or SCRIPT)
     async with serving(agent) as upstream, Egress(policy=Anywhere()) as egress:
         fetched = await Cards().fetch(egress, parse(upstream))
-        recorder = Recorder(fetched, egress, Redaction(redact, fetched.raw))
+        recorder = Recorder(fetched.card, fetched.raw, egress, Redaction(redact, fetched.raw))
         writer = recorder.sink = Writer(path, recorder.head)
         try:
             async with serving(recorder) as url:
@@ -170,7 +171,7 @@ async def test_an_agent_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     async with serving(ScriptedAgent()) as upstream, Egress(policy=Anywhere()) as egress:
         fetched = await Cards().fetch(egress, parse(upstream))
     async with Egress(policy=Anywhere()) as egress:
-        recorder = Recorder(fetched, egress, Redaction())
+        recorder = Recorder(fetched.card, fetched.raw, egress, Redaction())
         async with serving(recorder) as url, client(url) as http:
             assert (await http.post("/up/0", json={})).status_code == 502
         assert recorder.count == 0
@@ -238,7 +239,7 @@ async def test_strictly_ids_count_and_each_recording_plays_once(tmp_path: Path) 
 async def differences(cassette: Cassette, script: Any) -> list[tuple[int, str, Any, Any]]:
     async with serving(ScriptedAgent(script)) as url, Egress(policy=Anywhere()) as egress:
         fetched = await Cards().fetch(egress, parse(url))
-        comparison = Comparison(cassette, fetched, egress, [ApiKey(SECRET)])
+        comparison = Comparison(cassette, fetched.card, egress, [ApiKey(SECRET)], Origins([url]))
         found = [(d.number, d.at, d.recorded, d.live) async for d in comparison.run()]
         assert comparison.count == len(cassette.exchanges)
         return found

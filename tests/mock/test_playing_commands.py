@@ -5,13 +5,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from dragoman import Agent
 from dragoman.cli.main import main
 from dragoman.client.client import Client
 from dragoman.testing.agents import Script
-from tests.serving import running, within
+from tests.serving import run, running, within
 
 pytest_plugins = ["pytester"]
 
@@ -68,10 +69,51 @@ def test_a_script_is_recorded_replayed_and_held_against_its_agent(
         assert "Sunny" in json.dumps([one["recorded"] for one in document["differences"]])
 
 
+def test_cards_show_the_address_that_callers_know(tmp_path: Path) -> None:
+    public = ("--public-url", "https://agent.example/")
+    (tmp_path / "script.json").write_text("{}")
+
+    def addresses(url: str) -> set[str]:
+        path = f"{url}/.well-known/agent-card.json"
+        card = httpx.get(path, headers={"A2A-Version": "1.0"}, trust_env=False).json()
+        assert card["supportedInterfaces"]
+        return {one["url"].split(".example", 1)[0] for one in card["supportedInterfaces"]}
+
+    with running("demo-server", *public, cwd=tmp_path) as agent:
+        assert addresses(agent.ready()) == {"https://agent"}
+        assert agent.end() == 0
+    env = {"DRAGOMAN_PUBLIC_URL": "https://mock.example"}
+    with running("mock", "script.json", cwd=tmp_path, env=env) as agent:
+        url = agent.ready()
+        assert addresses(url) == {"https://mock"}
+        with running("record", url, "--save", "c.jsonl", *public, cwd=tmp_path) as proxy:
+            assert addresses(proxy.ready()) == {"https://agent"}
+            assert proxy.end() == 0
+    with running("replay", "c.jsonl", *public, cwd=tmp_path) as player:
+        assert addresses(player.ready()) == {"https://agent"}
+        assert player.end() == 0
+
+
+def test_a_card_for_known_callers_is_read_with_the_credential(tmp_path: Path) -> None:
+    words = ("--scenario", "card-auth", "--auth", "bearer")
+    with running("demo-server", *words, cwd=tmp_path) as agent:
+        url = agent.ready()
+        strange = run("record", url, "--save", "a.jsonl", cwd=tmp_path)
+        assert strange.returncode == 4, strange.stderr
+        known = {"A2ACLI_BEARER": "demo-secret"}
+        with running("record", url, "--save", "b.jsonl", cwd=tmp_path, env=known) as proxy:
+            proxy.ready()
+            assert proxy.end() == 0
+        assert "demo-secret" not in (tmp_path / "b.jsonl").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
         (("mock", "nothing.json"), "No such file"),
+        (("demo-server", "--listen", "127.0.0.1:x"), "is no address"),
+        (("demo-server", "--listen", "127.0.0.1:0,127.0.0.1:0"), "one address"),
+        (("demo-server", "--listen", "0.0.0.0:0"), "--public"),
         (("mock", "script.txt"), "ends with"),
         (("record", "127.0.0.1:1"), "--save"),
         (("replay", "nothing.jsonl"), "No such file"),

@@ -21,6 +21,7 @@ from serving import ROOT
 
 _START_WITHIN = 30.0
 _LENGTH = 8
+_LONGEST = 60
 
 
 def run(
@@ -101,6 +102,9 @@ def _mind(line: socket.socket) -> None:
     words, cwd, env = json.loads(line.makefile("rb").read(int.from_bytes(head)))
     if (child := os.fork()) == 0:
         _become(words, cwd, env, fds)
+    # Whoever asked has given up by then.
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+    signal.alarm(_LONGEST)
     _, status = os.waitpid(child, 0)
     line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)

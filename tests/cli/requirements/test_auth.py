@@ -438,6 +438,11 @@ def test_secrets_of_addresses_push_and_logins_are_hidden_too(folder: Path, desk:
             lambda: desk.run(*create, *proof, *LOUD, exit=None),
             lambda: desk.run("send", "hi", *LOUD, a="http://me:passw0rd-5@127.0.0.1:9", exit=3),
             lambda: desk.run("send", "hi", *LOUD, a="http://127.0.0.1:9/c?key=passw0rd-6", exit=3),
+            lambda: desk.run("config", "show", *LOUD, a="http://me:passw0rd-8@127.0.0.1:9"),
+            lambda: desk.run(
+                "config", "show", "-o", "json", a="http://127.0.0.1/c?token=passw0rd-9"
+            ),
+            lambda: desk.run("send", "-h", a="", env={"A2ACLI_AGENT_CARD": "http://me:passw0rd@h"}),
             lambda: guarded.run("auth", "login", *LOUD, env=env),
             lambda: guarded.run(
                 "auth", "login", *LOUD, env=env | {"A2ACLI_CLIENT_SECRET": "passw0rd-7"}, exit=4
@@ -806,7 +811,7 @@ def test_a_task_that_wants_authorization_goes_on_by_a_reply_or_elsewhere(folder:
         env = {"A2ACLI_BEARER": SECRET}
         reply, elsewhere = together(
             lambda: desk.run("send", "auth", env=env),
-            lambda: desk.run("send", "auth 2", env=env),
+            lambda: desk.run("send", "auth 1", env=env),
         )
         for paused in (reply, elsewhere):
             assert paused.fields["State"] == "TASK_STATE_AUTH_REQUIRED"

@@ -241,6 +241,9 @@ def test_settings_can_be_looked_at_and_looking_writes_nothing(folder: Path) -> N
         assert re.search(f"^Warning: {place} holds a secret.*chmod 600", ended.err, re.M)
     place.chmod(0o600)
     assert "Warning" not in desk.run("config", "show", env=plain).err
+    place.write_text("A2ACLI_CLIENT_SECRET=hush-hush\n")
+    place.chmod(0o640)
+    assert "holds a secret" in desk.run("config", "show", env=plain).err
 
 
 # Where a value comes from

@@ -121,7 +121,7 @@ def test_when_the_agent_dies_the_last_line_is_the_error(folder: Path) -> None:
     with hosted(agent) as url:
         desk = Desk(folder, url, agent)
         words = ("send", "hang", "-o", "json", "--stream", "--poll-interval", "100ms")
-        process = desk.start(*words, "--timeout", "3s")
+        process = desk.start(*words, "--timeout", "5s")
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
     out, err = process.communicate(timeout=30)

@@ -1,65 +1,19 @@
 """The registry of the a2a-cli specification and the markers of the tests say the same.
 
-Markers are read from the source. A test that is skipped or expected to fail proves nothing and does
-not count; only what needs gRPC may be open.
+Only what needs gRPC may be open, and the published report says what the tests say.
 """
 
-import ast
-import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import importlib.util
+from collections import Counter
+from types import ModuleType
 
 import pytest
+from serving import ROOT
 
-FOLDER = Path(__file__).parent
-REGISTRY: dict[str, dict[str, Any]] = tomllib.loads((FOLDER / "registry.toml").read_text())
-NO_PROOF = {"skip", "skipif", "xfail"}
+from cli.requirements.registry import CARRIED, REGISTRY, carried
+
 # Nothing but this waits for a binding that is not there.
 MAY_BE_OPEN = {"A2ACLI_TX_005"}
-
-
-def carried(source: str) -> Iterator[tuple[str, str]]:
-    """Yield each test of a module with each id it carries."""
-    for function in ast.walk(ast.parse(source)):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        marks = [one for one in function.decorator_list if "mark." in ast.unparse(one)]
-        if any(_name(mark) in NO_PROOF for mark in marks) or _skips(function):
-            continue
-        for mark in marks:
-            if _name(mark) == "cli":
-                assert function.name.startswith("test_"), f"{function.name} is no test"
-                assert isinstance(mark, ast.Call) and mark.args and not mark.keywords
-                for argument in mark.args:
-                    assert isinstance(argument, ast.Constant), ast.unparse(mark)
-                    yield function.name, argument.value
-
-
-def _name(mark: ast.expr) -> str:
-    called = mark.func if isinstance(mark, ast.Call) else mark
-    return called.attr if isinstance(called, ast.Attribute) else ""
-
-
-def _skips(function: ast.AST) -> bool:
-    """Tell whether a test may give itself up while it runs."""
-    return any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) in ("pytest.skip", "pytest.xfail")
-        for node in ast.walk(function)
-    )
-
-
-def all_carried() -> dict[str, list[str]]:
-    """Return each id with the tests that carry it."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(FOLDER.glob("test_*.py")):
-        for test, id in carried(path.read_text()):
-            found[id].append(f"{path.name}::{test}")
-    return found
-
-
-CARRIED = all_carried()
 
 
 def test_the_registry_has_the_ids_of_three_tiers() -> None:
@@ -91,3 +45,40 @@ def test_a_marker_counts_only_where_a_test_runs() -> None:
     for wrong in (marked + "def helper(): ...", "@pytest.mark.cli(name)\n" + plain):
         with pytest.raises(AssertionError):
             list(carried(wrong))
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    path = ROOT / "docs" / "cli_conformance.py"
+    spec = importlib.util.spec_from_file_location("cli_conformance", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_published_report_is_not_stale(generator: ModuleType) -> None:
+    for path, text in generator.documents().items():
+        assert path.read_text(encoding="utf-8") == text, "run python docs/cli_conformance.py"
+
+
+def test_the_report_is_yaml_and_has_what_readers_look_for(generator: ModuleType) -> None:
+    yaml = pytest.importorskip("yaml")
+    found = yaml.safe_load(generator.REPORT.read_text(encoding="utf-8"))
+    assert found == generator.report()
+    assert found["requirements"].keys() == REGISTRY.keys()
+    statuses = {"pass", "partial", "fail", "not_measured", "na", "withdrawn"}
+    for id, row in found["requirements"].items():
+        assert row["status"] in statuses, id
+        assert row["status"] == "pass" or row["note"], id
+    assert len(found["default_001_breakdown"]) == 6 and len(found["error_codes"]) == 8
+
+
+def test_a_tier_is_claimed_only_when_everything_below_it_passes(generator: ModuleType) -> None:
+    rows = {id: {"tier": entry["tier"], "status": "pass"} for id, entry in REGISTRY.items()}
+    assert generator.tier_of(rows) == 3
+    for tier in (1, 2, 3):
+        id = next(id for id, row in rows.items() if row["tier"] == tier)
+        for status in ("fail", "partial", "not_measured", "unheard of"):
+            assert generator.tier_of(rows | {id: {"tier": tier, "status": status}}) == tier - 1
+        assert generator.tier_of(rows | {id: {"tier": tier, "status": "na"}}) == 3

@@ -72,12 +72,12 @@ def test_polling_keeps_its_interval_backs_off_and_ends_with_its_time(folder: Pat
     with sitting(folder, Timed(script)) as desk:
         task, _ = desk.begin("hang")
         words = ("task", "get", task, "--wait", "-o", "json")
-        late = desk.run(*words, "--poll-interval", "300ms", "--timeout", "1500ms", exit=5)
+        late = desk.run(*words, "--poll-interval", "300ms", "--timeout", "2s", exit=5)
         assert late.error["code"] == "A2ACLI_ERR_TIMEOUT"
         assert f"--wait {task}" in late.error["hint"]
         gaps = [after - before for before, after in pairwise(times)]
         # The first look is a read of its own; the interval is between polls.
-        assert 3 <= len(gaps) <= 5 and all(gap > 0.25 for gap in gaps[1:])
+        assert 3 <= len(gaps) <= 7 and all(gap > 0.25 for gap in gaps[1:])
         assert desk.json("task", "get", task)["status"]["state"] == "TASK_STATE_WORKING"
 
 

@@ -1,0 +1,57 @@
+"""The key that signs our cards, and its public half. Needs the extra `jwt`."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from dragoman.dialects import cards
+from dragoman.errors import ConfigError
+from dragoman.model.card import AgentCard
+from dragoman.security.signatures import LARGEST_FILE, private_key, sign
+
+
+class Signer:
+    """Signs cards with a key from a file; raises `ConfigError` for one that is of no use."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._key = private_key(_content(path))
+            # A key without a name is called by its thumbprint, so that all who serve it agree.
+            self.kid = self._key.kid or self._key.thumbprint()
+            sign({}, self._key, self.kid)
+        except ConfigError as error:
+            # The reason is about keys in general; which of them is for us to say.
+            reason = str(error).removeprefix("keys: ")
+            raise ConfigError(f"sign_key: {path}: {reason}") from None
+
+    def signed(self, card: AgentCard) -> AgentCard:
+        """Return the card with our signature: over its shape of 1.0, whoever else reads it."""
+        signatures = sign(cards.v1_0(card), self._key, self.kid)["signatures"]
+        return replace(card, signatures=signatures)
+
+    def public(self) -> dict[str, Any]:
+        """Return the key that checks the signatures, as a JWK."""
+        fields = cast("dict[str, Any]", self._key.as_dict(private=False))
+        # What the file says that the private half may do is not for those who read this one.
+        kept = {name: item for name, item in fields.items() if name != "key_ops"}
+        return {**kept, "kid": self.kid, "use": "sig"}
+
+
+def _content(path: str) -> bytes | dict[str, Any]:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            content = file.read(LARGEST_FILE)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "no such path"
+        raise ConfigError(f"cannot be read ({reason})") from None
+    if b"-----BEGIN " in content:
+        return content
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError("is neither PEM nor a JWK")
+    return cast("dict[str, Any]", found)
