@@ -192,7 +192,7 @@ def importable(name: str) -> bool:
 @pytest.mark.parametrize("document", named(DOCUMENTS))
 def test_settings_and_variables_named_in_the_documents_exist(document: Path) -> None:
     known = set(Settings.__struct_fields__)
-    variables = re.findall(r"DRAGOMAN_([A-Z_]+)", read(document))
+    variables = re.findall(r"DRAGOMAN_([A-Z0-9_]+)", read(document))
     assert {name.lower() for name in variables} <= known
     limits = {code for code in inline(document) if re.fullmatch(r"(?:max|retain)_\w+", code)}
     assert limits <= known

@@ -7,7 +7,6 @@ what only we know is in their metadata, under names that begin with `dragoman:`.
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -74,14 +73,10 @@ def _asked(run: Invocation, agent: str, status: str, since: int) -> "Asked":
 
 
 def _milliseconds(text: str) -> int:
-    """Return the time of a text."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise usage("--since must be a time such as 2026-01-31T12:00:00Z") from None
-    if found.tzinfo is None:
-        raise usage("--since must say its zone: end it with Z or an offset")
-    return int(found.timestamp() * 1000)
+    """Return the time of a text, since the epoch."""
+    from dragoman.cli.task import instant
+
+    return int(instant(text).timestamp() * 1000)
 
 
 @command("list")

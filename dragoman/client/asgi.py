@@ -5,6 +5,7 @@ reading early is a client that hung up.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
@@ -12,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 from dragoman.errors import ConfigError
 from dragoman.security.egress import EgressFailed
+
+logger = logging.getLogger("dragoman")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -116,6 +119,7 @@ class _Exchange:
             pass
         except Exception:
             # A server in its place would log it and drop the connection; so its caller sees that.
+            logger.exception("the app raised while it answered %s", self._scope["path"])
             self._is_complete = False
         finally:
             self._headed.set()

@@ -111,13 +111,6 @@ class Cache:
         if self._folder is not None and key.is_public:
             await asyncio.to_thread(_remove, self._folder / _file_name(key))
 
-    def clear(self) -> None:
-        """Keep nothing any longer."""
-        self._kept.clear()
-        if self._folder is not None:
-            for path in _files(self._folder):
-                _remove(path)
-
 
 def _directives(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the directives of Cache-Control; of two alike the stricter counts."""
@@ -218,10 +211,8 @@ def _save(folder: Path, name: str, document: Kept) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(msgspec.json.encode(document))
             os.replace(temporary, folder / name)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        finally:
+            _remove(Path(temporary))
         paths = _files(folder)
         if len(paths) > MOST_FILES:
             paths.sort(key=lambda path: path.stat().st_mtime)

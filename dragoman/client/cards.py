@@ -158,10 +158,6 @@ class Cards:
                 f"The agent card did not come within {self._timeout:g} s", url=reference.url
             ) from None
 
-    def forget(self) -> None:
-        """Keep nothing any longer, on disk neither."""
-        self._cache.clear()
-
     async def keys(
         self,
         http: Http,

@@ -12,10 +12,14 @@ class Exchange(Protocol):
     """An answer whose head has come. The names of headers are in lower case."""
 
     @property
-    def status(self) -> int: ...
+    def status(self) -> int:
+        """The status of the answer."""
+        ...
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """Its headers, each name once."""
+        ...
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Return the body piece by piece; raises `EgressFailed` when it breaks off."""

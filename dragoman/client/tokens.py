@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 from dragoman.client.logins import Login
-from dragoman.client.origins import origin_of
 from dragoman.errors import ConfigError
 
 LARGEST_FILE = 256 * 1024
@@ -39,11 +38,6 @@ class TokenStore:
     def load(self, origin: str, scheme: str, issuer: str) -> Login | None:
         """Return a login, or None if there is none that can be trusted."""
         return self._read(self._path(origin, scheme, issuer)) if self._is_ours() else None
-
-    def of(self, agent: str) -> list[Login]:
-        """Return the logins for the agent at an address, in the order of their schemes."""
-        origin = origin_of(agent)
-        return [login for login in self.all() if login.origin == origin]
 
     def all(self) -> list[Login]:
         """Return every login, in the order of origins and schemes."""
@@ -73,18 +67,6 @@ class TokenStore:
                 f"the login cannot be kept in {self.folder}: {error.strerror}"
             ) from None
 
-    def delete(self, origin: str, scheme: str, issuer: str) -> bool:
-        """Forget a login; say whether there was one."""
-        path = self._path(origin, scheme, issuer)
-        try:
-            path.unlink()
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be deleted: {error.strerror}") from None
-        path.with_suffix(".lock").unlink(missing_ok=True)
-        return True
-
     @asynccontextmanager
     async def held(self, login: Login) -> AsyncGenerator[None]:
         """Keep other processes from renewing a login meanwhile, if they ask here too."""
@@ -100,8 +82,7 @@ class TokenStore:
             # Waiting costs a renewal that fails at worst, so it has an end.
             with suppress(TimeoutError):
                 async with asyncio.timeout(HELD_AT_MOST):
-                    # Another process lets go of it: there is no event to wait for.
-                    while not _is_locked(file):  # noqa: ASYNC110
+                    while not _is_locked(file):  # noqa: ASYNC110 - of another process come no events
                         await asyncio.sleep(LOOK_AGAIN)
             yield
         finally:

@@ -29,7 +29,7 @@ from dragoman.errors import (
 )
 from dragoman.mock import cards
 from dragoman.mock.access import ISSUER, Gate
-from dragoman.mock.connection import Broken, Connection, Scope
+from dragoman.mock.connection import Connection, Scope, attend
 from dragoman.mock.delivery import Streaming, misbehave, only
 from dragoman.mock.issuer import METADATA, Issuer
 from dragoman.mock.rules import CARD, Rules, v1_name
@@ -140,16 +140,18 @@ class ScriptedAgent:
         assert task is not None, "apps run in tasks"
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        connection = Connection(scope, receive, send)
-        body = await connection.read()
-        seen = Seen(connection.verb, connection.path, connection.headers, connection.query, body)
+        await attend(scope, receive, send, self._attend)
+
+    async def _attend(self, connection: Connection) -> None:
+        seen = Seen(
+            connection.verb,
+            connection.path,
+            connection.headers,
+            connection.query,
+            connection.body,
+        )
         self.requests.append(seen)
-        try:
-            await self._serve(connection, seen)
-        except Broken:
-            # Our own server has dropped the connection; any other does when the app raises.
-            if not connection.has_transport:
-                raise
+        await self._serve(connection, seen)
 
     async def _lifespan(self, receive: sse.Receive, send: sse.Send) -> None:
         while (await receive())["type"] == "lifespan.startup":

@@ -6,7 +6,7 @@ app raises, which breaks an answer that has begun on any server.
 
 import asyncio
 import contextlib
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -136,3 +136,32 @@ class Connection:
     async def _start(self, status: int, headers: Headers) -> None:
         self.is_open = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def attend(
+    scope: Scope,
+    receive: sse.Receive,
+    send: sse.Send,
+    serve: Callable[[Connection], Awaitable[None]],
+) -> None:
+    """Be an ASGI app that serves each request in this way."""
+    if scope["type"] == "lifespan":
+        await live(receive, send)
+        return
+    if scope["type"] != "http":
+        return
+    connection = Connection(scope, receive, send)
+    await connection.read()
+    try:
+        await serve(connection)
+    except Broken:
+        # Our own server has dropped the connection; any other does when the app raises.
+        if not connection.has_transport:
+            raise
+
+
+async def live(receive: sse.Receive, send: sse.Send) -> None:
+    """Start and end as servers want it."""
+    while (message := await receive())["type"] != "lifespan.shutdown":
+        await send({"type": f"{message['type']}.complete"})
+    await send({"type": "lifespan.shutdown.complete"})

@@ -255,29 +255,7 @@ def demo(
     auth: AccessKind = "none",
     sign_key: str = "",
 ) -> ScriptedAgent:
-    """Return the demo agent."""
-    return ScriptedAgent(
-        demo_script(
-            scenarios=scenarios,
-            bindings=bindings,
-            latency=latency,
-            tenant=tenant,
-            auth=auth,
-            sign_key=sign_key,
-        )
-    )
-
-
-def demo_script(
-    *,
-    scenarios: Sequence[str] = (),
-    bindings: Sequence[str] = (),
-    latency: float = 0.0,
-    tenant: str = "",
-    auth: AccessKind = "none",
-    sign_key: str = "",
-) -> Script:
-    """Return the built-in script, changed as asked for."""
+    """Return the agent of the built-in script, changed as asked for."""
     card = Card(
         name="Demo agent",
         description="Does on a word whatever an agent may do.",
@@ -311,4 +289,4 @@ def demo_script(
         script = SCENARIOS[name][1](script)
     if script.card.forged and not sign_key:
         raise ConfigError("a forged card was signed once: name the key with --sign-key")
-    return build(msgspec.to_builtins(script))
+    return ScriptedAgent(build(msgspec.to_builtins(script)))

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote_plus
 
 import msgspec
 
+from dragoman.mock.connection import live
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.transports.sse import Receive, Send
 
@@ -114,7 +115,7 @@ class Issuer:
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await live(receive, send)
             return
         asked = await _read(scope, receive)
         self.requests.append(asked)
@@ -291,9 +292,3 @@ async def _read(scope: Any, receive: Receive) -> Asked:
     form = dict(parse_qsl(fields.decode("latin-1"), keep_blank_values=True))
     asked = Asked(scope["method"], scope["path"], headers, form)
     return Asked(scope["method"], scope["path"], headers, form, _claimed(asked)[0])
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while (message := await receive())["type"] != "lifespan.shutdown":
-        await send({"type": f"{message['type']}.complete"})
-    await send({"type": "lifespan.shutdown.complete"})

@@ -27,7 +27,7 @@ from dragoman.mock.cassette import (
     Interface,
     content,
 )
-from dragoman.mock.connection import Broken, Connection, Scope
+from dragoman.mock.connection import Connection, Scope, attend
 from dragoman.mock.redaction import Redaction
 from dragoman.mock.stage import now
 from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
@@ -68,18 +68,7 @@ class Recorder:
         return Head(FORMAT, now(), self._redaction.value(self._card), self._interfaces)
 
     async def __call__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
-        if scope["type"] == "lifespan":
-            await live(receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        connection = Connection(scope, receive, send)
-        await connection.read()
-        try:
-            await self._serve(connection)
-        except Broken:
-            if not connection.has_transport:
-                raise
+        await attend(scope, receive, send, self._serve)
 
     async def _serve(self, connection: Connection) -> None:
         if connection.path in cards.PATHS:
@@ -253,13 +242,6 @@ async def serve_card(connection: Connection, card: dict[str, Any]) -> None:
     """Answer with a card whose addresses are ours."""
     body = msgspec.json.encode(card).replace(BASE.encode(), connection.base.encode())
     await connection.answer(200, body, headers=[(b"cache-control", b"no-cache")])
-
-
-async def live(receive: sse.Receive, send: sse.Send) -> None:
-    """Start and end as servers want it."""
-    while (message := await receive())["type"] != "lifespan.shutdown":
-        await send({"type": f"{message['type']}.complete"})
-    await send({"type": "lifespan.shutdown.complete"})
 
 
 def _raw_rest(connection: Connection, rest: str) -> str:

@@ -8,9 +8,9 @@ from msgspec import UNSET
 
 from dragoman.mock import cards
 from dragoman.mock.cassette import Answered, Asked, Block, Cassette, content
-from dragoman.mock.connection import Broken, Connection, Headers, Scope
+from dragoman.mock.connection import Connection, Headers, Scope, attend
 from dragoman.mock.matching import Index, Match
-from dragoman.mock.recorder import live, serve_card
+from dragoman.mock.recorder import serve_card
 from dragoman.mock.redaction import Redaction, parsed
 from dragoman.transports import jsonrpc, sse
 
@@ -36,18 +36,7 @@ class Replayer:
         return self._index.unused
 
     async def __call__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
-        if scope["type"] == "lifespan":
-            await live(receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        connection = Connection(scope, receive, send)
-        await connection.read()
-        try:
-            await self._serve(connection)
-        except Broken:
-            if not connection.has_transport:
-                raise
+        await attend(scope, receive, send, self._serve)
 
     async def _serve(self, connection: Connection) -> None:
         if connection.path in cards.PATHS:

@@ -61,9 +61,18 @@ def _is_given(value: Any) -> bool:
     return value is not None and value is not msgspec.UNSET
 
 
-class When(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+class Written(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename="camel",
 ):
+    """Something in the file of a script: a name it does not know is a mistake."""
+
+
+class When(Written, frozen=True, kw_only=True):
     """Conditions; all that are given must hold, and none given always holds."""
 
     # Of the message's text, without regard to case, but for the pattern's.
@@ -90,14 +99,7 @@ class When(
         return [self.nth] if isinstance(self.nth, int) else self.nth
 
 
-class Step(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    rename="camel",
-):
+class Step(Written, frozen=True, kw_only=True):
     """One deed. Texts may have {text}, {first}, {task}, {context}, {i} and {1}, {2}… in them: what
     was said last and first, the ids, the turn of a repetition and the groups of the regex."""
 
@@ -172,18 +174,14 @@ class Step(
         return next(verb for verb in VERBS if _is_given(getattr(self, verb)))
 
 
-class Rule(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class Rule(Written, frozen=True, kw_only=True):
     """What comes of a request that fulfils the conditions."""
 
     steps: list[Step] = []
     when: When = When()
 
 
-class Offer(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class Offer(Written, frozen=True, kw_only=True):
     """One interface of the card. A URL is added to the agent's own unless it is absolute."""
 
     binding: str = JSONRPC
@@ -192,9 +190,7 @@ class Offer(
     url: str = ""
 
 
-class Access(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class Access(Written, frozen=True, kw_only=True):
     """Who may call. The card declares the scheme, and calls without it are refused."""
 
     kind: AccessKind = "none"
@@ -206,14 +202,7 @@ class Access(
     card: bool = False
 
 
-class Card(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    rename="camel",
-):
+class Card(Written, frozen=True, kw_only=True):
     """What the card says."""
 
     name: str = "Scripted agent"
@@ -254,9 +243,7 @@ class Card(
         ]
 
 
-class Existing(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
+class Existing(Written, frozen=True, kw_only=True):
     """Tasks that are there from the start."""
 
     count: int = 1
@@ -265,14 +252,7 @@ class Existing(
     context: str = ""
 
 
-class Script(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    rename="camel",
-):
+class Script(Written, frozen=True, kw_only=True):
     """Everything about a scripted agent. Of several rules the first that fits counts; where none
     does, the agent says what it was told."""
 

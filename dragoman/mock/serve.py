@@ -97,6 +97,7 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        # Its type has the extensions that uvicorn knows, and no others.
         self.scope["extensions"] = {TRANSPORT: self.transport}  # type: ignore[typeddict-item]
 
 
@@ -188,6 +189,7 @@ def hosted(app: App, place: Place | None = None) -> Generator[str]:
         try:
             asyncio.run(serve())
         except BaseException as error:
+            # Raised where it is waited for.
             problems.append(error)
         finally:
             ready.set()

@@ -126,10 +126,12 @@ class Stage:
 
     @property
     def id(self) -> TaskId:
+        """The id of the task."""
         return self.task.id
 
     @property
     def state(self) -> TaskState:
+        """Where the task stands."""
         return self.task.status.state
 
     @property

@@ -39,6 +39,7 @@ class Wire:
 
     @property
     def headers(self) -> Headers:
+        """What every answer says of itself."""
         return [(b"a2a-version", self.dialect.version.encode())]
 
     @property

@@ -704,15 +704,6 @@ async def test_only_so_many_are_kept() -> None:
     assert len(web.asked) == len(urls) + 1
 
 
-async def test_forgetting_leaves_nothing(tmp_path: Path) -> None:
-    web, cards = Web({KNOWN: page()}), Cards(folder=tmp_path / "cards")
-    await fetch(web, cards=cards)
-    cards.forget()
-    assert list((tmp_path / "cards").iterdir()) == []
-    await fetch(web, cards=cards)
-    assert len(web.asked) == 2
-
-
 # On disk
 
 
@@ -790,7 +781,6 @@ async def test_a_disk_that_will_not_have_it_is_no_failure(tmp_path: Path) -> Non
     web = Web({KNOWN: page()})
     cards = Cards(folder=tmp_path / "file" / "cards")
     assert (await fetch(web, cards=cards)).raw == CARD
-    cards.forget()
 
 
 async def test_only_so_many_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

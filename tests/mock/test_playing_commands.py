@@ -11,6 +11,7 @@ import pytest
 from dragoman import Agent
 from dragoman.cli.main import main
 from dragoman.client.client import Client
+from dragoman.mock.serve import hosted
 from dragoman.testing.agents import Script
 from tests.serving import run, running, within
 
@@ -95,9 +96,23 @@ def test_cards_show_the_address_that_callers_know(tmp_path: Path) -> None:
 
 
 def test_a_card_for_known_callers_is_read_with_the_credential(tmp_path: Path) -> None:
-    words = ("--scenario", "card-auth", "--auth", "bearer")
-    with running("demo-server", *words, cwd=tmp_path) as agent:
-        url = agent.ready()
+    interface = {"url": "http://x/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    card = {"name": "Shy", "version": "1", "supportedInterfaces": [interface]}
+
+    async def shy(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        is_known = (b"authorization", b"Bearer demo-secret") in scope["headers"]
+        headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+        status = 200 if is_known else 401
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(card).encode()})
+
+    with hosted(shy) as url:
         strange = run("record", url, "--save", "a.jsonl", cwd=tmp_path)
         assert strange.returncode == 4, strange.stderr
         known = {"A2ACLI_BEARER": "demo-secret"}
