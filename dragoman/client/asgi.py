@@ -6,13 +6,14 @@ reading early is a client that hung up.
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from dragoman.errors import ConfigError
-from dragoman.security.egress import EgressFailed
+from dragoman.security.egress import EgressClosed, EgressFailed
 
 logger = logging.getLogger("dragoman")
 
@@ -30,27 +31,50 @@ class InProcess:
 
     def __init__(self, app: App) -> None:
         self._app = app
+        # Another app may answer at the same addresses.
+        self.identity = secrets.token_hex(8)
         self._life: _Lifespan | None = None
+        self._open: set[_Exchange] = set()
+        self._is_closed = False
 
     @asynccontextmanager
     async def open(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        reuse: bool = False,
     ) -> AsyncGenerator["_Exchange"]:
-        """Hand the app a request and wait for the head of its answer."""
-        if self._life is None:
+        """Hand the app a request and wait for the head of its answer; there is no connection that
+        could be used again."""
+        if self._is_closed:
+            raise EgressClosed
+        if self._life is None or self._life.is_over:
             self._life = _Lifespan.of(self._app)
             self._life.clients += 1
         await self._life.start()
+        if self._is_closed:
+            raise EgressClosed
         exchange = _Exchange(self._app, _scope(method, url, headers), body or b"")
+        self._open.add(exchange)
         try:
             await exchange.start()
             yield exchange
         finally:
+            self._open.discard(exchange)
             await exchange.close()
 
     async def close(self) -> None:
-        """Let the app end what it started with."""
+        """Let the app end what it started with. What is under way fails, and later requests are
+        refused with `EgressClosed`."""
+        self._is_closed = True
+        for exchange in list(self._open):
+            exchange.hang_up()
         life, self._life = self._life, None
+        if life is not None and life.is_over:
+            return
         if life is not None:
             life.clients -= 1
             if not life.clients:
@@ -92,18 +116,37 @@ class _Exchange:
         self._app = app
         self._scope = scope
         self._task: asyncio.Task[None] | None = None
+        self._is_hung_up = False
 
     async def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
         await self._headed.wait()
+        if self._is_hung_up:
+            raise EgressFailed("the client was closed")
         if not self.status:
             raise EgressFailed("the app ended without an answer")
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         while (piece := await self._pieces.get()) is not None:
             yield piece
+        if self._is_hung_up:
+            raise EgressFailed("the client was closed")
         if not self._is_complete:
             raise EgressFailed("the app broke off its answer")
+
+    def hang_up(self) -> None:
+        """Leave while somebody still reads, who is told so."""
+        if self._is_hung_up:
+            return
+        self._is_hung_up = True
+        self._gone.set()
+        if self._task is not None:
+            self._task.cancel()
+        # What is unread is dropped: the reader gets the end instead.
+        while not self._pieces.empty():
+            self._pieces.get_nowait()
+        self._pieces.put_nowait(None)
+        self._headed.set()
 
     async def close(self) -> None:
         self._gone.set()
@@ -166,11 +209,19 @@ class _Lifespan:
         life = cls._known.get(id(app))
         if life is None:
             life = cls._known[id(app)] = cls(app)
+        elif life.is_over:
+            # Its loop went, and took along what the app had started.
+            life = cls._known[id(app)] = cls(app)
         elif life._loop is not asyncio.get_running_loop():
             raise ConfigError(
                 "this app already runs on another loop: use `client` or `client.sync`, not both"
             )
         return life
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its loop has ended, and it with that."""
+        return self._loop.is_closed()
 
     async def start(self) -> None:
         """Wait until the app has started; raises EgressFailed if it would not."""

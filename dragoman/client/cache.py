@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -86,28 +87,33 @@ class Cache:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._kept: OrderedDict[Key, Kept] = OrderedDict()
+        # Clients on other loops, in other threads, may have the same cache.
+        self._guard = threading.Lock()
 
     async def load(self, key: Key, most: int) -> Kept | None:
         """Return a document, fresh or not, if there is one of at most so many bytes."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        with self._guard:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
         if self._folder is None or not key.is_public:
             return None
         return await asyncio.to_thread(_load, self._folder / _file_name(key), key, most)
 
     async def save(self, key: Key, document: Kept) -> None:
         """Keep a document, and so many others as there is room for."""
-        self._kept[key] = document
-        self._kept.move_to_end(key)
-        while len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        with self._guard:
+            self._kept[key] = document
+            self._kept.move_to_end(key)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
         if self._folder is not None and key.is_public and len(document.body) <= LARGEST_CARD:
             await asyncio.to_thread(_save, self._folder, _file_name(key), document)
 
     async def drop(self, key: Key) -> None:
         """Keep a document no longer."""
-        self._kept.pop(key, None)
+        with self._guard:
+            self._kept.pop(key, None)
         if self._folder is not None and key.is_public:
             await asyncio.to_thread(_remove, self._folder / _file_name(key))
 

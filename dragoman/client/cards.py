@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -145,7 +146,7 @@ class Cards:
                     url=found.url,
                     # Servers take an empty one for 0.3.
                     version=version or "1.0",
-                    identity=identity,
+                    identity=_known_by(http, identity),
                     headers={name.lower(): value for name, value in (headers or {}).items()},
                     origin=found.origin,
                     most=self._largest,
@@ -172,7 +173,7 @@ class Cards:
         """
         found = KeySet([])
         for url in key_urls(raw, origins):
-            asked = _Asked(url, "1.0", "", {}, "", LARGEST_KEYS)
+            asked = _Asked(url, "1.0", _known_by(http), {}, "", LARGEST_KEYS)
             with suppress(CallFailed, Unauthenticated, TimeoutError, ConfigError):
                 async with asyncio.timeout(self._timeout):
                     document, _ = await self._document(http, asked, fresh)
@@ -184,7 +185,7 @@ class Cards:
     ) -> Fetched:
         # What a catalog shows to whoever asks is enough; its own answer is no card's.
         of_catalog = msgspec.structs.replace(
-            asked, headers={}, identity="", most=max(LARGEST_CATALOG, asked.most)
+            asked, headers={}, identity=_known_by(http), most=max(LARGEST_CATALOG, asked.most)
         )
         document, url = await self._document(http, of_catalog, fresh)
         try:
@@ -402,8 +403,25 @@ def _refusal(answer: _Answer) -> A2AError:
     return error
 
 
+def _known_by(http: Http, identity: str = "") -> str:
+    """Return whom an answer is for: what HTTP shows of us counts besides what we add."""
+    return "-".join(one for one in (http.identity, identity) if one)
+
+
 def _unreachable(url: str, reason: str) -> Unreachable:
-    return Unreachable("The agent card could not be fetched", url=url, reason=reason)
+    return Unreachable(
+        f"The agent card could not be fetched from {_host(url)}: {_shown(reason)}",
+        url=url,
+        reason=reason,
+    )
+
+
+def _host(url: str) -> str:
+    """Return what may be shown of an address: a user, a path or a query may be a secret."""
+    try:
+        return _shown(urlsplit(url).netloc.rpartition("@")[2])
+    except ValueError:
+        return "an address that is none"
 
 
 def _too_large(most: int, **facts: str) -> CardInvalid:

@@ -29,6 +29,14 @@ class Exchange(Protocol):
 class Http(Protocol):
     """Something that carries requests; no redirect is ever followed by itself."""
 
+    @property
+    def identity(self) -> str:
+        """What a peer may know us by before a credential is shown, such as a certificate.
+
+        It is a key for caches, and empty where anybody would get the same answers.
+        """
+        ...
+
     def open(
         self,
         method: str,

@@ -98,8 +98,9 @@ def _of(candidate: Candidate) -> tuple[int, int]:
 
 
 def _fits(candidate: Candidate, wanted: tuple[int, int] | None) -> bool:
-    # 0.2 and 0.3 are one on the wire, so who asks for one can have it from the other.
-    return wanted is None or _of(candidate)[0] == wanted[0]
+    # What 0.2 says, 0.3 understands; not the other way round.
+    offered = _of(candidate)
+    return wanted is None or (offered[0] == wanted[0] and offered >= wanted)
 
 
 def _as_asked(candidate: Candidate, wanted: tuple[int, int] | None) -> Candidate:

@@ -21,7 +21,7 @@ from dragoman.client.http import Http
 from dragoman.client.interfaces import Candidate, candidates
 from dragoman.client.origins import Origins
 from dragoman.client.references import Reference, parse
-from dragoman.client.remote import Exchanged, NotServed, Observer, Remote
+from dragoman.client.remote import Exchanged, NotDialled, NotServed, Observer, Remote
 from dragoman.errors import (
     A2AError,
     CardInvalid,
@@ -159,21 +159,22 @@ class Line:
     async def _look(self, *, fresh: bool = False) -> Fetched:
         if self._fetched is not None and not fresh:
             return self._fetched
-        options = self.options
+        origins = Origins(self.options.origins)
         if isinstance(self._ref, AgentCard):
             fetched = Fetched(self._ref, msgspec.to_builtins(self._ref), "", "")
-            self._origins = Origins(options.origins, implied=_addresses(self._ref))
+            is_brought = True
         else:
             reference = parse(self._ref)
-            self._origins = Origins(options.origins).also(reference.origin)
-            fetched = await self._find(reference, fresh)
-            if reference.kind == "file":
-                self._origins = Origins(options.origins, implied=_addresses(fetched.card))
-            else:
-                # Of a name in a catalog, it is the catalog that the user named.
-                self._origins = self._origins.also(fetched.origin)
-        self._fetched = self._vouched(fetched)
-        return self._fetched
+            fetched = await self._find(reference, fresh, origins.also(reference.origin))
+            is_brought = reference.kind == "file"
+        vouched = self._vouched(fetched)
+        if is_brought:
+            origins = Origins(self.options.origins, implied=_addresses(vouched.card))
+        # Of a name in a catalog, it is the catalog that the user named. Nothing is changed before
+        # here, so that calls under way go on with the card from before.
+        self._origins = origins.also(fetched.origin)
+        self._fetched = vouched
+        return vouched
 
     def _choose(self, fetched: Fetched) -> None:
         """Choose an interface and what is sent there."""
@@ -193,7 +194,7 @@ class Line:
         self._candidates = found
         self._next()
 
-    async def _find(self, reference: Reference, fresh: bool) -> Fetched:
+    async def _find(self, reference: Reference, fresh: bool, origins: Origins) -> Fetched:
         """Return the card; a credential goes to its address only if that address asks for it."""
         version = self.options.version or "1.0"
         observe = self.options.observer
@@ -208,7 +209,7 @@ class Line:
                 raise CredentialsMissing(
                     "The agent shows its card only to callers it knows", wwwAuthenticate=asked
                 ) from None
-            attached = await answer.attach(reference.url, self._http, self._origins)
+            attached = await answer.attach(reference.url, self._http, origins)
             return await self._cards.fetch(
                 self._http,
                 reference,
@@ -276,14 +277,15 @@ class Line:
         await self.open()
         tries = refusals = 0
         while True:
-            assert self._remote is not None, "open() chose one"
+            remote = self._remote
+            assert remote is not None, "open() chose one"
             try:
-                reply = await self._remote.answer(self._call(operation))
-                self._is_proven = True
+                reply = await remote.answer(self._call(operation))
+                self._prove(remote)
                 return reply
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)
-                if self._moves_on(error, refusals):
+                if self._moves_on(remote, error, refusals):
                     continue
                 if isinstance(operation, ops.CancelTask) and tries:
                     return await self._after_cancel(operation, error)
@@ -299,47 +301,60 @@ class Line:
         await self.open()
         refusals = 0
         while True:
-            assert self._remote is not None, "open() chose one"
+            remote = self._remote
+            assert remote is not None, "open() chose one"
             is_begun = False
             try:
                 # Closed with us, so that whoever stops reading has hung up.
-                following = self._remote.follow(self._call(operation, after))
+                following = remote.follow(self._call(operation, after))
                 async with contextlib.aclosing(following) as batches:
                     async for batch in batches:
-                        self._is_proven = is_begun = True
+                        is_begun = True
+                        self._prove(remote)
                         yield batch
                 return
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)
-                if is_begun or not self._moves_on(error, refusals):
+                if is_begun or not self._moves_on(remote, error, refusals):
                     raise
 
-    def _moves_on(self, error: A2AError, refusals: int) -> bool:
+    def _prove(self, remote: Remote) -> None:
+        """Note that an interface answers: from now on it is the one."""
+        if remote is self._remote:
+            self._is_proven = True
+
+    def _moves_on(self, remote: Remote, error: A2AError, refusals: int) -> bool:
         """Answer a failure before anything worked: other credentials, or another interface."""
         if isinstance(error, Unauthenticated) and self._chosen.refused() and refusals == 1:
             return True
         if isinstance(error, Unauthenticated) and not self._chosen.attached:
-            raise CredentialsMissing(**error.facts) from error
+            missing = CredentialsMissing()
+            missing.facts, missing.code = error.facts, error.code
+            raise missing from error
         is_elsewhere = isinstance(error, NotServed | VersionNotSupported) or (
             isinstance(error, Unreachable)
             and not isinstance(error, DeliveryUnknown)
             and error.code is None
         )
-        if self._is_proven or not self._candidates or not is_elsewhere:
+        if not is_elsewhere:
+            return False
+        if remote is not self._remote:
+            # Another call found the same before, and has moved on already.
+            return True
+        if self._is_proven or not self._candidates:
             return False
         self._next()
         return True
 
     def may_repeat(self, operation: ops.Operation, error: A2AError) -> bool:
         """Say whether making a request again cannot do anything twice."""
-        if isinstance(error, NotServed):
+        if isinstance(error, NotServed | NotDialled):
             return False
         is_send = isinstance(operation, ops.SendMessage)
         if isinstance(error, Overloaded):
             # Whoever names a time has not begun.
-            return (
-                not is_send or self.works_once or error.code == 429 or "retryAfter" in error.facts
-            )
+            has_not_begun = error.code == 429 or "retryAfter" in error.facts
+            return not is_send or self.works_once or has_not_begun
         if isinstance(error, DeliveryUnknown):
             return self.works_once
         return isinstance(error, Unreachable | TimedOut) and (
@@ -348,7 +363,7 @@ class Line:
 
     async def pause(self, tries: int, error: A2AError) -> None:
         """Wait before another try: as long as the peer says, or a little longer each time."""
-        asked = float(error.facts.get("retryAfter", "0"))
+        asked = asked_wait(error)
         grown = self.options.backoff * 2 ** min(tries - 1, 10)
         jitter = 0.75 + random.random() / 2
         await asyncio.sleep(min(LONGEST_WAIT, max(asked, grown * jitter)))
@@ -361,6 +376,12 @@ class Line:
         if isinstance(reply, TaskReply) and reply.reading.task.status.state is TaskState.CANCELED:
             return reply
         raise error
+
+
+def asked_wait(error: A2AError) -> float:
+    """Return how many seconds a peer wants to be left alone; what is no number is no wish."""
+    asked = error.facts.get("retryAfter", "")
+    return min(LONGEST_WAIT, float(asked)) if asked.isascii() and asked.isdigit() else 0.0
 
 
 def _verdict(fetched: Fetched, keys: "KeySet | None") -> "Verdict":

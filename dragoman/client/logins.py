@@ -34,6 +34,7 @@ from dragoman.client.oauth import (
     refreshed_token,
 )
 from dragoman.client.origins import Origins, origin_of
+from dragoman.client.turns import Turns
 from dragoman.errors import ConfigError, CredentialsMissing, Unauthenticated
 from dragoman.model.card import AgentCard
 from dragoman.model.clock import Clock, SystemClock
@@ -85,7 +86,7 @@ class StoredToken(Credential):
     client_secret: str = ""
     clock: Clock = field(default_factory=SystemClock)
     _is_refused: bool = field(init=False, default=False)
-    _renewing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _renewing: Turns = field(init=False, default_factory=Turns)
 
     def __repr__(self) -> str:
         return f"StoredToken(login={self.login!r})"
@@ -106,7 +107,7 @@ class StoredToken(Credential):
                 f"The stored token is for {self.login.origin} and goes nowhere else",
                 origin=self.login.origin,
             )
-        async with self._renewing:
+        async with self._renewing.take():
             if self._is_refused or not self.login.token.lasts(self.clock.now()):
                 await self._renew(http)
         to.headers["authorization"] = f"Bearer {self.login.token.access}"

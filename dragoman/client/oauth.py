@@ -25,6 +25,7 @@ from dragoman.client.credentials import (
 )
 from dragoman.client.http import Http, read_all
 from dragoman.client.origins import Origins, origin_of
+from dragoman.client.turns import Turns
 from dragoman.errors import (
     ConfigError,
     CredentialsMissing,
@@ -408,7 +409,7 @@ class ClientCredentials(Credential):
         init=False, default_factory=dict[tuple[object, ...], Token]
     )
     # One fetch at a time: those who wait for it find its token.
-    _fetching: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _fetching: Turns = field(init=False, default_factory=Turns)
 
     def __post_init__(self) -> None:
         Account(self.client_id, self.client_secret)
@@ -428,7 +429,7 @@ class ClientCredentials(Credential):
         flow = scheme.flows.get("clientCredentials", Flow())
         # One object may serve several agents, and a token is for whoever its issuer says.
         key = (flow.token_url, scheme.discovery_url, scopes)
-        async with self._fetching:
+        async with self._fetching.take():
             token = self._tokens.get(key)
             if token is None or not token.lasts(self.clock.now()):
                 where = await endpoints(

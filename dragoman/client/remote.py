@@ -53,6 +53,10 @@ class NotServed(Unreachable):
     """The agent does not serve this at the address its card names"""
 
 
+class NotDialled(Unreachable):
+    """The address is not one that is called"""
+
+
 class Exchanged(msgspec.Struct, frozen=True):
     """Something that went over the wire, for whoever looks for the reason of something."""
 
@@ -97,9 +101,10 @@ class Remote:
         self._most = most
 
     async def answer(self, call: Call) -> Reply:
-        """Return the peer's reply. Only a send that waits may take as long as it likes."""
+        """Return the peer's reply. A send may take as long as it likes: many peers do not answer
+        before the task is done, whatever they were asked."""
         operation = call.operation
-        is_patient = isinstance(operation, ops.SendMessage) and operation.wait
+        is_patient = isinstance(operation, ops.SendMessage)
         try:
             async with asyncio.timeout(None if is_patient else self._timeout):
                 async with self._asked(call, _JSON) as asked:
@@ -191,7 +196,8 @@ class Remote:
             # Said of an empty body as well, lest the library calls it something else.
             headers["content-type"] = _JSON
         async with self._sent(verb, url, headers, body, operation) as (exchange, observe):
-            yield _Asked(exchange, id, self._most, observe, is_rpc=id is not None)
+            is_send = isinstance(operation, ops.SendMessage)
+            yield _Asked(exchange, id, self._most, observe, is_send=is_send)
 
     @asynccontextmanager
     async def _sent(
@@ -213,7 +219,7 @@ class Remote:
                 yield exchange, observe
         except EgressRefused as error:
             observe("failure", text=error.reason)
-            raise Unreachable(f"{_host(shown)} is not called: {error.reason}") from None
+            raise NotDialled(f"{_host(shown)} is not called: {error.reason}") from None
         except EgressFailed as error:
             observe("failure", text=error.reason)
             # Whether the peer took a message matters only where it does something.
@@ -249,13 +255,14 @@ class _Asked:
     """An answer on its way: what its envelope and its status mean."""
 
     def __init__(
-        self, exchange: Exchange, id: jsonrpc.Id, most: int, observe: _Observe, *, is_rpc: bool
+        self, exchange: Exchange, id: jsonrpc.Id, most: int, observe: _Observe, *, is_send: bool
     ) -> None:
         self._exchange = exchange
         self._id = id
         self._most = most
         self.observe = observe
-        self._is_rpc = is_rpc
+        self._is_rpc = id is not None
+        self._is_send = is_send
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         self.is_stream = kind == _EVENTS and 200 <= exchange.status < 300
         self.is_reset = exchange.headers.get(_RESET, "") == "reset"
@@ -313,7 +320,9 @@ class _Asked:
         elif status in (429, 503):
             error = Overloaded()
         elif status in (502, 504):
-            error = Unreachable(f"A gateway before the agent answers {status}")
+            # It lost the agent on the way: a message may have got through before.
+            kind = DeliveryUnknown if self._is_send else Unreachable
+            error = kind(f"A gateway before the agent answers {status}")
         elif 300 <= status < 400:
             error = InvalidAgentResponse(f"The agent's address leads elsewhere ({status})")
         elif status >= 500:

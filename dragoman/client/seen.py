@@ -99,8 +99,9 @@ class Seen:
         found: list[Event] = []
         # Some peers list the message of the present status among the past ones as well.
         present = task.status.message.message_id if task.status.message is not None else ""
+        known = {*self._said, present}
         for message in task.history:
-            if message.role is Role.AGENT and message.message_id not in {*self._said, present}:
+            if message.role is Role.AGENT and message.message_id not in known:
                 # Said with a status that is gone: in which state, only the peer knew.
                 found.append(StatusUpdate(*ids, TaskStatus(TaskState.WORKING, message)))
         # Those are told as work, so that the state is to be told again where it is another.

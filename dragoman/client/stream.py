@@ -16,7 +16,7 @@ from typing import Literal, Self
 import msgspec
 
 from dragoman.client.answer import Answer
-from dragoman.client.line import LONGEST_WAIT, TRIES, Line
+from dragoman.client.line import LONGEST_WAIT, TRIES, Line, asked_wait
 from dragoman.client.seen import Seen
 from dragoman.errors import (
     A2AError,
@@ -49,7 +49,9 @@ BREAKS = 20
 POLL_EVERY, POLL_GROWTH, POLL_AT_MOST = 2.0, 1.5, 15.0
 # In place of a stream.
 POLL_SOON = 0.25
+# So many failed polls in a row are the end; after each, twice as much time, of at least this.
 FAILED_POLLS = 5
+AFTER_FAILURE = 1.0
 # How many of the latest tasks are looked through for a message whose answer was lost.
 LATEST = 20
 # What a stream may break with: a later try can find the task as good as ever.
@@ -79,6 +81,7 @@ class Stream:
         polling: Polling | None = None,
         patience: float = PATIENCE,
         polls_only: bool = False,
+        begun: Task | None = None,
     ) -> None:
         self._line = line
         self._operation = operation
@@ -97,14 +100,41 @@ class Stream:
         self._is_lagging = False
         # Whether something was left out that looked like a repetition.
         self._is_doubtful = False
+        # Whether a wait for an event was given up, so that nobody knows how far it had got.
+        self._is_interrupted = False
+        self._is_closed = False
+        # Who waits for the next event.
+        self._reader: asyncio.Task[object] | None = None
         self.message: Message | None = None
+        if begun is not None:
+            # Known already, and so not shown.
+            self._seen.apply(begun)
         self._events = self._run()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Shown:
-        return await anext(self._events)
+        if self._is_closed:
+            raise StopAsyncIteration
+        self._reader = asyncio.current_task()
+        try:
+            return await anext(self._events)
+        except asyncio.CancelledError:
+            if self._is_closed and self._reader is not None and not self._reader.uncancel():
+                # It was another task that closed the stream.
+                raise StopAsyncIteration from None
+            # Whoever gives up waiting, for want of time, has not given up the stream: the next
+            # wait goes on from here.
+            self._is_interrupted = True
+            self._events = self._run()
+            raise
+        except A2AError as error:
+            if self._task_id():
+                error.facts.setdefault("taskId", self._task_id())
+            raise
+        finally:
+            self._reader = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,6 +149,10 @@ class Stream:
 
     async def aclose(self) -> None:
         """Stop following. The task goes on."""
+        self._is_closed = True
+        if self._reader is not None and self._reader is not asyncio.current_task():
+            self._reader.cancel()
+            return
         await self._events.aclose()
 
     @property
@@ -158,6 +192,16 @@ class Stream:
         """Follow by streams; returns before the end when the peer turns out to have none."""
         operation: ops.Operation = self._operation
         after = self._cursor
+        if self._seen.task_id:
+            if not self._line.has_positions and self._line.version != "1.0":
+                return
+            operation = ops.SubscribeToTask(task_id=TaskId(self._seen.task_id))
+        elif self._is_interrupted and isinstance(operation, ops.SendMessage):
+            lost = DeliveryUnknown("The wait for the agent's answer was given up")
+            found = await self._before_the_task(operation, lost, 1)
+            if found is None:
+                return
+            operation, after = found
         # Since something was shown: failures, and streams that just ended. In all: breaks in a row.
         tries = ends = breaks = 0
         broken_at = time.monotonic()
@@ -428,7 +472,7 @@ class Stream:
         return task
 
     async def _polled(self) -> AsyncGenerator[Shown]:
-        """Send without waiting, then ask until the task rests."""
+        """Send without waiting, or read, then ask until the task rests."""
         is_read = False
         if not self._seen.task_id:
             is_read = isinstance(self._operation, ops.SubscribeToTask)
@@ -444,21 +488,22 @@ class Stream:
         # The first look is at once, unless there just was one.
         is_first = not is_read
         while not self._is_done:
-            if not is_first or failures:
-                await asyncio.sleep(interval if not failures else _spread(interval, failures))
+            if failures:
+                await asyncio.sleep(_spread(max(interval, AFTER_FAILURE), failures))
+            elif not is_first:
+                await asyncio.sleep(interval)
             try:
                 task = await self._get(history)
+                if task.status.state.is_resting and history != self._polling.history:
+                    # Polls leave the history out; the last look has what the caller wants of it.
+                    task = await self._get(self._polling.history)
                 failures = 0
             except _BREAKS as error:
                 failures += 1
                 if failures >= FAILED_POLLS:
                     raise
-                if "retryAfter" in error.facts:
-                    await asyncio.sleep(min(LONGEST_WAIT, float(error.facts["retryAfter"])))
+                await asyncio.sleep(asked_wait(error))
                 continue
-            if task.status.state.is_resting and history != self._polling.history:
-                # Polls leave the history out; the last look has what the caller wants of it.
-                task = await self._get(self._polling.history)
             if not is_first:
                 # It had its time to take the message: if it still waits, that is its answer.
                 self._waited_as = None
@@ -471,22 +516,30 @@ class Stream:
 
     async def _sent_or_read(self) -> Batch:
         operation = self._operation
-        if isinstance(operation, ops.SubscribeToTask):
-            asked = ops.GetTask(task_id=operation.task_id, history=self._polling.history)
-            reply = await self._line.answer(asked)
-        elif self._found:
-            reply = await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))
+        if isinstance(operation, ops.SendMessage) and not self._found:
+            reply = await self._sent(operation)
         else:
-            try:
-                reply = await self._line.answer(_at_once(operation))
-            except DeliveryUnknown:
-                self._found = await self.find_task(operation.message)
-                if not self._found:
-                    raise
-                reply = await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))
+            asked = ops.GetTask(task_id=TaskId(self._task_id()), history=self._polling.history)
+            reply = await self._line.answer(asked)
         if isinstance(reply, Message):
             return reply
         return Opening(TaskReply(reply.reading)) if isinstance(reply, TaskReply) else []
+
+    async def _sent(self, operation: ops.SendMessage) -> Reply:
+        try:
+            if self._is_interrupted and not self._line.works_once:
+                raise DeliveryUnknown("The wait for the agent's answer was given up")
+            return await self._line.answer(_at_once(operation))
+        except DeliveryUnknown:
+            self._found = await self.find_task(operation.message)
+            if not self._found:
+                raise
+            return await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))
+
+    def _task_id(self) -> str:
+        """Return the task's id as far as anybody knows it."""
+        asked = self._operation.task_id if isinstance(self._operation, ops.SubscribeToTask) else ""
+        return self._seen.task_id or asked or self._found
 
 
 def _at_once(operation: ops.SendMessage) -> ops.SendMessage:

@@ -6,7 +6,6 @@ can read or that others own is never believed, and a warning says what to do.
 """
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import secrets
@@ -20,10 +19,21 @@ import msgspec
 from dragoman.client.logins import Login
 from dragoman.errors import ConfigError
 
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: of two renewals at once one may fail
+    fcntl = None
+
 LARGEST_FILE = 256 * 1024
 # Longer than a renewal takes; whoever holds it longer has stopped.
 HELD_AT_MOST = 15.0
 LOOK_AGAIN = 0.05
+# Windows has neither owners nor modes: there, the folders of a user are closed to others.
+HAS_OWNERS = hasattr(os, "geteuid")
+# Bytes as they are, for no child; no link leads elsewhere, and no pipe in its place stops us.
+_PLAIN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_PIPE = getattr(os, "O_NONBLOCK", 0)
 
 Warn = Callable[[str], None]
 
@@ -54,7 +64,7 @@ class TokenStore:
         try:
             self._make_folder()
             try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PLAIN
                 with os.fdopen(os.open(part, flags, 0o600), "wb") as file:
                     file.write(msgspec.json.format(msgspec.json.encode(login), indent=2))
                     file.flush()
@@ -72,7 +82,7 @@ class TokenStore:
         """Keep other processes from renewing a login meanwhile, if they ask here too."""
         lock = self._path(login.origin, login.scheme, login.issuer).with_suffix(".lock")
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_RDWR | os.O_CREAT | _PLAIN | _NO_LINK
             file = os.open(lock, flags, 0o600)
         except OSError:
             # A folder that cannot be written to holds nothing that two could spoil.
@@ -104,15 +114,14 @@ class TokenStore:
             found = self.folder.stat()
         except OSError:
             return False
-        if found.st_uid == os.geteuid() and not found.st_mode & 0o022:
+        if not HAS_OWNERS or (found.st_uid == os.geteuid() and not found.st_mode & 0o022):
             return True
         self._warn(f"{self.folder} is not used: others can write to it (chmod 700 helps)")
         return False
 
     def _read(self, path: Path) -> Login | None:
         try:
-            # A pipe in its place does not stop us, nor does a link lead elsewhere.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            flags = os.O_RDONLY | _PLAIN | _NO_LINK | _NO_PIPE
             with os.fdopen(os.open(path, flags), "rb") as file:
                 reason = _distrust(os.fstat(file.fileno()))
                 body = b"" if reason else file.read(LARGEST_FILE)
@@ -137,6 +146,8 @@ def _distrust(found: os.stat_result) -> str:
     """Return why a file is not to be believed; empty when it is."""
     if not stat.S_ISREG(found.st_mode):
         return "it is no file"
+    if not HAS_OWNERS:
+        return ""
     if found.st_uid != os.geteuid():
         return "somebody else owns it"
     if found.st_mode & 0o077:
@@ -145,6 +156,8 @@ def _distrust(found: os.stat_result) -> str:
 
 
 def _is_locked(file: int) -> bool:
+    if fcntl is None:
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

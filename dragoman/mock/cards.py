@@ -1,7 +1,7 @@
 """The card of a scripted agent, in whatever shape and state the script wants it."""
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,6 +19,9 @@ from dragoman.model.card import (
     AgentInterface,
 )
 
+if TYPE_CHECKING:
+    from dragoman.mock.signing import Signer
+
 PATH, OLD_PATH = "/.well-known/agent-card.json", "/.well-known/agent.json"
 PATHS = (PATH, OLD_PATH)
 OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
@@ -34,6 +37,7 @@ class Cards:
         self._gate = gate
         self._offers = card.offers()
         self._extensions = [*card.extensions, *(extensions or [])]
+        self._signer = _signer(card.sign_key) if card.sign_key else None
         # Paths the script gave to interfaces of its own, the longest first.
         self._paths = sorted(
             ((_path_of(offer), offer.binding) for offer in self._offers if _path_of(offer)),
@@ -101,18 +105,12 @@ class Cards:
             case _:
                 value = cards.hybrid(card)
         value = value | self._card.extra
-        if self._card.sign_key and shape != "0.2":
-            value = self._signed(value)
+        if self._signer is not None and shape != "0.2":
+            signed = self._signer.signed(value)
+            if self._card.forged:
+                signed |= {"description": f"{value['description']} Forged."}
+            return signed
         return value
-
-    def _signed(self, value: Any) -> Any:
-        # The libraries of signatures are an extra, asked for only by those who sign.
-        from dragoman.mock.signing import signed
-
-        signed_value = signed(value, self._card.sign_key)
-        if self._card.forged:
-            signed_value = signed_value | {"description": f"{value['description']} Forged."}
-        return signed_value
 
     def shape(self, connection: Connection) -> str | None:
         """Return the shape for a request; None: this agent has no card there."""
@@ -168,3 +166,10 @@ def _url(offer: Offer, base: str) -> str:
     if offer.url:
         return base + offer.url
     return f"{base}/a2a" if offer.binding == JSONRPC else base
+
+
+def _signer(key: str) -> "Signer":
+    # The libraries of signatures are an extra, asked for only by those who sign.
+    from dragoman.mock.signing import Signer
+
+    return Signer(key)

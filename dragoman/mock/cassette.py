@@ -155,7 +155,7 @@ def content(body: bytes, kind: str, redaction: Redaction) -> Content:
     try:
         return Content(text=redaction.loose(body.decode()))
     except UnicodeDecodeError:
-        return Content(raw=body)
+        return Content(raw=redaction.raw(body))
 
 
 class Blocks:
@@ -184,7 +184,7 @@ class Blocks:
         try:
             text = piece.decode()
         except UnicodeDecodeError:
-            self.found.append(Block(round(at, 3), raw=piece))
+            self.found.append(Block(round(at, 3), raw=self._redaction.raw(piece)))
             return
         lines = [self._line(line) for line in text.split("\n")]
         self.found.append(Block(round(at, 3), "\n".join(lines)))

@@ -27,11 +27,19 @@ _SECRET_NAMES = frozenset({
     "proxyauthorization", "refreshtoken", "secret", "setcookie", "sig", "signature", "token",
     "usercode", "cookie", "xapikey",
 })
+# However it begins, what ends like this opens a door: auth_token, awsSecretAccessKey.
+_SECRET_ENDINGS = (
+    "token", "secret", "password", "passwd", "passphrase", "key", "credential", "credentials",
+)
 # fmt: on
+# What ends like it and opens none: the place in a list, and what anybody may have of a pair.
+_OPEN_NAMES = frozenset({"pagetoken", "nextpagetoken", "publickey"})
 # Members of these names say what a message is about, not who speaks.
 _OPEN_MEMBERS = frozenset({"code", "signature", "sig"})
 _SHORTEST = 4
-_MEMBER = re.compile(r'("(?P<name>[A-Za-z_-]{1,64})"\s*:\s*")(?P<value>(?:[^"\\]|\\.)*)')
+# Of what only ends like a secret, so that the key "blue" does not hide every blue there is.
+_SHORTEST_BY_ENDING = 8
+_MEMBER = re.compile(r'("(?P<name>[\w.-]{1,64})"\s*:\s*")(?P<value>(?:[^"\\]|\\.)*)')
 _USER = re.compile(r"(?<=://)[^/?#\s@\"]*@")
 
 
@@ -43,9 +51,10 @@ class Redaction:
         self._values: set[str] = set()
 
     def learn(self, value: str) -> None:
-        """Remember a secret, also as it looks inside an address."""
+        """Remember a secret, also as it looks inside an address and inside JSON."""
         if len(value) >= _SHORTEST and value != HIDDEN:
-            self._values |= {value, quote(value, safe=""), quote_plus(value)}
+            quoted = msgspec.json.encode(value).decode()[1:-1]
+            self._values |= {value, quote(value, safe=""), quote_plus(value), quoted}
 
     def see(self, headers: Mapping[str, str]) -> None:
         """Remember the secrets in the headers of a request."""
@@ -82,7 +91,7 @@ class Redaction:
         """Return JSON without its secrets."""
         if isinstance(value, dict):
             return {
-                name: self._hidden(item) if self._hides(name, item) else self.value(item)
+                name: self._hidden(name, item) if self._hides(name, item) else self.value(item)
                 for name, item in cast(dict[str, Any], value).items()
             }
         if isinstance(value, list):
@@ -91,8 +100,7 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return a text without the secrets that are known, and without what looks like one."""
-        # The longest first: one secret may be the beginning of another.
-        for secret in sorted(self._values, key=len, reverse=True):
+        for secret in self._longest_first():
             text = text.replace(secret, HIDDEN)
         return _USER.sub(f"{HIDDEN}@", text)
 
@@ -100,26 +108,41 @@ class Redaction:
         """Return text that may be JSON, or a piece of it, without its secrets."""
         return self.text(_MEMBER.sub(self._member, text))
 
+    def raw(self, body: bytes) -> bytes:
+        """Return bytes that are no text without the secrets that are known or named in them."""
+        # Each byte is one character of this encoding, and back.
+        text = _MEMBER.sub(self._member, body.decode("latin-1"))
+        hidden = text.encode("latin-1")
+        for secret in self._longest_first():
+            hidden = hidden.replace(secret.encode(), HIDDEN.encode())
+        return hidden
+
     def is_secret(self, name: str) -> bool:
         """Say whether what has this name is not written."""
         plain = _plain(name)
-        return plain in _SECRET_NAMES or plain in self._names
+        return plain in self._names or _is_secret(plain)
 
     def _hides(self, name: str, item: Any) -> bool:
         plain = _plain(name)
         if plain in self._names:
             return True
-        return plain in _SECRET_NAMES - _OPEN_MEMBERS and isinstance(item, str)
+        return isinstance(item, str) and _is_secret(plain) and plain not in _OPEN_MEMBERS
 
-    def _hidden(self, item: Any) -> str:
-        if isinstance(item, str):
+    def _hidden(self, name: str, item: Any) -> str:
+        plain = _plain(name)
+        is_sure = plain in _SECRET_NAMES or plain in self._names
+        if isinstance(item, str) and (is_sure or len(item) >= _SHORTEST_BY_ENDING):
             self.learn(item)
         return HIDDEN
 
     def _member(self, found: re.Match[str]) -> str:
         if not self._hides(found["name"], found["value"]):
             return found[0]
-        return found[1] + HIDDEN
+        return found[1] + self._hidden(found["name"], found["value"])
+
+    def _longest_first(self) -> list[str]:
+        # One secret may be the beginning of another.
+        return sorted(self._values, key=len, reverse=True)
 
     def _learn_basic(self, credentials: str) -> None:
         try:
@@ -143,6 +166,12 @@ def _key_names(card: Mapping[str, Any]) -> list[str]:
         if isinstance(name, str):
             found.append(name)
     return found
+
+
+def _is_secret(plain: str) -> bool:
+    if plain in _SECRET_NAMES:
+        return True
+    return plain.endswith(_SECRET_ENDINGS) and plain not in _OPEN_NAMES
 
 
 def _plain(name: str) -> str:

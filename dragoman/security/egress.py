@@ -13,7 +13,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,6 +23,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from dragoman.errors import ConfigError
 from dragoman.model.push import is_sendable
 from dragoman.security.addresses import Address
 from dragoman.security.names import Names
@@ -48,6 +49,9 @@ CONNECTIONS = 512
 CONNECTIONS_PER_HOST = 32
 # After so much silence the system asks, every few seconds, and gives up after so many questions.
 KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# Seconds that an idle connection is kept: peers hang up after five or more, and a request that
+# crosses their good-bye is lost.
+IDLE = 2.0
 LONGEST_HEADER = 8190
 MOST_HEADERS = 128
 # What decides where a request goes and where it ends is ours to write.
@@ -97,6 +101,57 @@ class EgressFailed(EgressError):
         self.is_sent = is_sent
 
 
+class EgressClosed(EgressError, ConfigError):
+    """The client was closed before it was asked: a mistake of whoever asks, so a setting's error
+    to a caller, and no failure of the peer."""
+
+    public = "The client is closed"
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed")
+
+
+class Waits:
+    """What is being waited for, on any loop, so that closing ends all of it."""
+
+    def __init__(self) -> None:
+        self._limits: dict[asyncio.Timeout, asyncio.AbstractEventLoop] = {}
+        self.is_closed = False
+
+    @asynccontextmanager
+    async def until_closed(self, error: Callable[[], Exception]) -> AsyncGenerator[None]:
+        """Wait inside for as long as nobody closes; raises an error when somebody does."""
+        if self.is_closed:
+            raise error()
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._limits[limit] = asyncio.get_running_loop()
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise error() from None
+            raise
+        finally:
+            self._limits.pop(limit, None)
+
+    def close(self) -> None:
+        """End every wait, and those to come."""
+        self.is_closed = True
+        for limit, loop in list(self._limits.items()):
+            # A loop that has ended has nobody left who waits.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._end, limit, loop)
+
+    def _end(self, limit: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
+        if limit in self._limits:
+            limit.reschedule(loop.time())
+
+
+def _closed() -> EgressFailed:
+    return EgressFailed("the client was closed")
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a peer answered: the names of headers are in lower case."""
@@ -110,8 +165,9 @@ class Answer:
 class Reply:
     """An answer whose head has come, and whose body is read as it comes."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, waits: Waits) -> None:
         self._response = response
+        self._waits = waits
         self.status = response.status
         self.headers: dict[str, str] = {}
         for name, value in response.headers.items():
@@ -119,10 +175,16 @@ class Reply:
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body piece by piece; raises EgressFailed when it breaks off."""
+        while piece := await self._piece():
+            yield piece
+
+    async def _piece(self) -> bytes:
         try:
-            async for piece in self._response.content.iter_any():
-                yield piece
+            async with self._waits.until_closed(_closed):
+                return await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
+            if self._waits.is_closed:
+                raise _closed() from None
             raise EgressFailed(kind_of(error)) from None
 
 
@@ -173,9 +235,13 @@ class Egress:
         self._resolve = resolver or self._names.resolve
         self._connect_timeout = connect_timeout
         self._tls = tls
+        # A context may have a certificate, and an answer be for its owner alone.
+        self.identity = os.urandom(8).hex() if tls else ""
         self._keep_alive = keep_alive
         self._per_host = per_host
-        self._session: aiohttp.ClientSession | None = None
+        self._waits = Waits()
+        # By their loop, and whether their connections serve more than one request.
+        self._sessions: dict[tuple[asyncio.AbstractEventLoop, bool], aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -189,10 +255,17 @@ class Egress:
         await self.close()
 
     async def close(self) -> None:
-        """Close what is open; a later request opens anew."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        """Close what is open, for good: what is under way fails, and later requests are refused
+        with `EgressClosed`."""
+        self._waits.close()
+        sessions, self._sessions = self._sessions, {}
+        for (loop, _), session in sessions.items():
+            if loop.is_closed() or loop is asyncio.get_running_loop():
+                await session.close()
+            else:
+                # It ends there after us; a loop that ends meanwhile takes its connections along.
+                with suppress(RuntimeError):
+                    asyncio.run_coroutine_threadsafe(session.close(), loop)
         self._names.close()
 
     def check(self, url: str) -> None:
@@ -210,7 +283,7 @@ class Egress:
     ) -> Answer:
         """Return what a peer says to a body. A redirect is an answer like any other."""
         target = self._target(url)
-        sent = _checked_headers(headers)
+        sent = checked_headers(headers)
         async with _at_most(timeout):
             return await self._ask("POST", target, sent, body, max_answer)
 
@@ -230,7 +303,7 @@ class Egress:
         if not 0 <= redirects <= MOST_REDIRECTS:
             raise ValueError(f"between 0 and {MOST_REDIRECTS} redirects are followed")
         target = self._target(url)
-        sent = _checked_headers(headers or {})
+        sent = checked_headers(headers or {})
         async with _at_most(timeout):
             answer = await self._ask("GET", target, sent, None, max_answer)
             for _ in range(redirects):
@@ -263,14 +336,23 @@ class Egress:
 
     @asynccontextmanager
     async def open(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        reuse: bool = False,
     ) -> AsyncGenerator[Reply]:
         """Send a request and wait for the head of the answer, which is closed with the context.
 
-        Only connecting has a limit of time: a stream may last for days.
+        Only connecting has a limit of time: a stream may last for days. A POST has a connection of
+        its own unless `reuse` says that it may be made twice: one that meets a peer's good-bye on
+        an older connection is lost, and nobody can tell whether it arrived.
         """
-        async with self._exchange(method, self._target(url), _checked_headers(headers), body) as r:
-            yield r
+        target, sent = self._target(url), checked_headers(headers)
+        async with self._exchange(method, target, sent, body, reuse=reuse) as reply:
+            yield reply
 
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
@@ -280,67 +362,95 @@ class Egress:
 
     @asynccontextmanager
     async def _exchange(
-        self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None
+        self,
+        method: str,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        reuse: bool = False,
     ) -> AsyncGenerator[Reply]:
+        if self._waits.is_closed:
+            raise EgressClosed
         dial = _Dial(target, self._policy)
         if target.address is not None:
             dial.addresses.add(target.address)
-        response = await self._answered(dial, method, headers, body)
+        may_keep = self._keep_alive and (reuse or method != "POST")
+        response = await self._answered(dial, method, headers, body, may_keep)
         try:
-            yield Reply(response)
+            yield Reply(response, self._waits)
         finally:
             # What is left unread is of no use to anyone; a body that was read leaves its
             # connection for the next request.
             response.close() if not response.content.at_eof() else response.release()
 
     async def _answered(
-        self, dial: _Dial, method: str, headers: Mapping[str, str], body: bytes | None
+        self,
+        dial: _Dial,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        may_keep: bool,
     ) -> aiohttp.ClientResponse:
         if dial.target.scheme == "https" and self._tls is None:
             # Reads the machine's certificates, which takes a while: not on the loop.
             self._tls = await asyncio.to_thread(default_tls)
         before = _dial.set(dial)
         try:
-            return await self._opened().request(
-                method,
-                # Already canonical: a second reader must not improve on it.
-                URL(dial.target.url, encoded=True),
-                data=body,
-                headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
-                allow_redirects=False,
-                ssl=True if self._tls is None else self._tls,
-            )
+            async with self._waits.until_closed(_closed):
+                session = await self._session(may_keep)
+                return await session.request(
+                    method,
+                    # Already canonical: a second reader must not improve on it.
+                    URL(dial.target.url, encoded=True),
+                    data=body,
+                    headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
+                    allow_redirects=False,
+                    ssl=True if self._tls is None else self._tls,
+                )
         except (aiohttp.ClientError, OSError) as error:
             # Without its cause: a trace of it would show the whole URL.
             if dial.refusal:
                 raise EgressRefused(dial.refusal) from None
-            raise EgressFailed(kind_of(error), is_sent=not _is_dial_failure(error)) from None
+            is_sent = not _is_dial_failure(error)
+            reason = _closed().reason if self._waits.is_closed else kind_of(error)
+            raise EgressFailed(reason, is_sent=is_sent) from None
         finally:
             _dial.reset(before)
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                resolver=_CheckedNames(self._resolve, self._connect_timeout),
-                socket_factory=_checked_socket,
-                use_dns_cache=False,
-                limit=max(CONNECTIONS, self._per_host),
-                limit_per_host=self._per_host,
-                # Unless told otherwise each attempt is checked anew, and none meets a connection
-                # that its peer just closed.
-                force_close=not self._keep_alive,
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                # The whole request has a bound of its own, which covers redirects too.
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-                max_line_size=LONGEST_HEADER,
-                max_field_size=LONGEST_HEADER,
-                max_headers=MOST_HEADERS,
-            )
-        return self._session
+    async def _session(self, may_keep: bool) -> aiohttp.ClientSession:
+        """Return what connects on this loop: a connection cannot move to another."""
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get((loop, may_keep))
+        if session is None:
+            for known in list(self._sessions):
+                if known[0].is_closed():
+                    await self._sessions.pop(known).close()
+            session = self._sessions[loop, may_keep] = self._new_session(may_keep)
+        return session
+
+    def _new_session(self, may_keep: bool) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            resolver=_CheckedNames(self._resolve, self._connect_timeout),
+            socket_factory=_checked_socket,
+            use_dns_cache=False,
+            limit=max(CONNECTIONS, self._per_host),
+            limit_per_host=self._per_host,
+            # Unless told otherwise each attempt is checked anew, and none meets a connection that
+            # its peer just closed.
+            force_close=not may_keep,
+            **({"keepalive_timeout": IDLE} if may_keep else {}),
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            # The whole request has a bound of its own, which covers redirects too.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+            max_line_size=LONGEST_HEADER,
+            max_field_size=LONGEST_HEADER,
+            max_headers=MOST_HEADERS,
+        )
 
 
 @asynccontextmanager
@@ -470,7 +580,7 @@ async def _read(reply: Reply, most: int) -> Answer:
     return Answer(reply.status, reply.headers, bytes(body))
 
 
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return headers by their names in lower case; raises EgressRefused for what is none."""
     checked: dict[str, str] = {}
     for name, value in headers.items():

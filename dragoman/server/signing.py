@@ -17,7 +17,7 @@ class Signer:
 
     def __init__(self, path: str) -> None:
         try:
-            self._key = private_key(_content(path))
+            self._key = private_key(key_content(path))
             # A key without a name is called by its thumbprint, so that all who serve it agree.
             self.kid = self._key.kid or self._key.thumbprint()
             sign({}, self._key, self.kid)
@@ -39,7 +39,8 @@ class Signer:
         return {**kept, "kid": self.kid, "use": "sig"}
 
 
-def _content(path: str) -> bytes | dict[str, Any]:
+def key_content(path: str) -> bytes | dict[str, Any]:
+    """Return what is in the file of a key: PEM, or a JWK."""
     try:
         with Path(path).expanduser().open("rb") as file:
             content = file.read(LARGEST_FILE)

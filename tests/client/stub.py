@@ -95,6 +95,8 @@ class Exchange:
 class Stub:
     """Carries requests to a function."""
 
+    identity = ""
+
     def __init__(self, answer: Callable[[Asked], Said]) -> None:
         self._answer = answer
         self.requests: list[Asked] = []

@@ -83,6 +83,8 @@ def card(security: dict[str, Any], *alternatives: Any) -> AgentCard:
 class NoHttp:
     """Fails the test that sends anything."""
 
+    identity = ""
+
     def open(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("nothing is to be sent here")
 

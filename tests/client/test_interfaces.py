@@ -65,7 +65,8 @@ def test_the_first_preferred_binding_that_is_offered_comes_first(
 
 def test_versions_below_the_oldest_are_spoken_only_when_asked_for() -> None:
     assert chosen(ALL, oldest="1.0") == [1, 2]
-    assert chosen(ALL, oldest="1.0", version="0.3") == [3, 4, 5]
+    assert chosen(ALL, oldest="1.0", version="0.3") == [3, 4]
+    assert chosen(ALL, oldest="1.0", version="0.2") == [3, 4, 5]
     assert chosen(ALL, version="1.0") == [1, 2]
     with pytest.raises(VersionNotSupported) as refused:
         candidates(card(("JSONRPC", "0.3")), oldest="1.0")
@@ -96,6 +97,17 @@ def test_binding_and_version_tell_the_dialect(
 def test_a_card_with_nothing_we_speak_is_said_to_be_that() -> None:
     with pytest.raises(CardInvalid, match="GRPC"):
         candidates(card(("GRPC", "1.0"), ("JSONRPC", "2.0")))
+
+
+@pytest.mark.parametrize("version", ["1.7", "0.4", "2.0"])
+def test_a_version_we_do_not_speak_is_not_spoken_as_another(version: str) -> None:
+    with pytest.raises(VersionNotSupported, match="this client speaks"):
+        candidates(ALL, version=version)
+
+
+def test_who_asks_for_0_3_does_not_get_0_2() -> None:
+    with pytest.raises(VersionNotSupported):
+        candidates(card(("JSONRPC", "0.2")), version="0.3")
 
 
 @pytest.mark.parametrize("wish", [{"version": "1"}, {"version": "one"}, {"bindings": ["soap"]}])

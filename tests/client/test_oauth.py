@@ -242,6 +242,8 @@ async def test_the_end_of_a_token_is_read_however_it_is_written(
 class Failing:
     """A network where nobody answers."""
 
+    identity = ""
+
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
 

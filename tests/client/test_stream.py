@@ -117,7 +117,10 @@ async def test_a_peer_that_cannot_stream_is_sent_to_once_and_asked_until_it_rest
     assert stub.requests[0].json["params"]["configuration"]["returnImmediately"] is True
 
 
-async def test_polls_that_fail_are_made_again_and_five_in_a_row_are_the_end() -> None:
+async def test_polls_that_fail_are_made_again_and_five_in_a_row_are_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AFTER_FAILURE", 0.001)
     fails = Stub(
         by_method(
             SendMessage=lambda asked: created(asked, task()),
@@ -130,9 +133,11 @@ async def test_polls_that_fail_are_made_again_and_five_in_a_row_are_the_end() ->
         by_method(SendMessage=lambda asked: created(asked, task()), GetTask=lambda asked: Said(500))
     )
     polled = client(never, card(streaming=False)).stream("hi", poll_interval=0.0001)
-    with pytest.raises(A2AError):
+    with pytest.raises(A2AError) as lost:
         await shown(polled)
     assert never.count("GetTask") == module.FAILED_POLLS
+    # Whoever catches it can come back to the task.
+    assert lost.value.facts["taskId"] == task().id
 
 
 @pytest.mark.parametrize("code", [UNSUPPORTED, NO_METHOD])
@@ -648,7 +653,10 @@ async def test_another_task_than_was_asked_for_is_refused(events: Any) -> None:
         await shown(client(stub, card()).subscribe("another"))
 
 
-async def test_another_task_is_not_taken_for_ours_when_we_ask_how_it_stands() -> None:
+async def test_another_task_is_not_taken_for_ours_when_we_ask_how_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AFTER_FAILURE", 0.001)
     other = msgspec.structs.replace(task(DONE), id="t-2")
     stub = Stub(
         by_method(

@@ -50,6 +50,8 @@ class Asked:
 class Web:
     """A network of pages without sockets; it keeps what it was asked."""
 
+    identity = ""
+
     def __init__(self, pages: Mapping[str, Page | Callable[[Asked], Page]] | None = None) -> None:
         self.pages = dict(pages or {})
         self.asked: list[Asked] = []
