@@ -72,11 +72,13 @@ class Terminal:
             cwd=ROOT,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            # A terminal shows both.
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=WITHIN,
         )
-        assert ended.returncode == 0, ended.stderr
+        assert ended.returncode == 0, ended.stdout
         self._lines += self._fixed(ended.stdout).rstrip("\n").split("\n")
         return ended.stdout
 

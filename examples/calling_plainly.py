@@ -2,6 +2,8 @@
 
     dragoman serve examples/weather.py
     python examples/calling_plainly.py localhost:8000 Oslo
+
+Any other agent will do as well: a host, a URL or a card file.
 """
 
 import sys

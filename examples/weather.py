@@ -2,6 +2,8 @@
 
     dragoman serve examples/weather.py
     dragoman send -a localhost:8000 Oslo
+
+The function becomes the skill: its name, its types and what it says.
 """
 
 from dragoman import Agent

@@ -4,11 +4,15 @@ it ends early."""
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from dragoman.cli.output import Output
 from dragoman.cli.redaction import Redactor
 from dragoman.cli.sources import Settings
+
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    from dragoman.model.task import TaskStatus
 
 
 class Invocation:
@@ -36,6 +40,8 @@ class Invocation:
         # What is known of the task, for hints.
         self.task_id = ""
         self.context_id = ""
+        # As it was last heard.
+        self.status: TaskStatus | None = None
         # Whether the agent is shown who calls, by what was given or by an earlier login.
         self.has_credentials = False
         # Whether the command is about a task, and not a message for one.
@@ -45,7 +51,9 @@ class Invocation:
         """Take the options as they were found."""
         self.settings = settings
         self.redactor.add(settings.bearer, settings.api_key)
-        self.redactor.add(*(value for name, value in settings.svc_param if not is_open(name)))
+        values = (value for name, value in settings.svc_param if not is_open(name))
+        self.redactor.add_values(*values)
+        self.redactor.add_reference(settings.agent_card)
         self.out = Output(settings, self.redactor)
         for warning in settings.warnings:
             self.out.warn(warning)

@@ -1,7 +1,8 @@
 """Secrets never leave: whatever is shown beside the payload passes through here.
 
 No flag turns it off. Known values are replaced wherever they stand, and headers, members and
-addresses that usually carry secrets are replaced whether their value is known or not.
+addresses that usually carry secrets are replaced whether their value is known or not. A command to
+type is made without secrets instead: with a piece replaced it would be another command.
 """
 
 import re
@@ -10,21 +11,30 @@ from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 HIDDEN = "<redacted>"
+# A shorter secret is found only where nothing is attached to it: it may be part of any word.
+LONG = 8
 # Headers whose values say nothing about who somebody is.
 # fmt: off
 _OPEN_HEADERS = frozenset({
-    "a2a-version", "a2a-extensions", "accept", "accept-encoding", "age", "allow", "cache-control",
-    "connection", "content-encoding", "content-length", "content-type", "date", "etag", "expires",
-    "host", "if-modified-since", "if-none-match", "keep-alive", "last-event-id", "last-modified",
-    "location", "retry-after", "server", "traceparent", "tracestate", "transfer-encoding",
-    "user-agent", "vary", "via", "x-request-id",
+    "a2a-version", "a2a-extensions", "accept", "accept-encoding", "accept-ranges", "age", "allow",
+    "alt-svc", "cache-control", "connection", "content-disposition", "content-encoding",
+    "content-language", "content-length", "content-range", "content-security-policy",
+    "content-type", "date", "etag", "expires", "host", "if-modified-since", "if-none-match",
+    "keep-alive", "last-event-id", "last-modified", "location", "pragma", "referrer-policy",
+    "retry-after", "server", "server-timing", "strict-transport-security", "traceparent",
+    "tracestate", "transfer-encoding", "user-agent", "vary", "via", "x-a2a-extensions",
+    "x-accel-buffering", "x-cache", "x-content-type-options", "x-dragoman-resume",
+    "x-frame-options", "x-powered-by", "x-request-id", "x-response-time",
 })
+_OPEN_PREFIXES = ("access-control-", "ratelimit", "x-ratelimit-")
 _SECRET_MEMBERS = frozenset({
     "accesstoken", "apikey", "authorization", "bearer", "clientassertion", "clientsecret",
     "credentials", "devicecode", "idtoken", "password", "refreshtoken", "secret", "token",
 })
 # fmt: on
 _USER = re.compile(r"(?<=://)[^/?#\s@]*@")
+# The same of what names an agent, which may be a host alone; `@name` is one of a catalog.
+_CALLER = re.compile(r"(?i)^(?!@)([a-z][a-z0-9+.-]*://)?([^/?#\s]+)@")
 _QUERY = re.compile(
     r"(?i)((?:^|[?&\s])(?:api[-_]?key|key|token|[a-z_]*token|secret|client_secret|password|code"
     r"|device_code|signature|sig)=)[^&\s#\"']+"
@@ -32,11 +42,17 @@ _QUERY = re.compile(
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
 
 
+class NextCommand(str):
+    """A command to type, made by us and without secrets: it is shown as it is."""
+
+
 class Redactor:
     """Knows the secrets of this run and keeps them out of texts."""
 
     def __init__(self) -> None:
         self._secrets: set[str] = set()
+        # Of headers: what is short there is often a plain word, such as the name of a tenant.
+        self._values: set[str] = set()
 
     def add(self, *secrets: str) -> None:
         """Learn values, also as they look inside an address."""
@@ -44,21 +60,50 @@ class Redactor:
             if secret:
                 self._secrets |= {secret, quote(secret, safe=""), quote_plus(secret), quote(secret)}
 
+    def add_values(self, *values: str) -> None:
+        """Learn what headers carry; short ones are hidden there and nowhere else."""
+        self._values |= {value for value in values if value}
+        self.add(*(value for value in values if len(value) >= LONG))
+
+    def add_reference(self, reference: str) -> None:
+        """Learn the user and the password that may stand before a host."""
+        if found := _CALLER.match(reference):
+            self.add(found[2])
+
     def text(self, text: str) -> str:
         """Return a text without secrets."""
+        if isinstance(text, NextCommand):
+            return text
         # The longest first: one secret may be the beginning of another.
         for secret in sorted(self._secrets, key=len, reverse=True):
-            if len(secret) >= 4:
+            if len(secret) >= LONG:
                 text = text.replace(secret, HIDDEN)
             else:
-                text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", HIDDEN, text)
+                text = re.sub(
+                    rf"(?<![^\s\"'=,;(<]){re.escape(secret)}(?=[.:]?(?:$|[\s\"'&,;@)#>]))",
+                    HIDDEN,
+                    text,
+                )
         text = _USER.sub(f"{HIDDEN}@", text)
         text = _QUERY.sub(rf"\1{HIDDEN}", text)
         return _SCHEME.sub(rf"\1 {HIDDEN}", text)
 
+    def word(self, word: str) -> str:
+        """Return a word of a command without secrets, and otherwise as it is."""
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            if len(secret) >= LONG or word == secret:
+                word = word.replace(secret, HIDDEN)
+        return _QUERY.sub(rf"\1{HIDDEN}", _USER.sub("", word))
+
+    def reference(self, reference: str) -> str:
+        """Return what names an agent, for a command: without a user and a password."""
+        return self.word(_CALLER.sub(lambda found: found[1] or "", reference))
+
     def header(self, name: str, value: str) -> str:
         """Return a header's value as it may be shown."""
-        return self.text(value) if name.lower() in _OPEN_HEADERS else HIDDEN
+        lower = name.lower()
+        is_open = lower in _OPEN_HEADERS or lower.startswith(_OPEN_PREFIXES)
+        return self.text(value) if is_open and value not in self._values else HIDDEN
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return headers as they may be shown."""

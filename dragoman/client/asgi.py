@@ -51,10 +51,11 @@ class InProcess:
         could be used again."""
         if self._is_closed:
             raise EgressClosed
-        if self._life is None or self._life.is_over:
-            self._life = _Lifespan.of(self._app)
-            self._life.clients += 1
-        await self._life.start()
+        life = _Lifespan.of(self._app)
+        if life is not self._life:
+            self._life = life
+            life.clients += 1
+        await life.start()
         if self._is_closed:
             raise EgressClosed
         exchange = _Exchange(self._app, _scope(method, url, headers), body or b"")
@@ -83,7 +84,8 @@ class InProcess:
 
 def _scope(method: str, url: str, headers: Mapping[str, str]) -> MutableMapping[str, Any]:
     parts = urlsplit(url)
-    sent = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    # The bytes that a socket would carry.
+    sent = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},

@@ -9,12 +9,15 @@ when a connection breaks follow from the card; everything that fails is one clas
 `dragoman.errors`.
 """
 
+import asyncio
+import math
 import ssl
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -27,13 +30,14 @@ from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import Origins
 from dragoman.client.remote import Observer
-from dragoman.client.stream import Polling, Stream, Until, task_of
+from dragoman.client.stream import Polling, Shown, Stream, Until, task_of
 from dragoman.errors import (
     A2AError,
     ConfigError,
     DeliveryUnknown,
     InvalidAgentResponse,
     PushNotSupported,
+    Unreachable,
     UnsupportedOperation,
 )
 from dragoman.model import operations as ops
@@ -43,9 +47,9 @@ from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.message import Message, Metadata
 from dragoman.model.push import PushConfig
 from dragoman.model.task import Task, TaskState
-from dragoman.security.egress import Egress
+from dragoman.security.egress import Egress, EgressRefused, Waits, checked_headers
 from dragoman.security.targets import Anywhere
-from dragoman.service import PushPage, TaskPage
+from dragoman.service import PushPage, Reply, TaskPage
 
 if TYPE_CHECKING:
     from dragoman.client.sync import Sync
@@ -55,6 +59,9 @@ if TYPE_CHECKING:
 IN_PROCESS = "http://localhost"
 # More streams than this wait for one another: a bound, not a target.
 CONNECTIONS = 1000
+VERSIONS = ("1.0", "0.3", "0.2")
+
+T = TypeVar("T")
 
 
 class Client:
@@ -91,6 +98,16 @@ class Client:
     ) -> None:
         if (ref is None) == (app is None):
             raise ConfigError("a client is for a reference or for an app: give one of them")
+        _check_reference(ref)
+        if ".".join(oldest.split(".")[:2]) not in VERSIONS:
+            raise ConfigError(f"oldest={oldest!r} is no version: {', '.join(VERSIONS)}")
+        _check_list("bindings", bindings)
+        _check_list("origins", origins)
+        _check_extensions(extensions)
+        _check_headers(headers or {})
+        if timeout is not None:
+            _check_seconds("timeout", timeout)
+        _check_seconds("connect_timeout", connect_timeout)
         given = [*credentials]
         if bearer:
             given.append(Bearer(bearer))
@@ -117,7 +134,9 @@ class Client:
         )
         self._http = self._new_http()
         self._line = Line(self._ref, self._http, self._cards, self._options)
+        self._waits = Waits()
         self._sync: Sync | None = None
+        self._making_sync = threading.Lock()
 
     def _new_http(self) -> Http:
         if self._app is not None:
@@ -136,7 +155,9 @@ class Client:
         twin.__dict__.update(self.__dict__)
         twin._http = twin._new_http()
         twin._line = Line(self._ref, twin._http, self._cards, self._options)
+        twin._waits = Waits()
         twin._sync = None
+        twin._making_sync = threading.Lock()
         return twin
 
     async def __aenter__(self) -> Self:
@@ -156,42 +177,78 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close what is open. Tasks go on without us."""
-        sync, self._sync = self._sync, None
+        """Close what is open, for good. Calls under way end with `Unreachable`; tasks go on
+        without us."""
+        self._waits.close()
+        with self._making_sync:
+            sync, self._sync = self._sync, None
         if sync is not None:
-            sync.close()
+            # Not on this loop, which may be the one that it waits for.
+            await asyncio.to_thread(sync.close)
         await self._http.close()
+
+    @property
+    def _live(self) -> Line:
+        """The line, for as long as the client is open."""
+        if self._waits.is_closed:
+            raise ConfigError("the client is closed")
+        return self._line
+
+    async def _open(self) -> None:
+        line = self._live
+        async with self._waits.until_closed(_closed):
+            await line.open()
+
+    async def _answer(self, operation: ops.Operation) -> Reply:
+        line = self._live
+        is_send = isinstance(operation, ops.SendMessage)
+        async with self._waits.until_closed(_closed_sending if is_send else _closed):
+            return await line.answer(operation)
 
     @property
     def sync(self) -> "Sync":
         """The same methods for code that is not async; they may be called inside a loop too."""
         from dragoman.client.sync import Sync
 
-        if self._sync is None:
-            self._sync = Sync(self.copy())
-        return self._sync
+        with self._making_sync:
+            if self._waits.is_closed:
+                raise ConfigError("the client is closed")
+            if self._sync is None or self._sync.is_closed:
+                self._sync = Sync(self.copy())
+            return self._sync
 
     # The agent
 
     async def look(self, *, fresh: bool = False) -> AgentCard:
         """Read the agent's card, anew if `fresh`, without choosing how to talk to it: this works
         where no version, extension or credential fits as well. `connect` goes on from there."""
-        return await self._line.look(fresh=fresh)
+        line = self._live
+        async with self._waits.until_closed(_closed):
+            return await line.look(fresh=fresh)
 
     async def connect(self) -> AgentCard:
         """Read the agent's card and choose how to talk to it; the first call does so too."""
-        await self._line.open()
+        await self._open()
         return self._line.card
+
+    def _known(self, read: Callable[[Line], T]) -> T:
+        """Return what the line knows once it has a card."""
+        try:
+            return read(self._line)
+        except (AssertionError, AttributeError):
+            raise ConfigError(
+                "nothing is known of the agent yet: connect() or the first call reads its card"
+            ) from None
 
     @property
     def card(self) -> AgentCard:
         """The agent's card, once it was read."""
-        return self._line.card
+        return self._known(lambda line: line.card)
 
     @property
     def raw_card(self) -> dict[str, Any]:
         """The card as it came, once it was read."""
-        return self._line.fetched.raw
+        return self._known(lambda line: line.fetched.raw)
 
     @property
     def origins(self) -> Origins:
@@ -201,17 +258,17 @@ class Client:
     @property
     def interface(self) -> AgentInterface:
         """The interface that is spoken to, once connected."""
-        return self._line.interface
+        return self._known(lambda line: line.interface)
 
     @property
     def version(self) -> str:
         """The version of the protocol that is spoken, once connected."""
-        return self._line.version
+        return self._known(lambda line: line.version)
 
     @property
     def signature(self) -> "Verdict":
         """Whether the card is signed by one of `keys`, once it was read."""
-        return self._line.signature()
+        return self._known(lambda line: line.signature())
 
     @property
     def unused_credentials(self) -> Sequence[Credential]:
@@ -220,10 +277,10 @@ class Client:
 
     async def extended_card(self) -> AgentCard:
         """Return the card that only known callers see."""
-        await self._line.open()
+        await self._open()
         if not self._line.card.capabilities.extended_agent_card:
             raise UnsupportedOperation("The agent has no extended card")
-        reply = await self._line.answer(ops.GetExtendedCard())
+        reply = await self._answer(ops.GetExtendedCard())
         if not isinstance(reply, AgentCard):
             raise InvalidAgentResponse("The agent answered with something that is no card")
         return reply
@@ -263,12 +320,14 @@ class Client:
             push=push,
             metadata=metadata or {},
         )
-        await self._line.open()
+        await self._open()
         if push is not None:
             self._check_push()
         try:
-            reply = await self._line.answer(operation)
+            reply = await self._answer(operation)
         except DeliveryUnknown as error:
+            if self._waits.is_closed:
+                raise
             found = await self._found(operation)
             if found is None:
                 raise error
@@ -283,12 +342,13 @@ class Client:
 
     async def _found(self, operation: ops.SendMessage) -> Any:
         """Return the task of a message whose answer was lost, if the agent has it."""
-        lost = Stream(self._line, operation, polls_only=True)
-        task_id = await lost.find_task(operation.message)
+        lost = Stream(self._live, operation, polls_only=True)
+        async with self._waits.until_closed(_closed_sending):
+            task_id = await lost.find_task(operation.message)
         if not task_id:
             return None
         try:
-            return await self._line.answer(ops.GetTask(task_id=TaskId(task_id)))
+            return await self._answer(ops.GetTask(task_id=TaskId(task_id)))
         except A2AError:
             # The caller hears of the first failure, which says what is unknown.
             return None
@@ -324,11 +384,37 @@ class Client:
             metadata=metadata or {},
         )
         polling = Polling(poll_interval, history)
-        return Stream(self._line, operation, until=until, polling=polling)
+        return _Bound(self._live, operation, until=until, polling=polling).to(self._waits)
 
-    async def stream_text(self, content: Content, **options: Any) -> AsyncGenerator[str]:
+    async def stream_text(
+        self,
+        content: Content,
+        *,
+        task_id: str = "",
+        context_id: str = "",
+        message_id: str = "",
+        metadata: Metadata | None = None,
+        message_metadata: Metadata | None = None,
+        accept: Sequence[str] = (),
+        history: int | None = None,
+        push: PushConfig | None = None,
+        until: Until = "rest",
+        poll_interval: float | None = None,
+    ) -> AsyncGenerator[str]:
         """Yield the text of the answer as it comes; takes what `stream` takes."""
-        async with self.stream(content, **options) as events:
+        async with self.stream(
+            content,
+            task_id=task_id,
+            context_id=context_id,
+            message_id=message_id,
+            metadata=metadata,
+            message_metadata=message_metadata,
+            accept=accept,
+            history=history,
+            push=push,
+            until=until,
+            poll_interval=poll_interval,
+        ) as events:
             is_told = False
             async for event in events:
                 match event:
@@ -353,12 +439,12 @@ class Client:
     async def get(self, task_id: str, *, history: int | None = None) -> Task:
         """Return a task as it stands."""
         operation = ops.GetTask(task_id=TaskId(task_id), history=history)
-        return _same(task_of(await self._line.answer(operation)), task_id)
+        return _same(task_of(await self._answer(operation)), task_id)
 
     async def cancel(self, task_id: str, *, metadata: Metadata | None = None) -> Task:
         """End a task before it is done; raises `TaskNotCancelable` if it has ended."""
         operation = ops.CancelTask(task_id=TaskId(task_id), metadata=metadata or {})
-        return _same(task_of(await self._line.answer(operation)), task_id)
+        return _same(task_of(await self._answer(operation)), task_id)
 
     def subscribe(
         self,
@@ -371,7 +457,8 @@ class Client:
         """Follow a task that is under way, from here or from a cursor seen before."""
         operation = ops.SubscribeToTask(task_id=TaskId(task_id))
         polling = Polling(poll_interval)
-        return Stream(self._line, operation, after=after, until=until, polling=polling)
+        stream = _Bound(self._live, operation, after=after, until=until, polling=polling)
+        return stream.to(self._waits)
 
     async def wait(
         self,
@@ -384,9 +471,8 @@ class Client:
         """Ask until a task rests, and return it."""
         operation = ops.SubscribeToTask(task_id=TaskId(task_id))
         polling = Polling(poll_interval, history)
-        async with Stream(
-            self._line, operation, until=until, polling=polling, polls_only=True
-        ) as polls:
+        stream = _Bound(self._live, operation, until=until, polling=polling, polls_only=True)
+        async with stream.to(self._waits) as polls:
             async for _ in polls:
                 pass
             return polls.answer
@@ -403,7 +489,7 @@ class Client:
         artifacts: bool = False,
     ) -> TaskPage:
         """Return one page of the caller's tasks, latest first."""
-        reply = await self._line.answer(
+        reply = await self._answer(
             ops.ListTasks(
                 context_id=ContextId(context_id),
                 state=state,
@@ -429,13 +515,13 @@ class Client:
         artifacts: bool = False,
     ) -> AsyncGenerator[Task]:
         """Yield the caller's tasks, page after page, latest first."""
-        tokens = [""]
+        token, known = "", {""}
         while True:
             page = await self.page(
                 context_id=context_id,
                 state=state,
                 page_size=page_size,
-                page_token=tokens[-1],
+                page_token=token,
                 history=history,
                 since=since,
                 artifacts=artifacts,
@@ -444,7 +530,7 @@ class Client:
                 yield reply.reading.task
             if not page.next_page_token:
                 return
-            tokens.append(_next(page.next_page_token, tokens))
+            token = _next(page.next_page_token, known)
 
     # Push
 
@@ -460,21 +546,21 @@ class Client:
     async def list_push(self, task_id: str) -> "list[PushConfig]":
         """Return a task's push configurations."""
         found: list[PushConfig] = []
-        tokens = [""]
+        token, known = "", {""}
         while True:
-            page = await self.push_page(task_id, page_token=tokens[-1])
+            page = await self.push_page(task_id, page_token=token)
             found += page.configs
             if not page.next_page_token:
                 return found
-            tokens.append(_next(page.next_page_token, tokens))
+            token = _next(page.next_page_token, known)
 
     async def push_page(
         self, task_id: str, *, page_size: int = 50, page_token: str = ""
     ) -> PushPage:
         """Return one page of a task's push configurations."""
-        await self._line.open()
+        await self._open()
         self._check_push()
-        reply = await self._line.answer(
+        reply = await self._answer(
             ops.ListPush(task_id=TaskId(task_id), page_size=page_size, page_token=page_token)
         )
         if not isinstance(reply, PushPage):
@@ -483,14 +569,14 @@ class Client:
 
     async def delete_push(self, task_id: str, config_id: str) -> None:
         """Stop posting to a receiver; deleting what is not there is fine."""
-        await self._line.open()
+        await self._open()
         self._check_push()
-        await self._line.answer(ops.DeletePush(task_id=TaskId(task_id), config_id=config_id))
+        await self._answer(ops.DeletePush(task_id=TaskId(task_id), config_id=config_id))
 
     async def _push(self, operation: ops.CreatePush | ops.GetPush) -> PushConfig:
-        await self._line.open()
+        await self._open()
         self._check_push()
-        reply = await self._line.answer(operation)
+        reply = await self._answer(operation)
         if not isinstance(reply, PushConfig):
             raise InvalidAgentResponse("The agent answered with something that is no configuration")
         return reply
@@ -500,9 +586,10 @@ class Client:
             raise PushNotSupported("The agent posts no events, its card says")
 
 
-def _next(token: str, tokens: Sequence[str]) -> str:
-    if token in tokens:
+def _next(token: str, known: set[str]) -> str:
+    if token in known:
         raise InvalidAgentResponse("The agent's pages go round in a circle")
+    known.add(token)
     return token
 
 
@@ -510,3 +597,72 @@ def _same(task: Task, task_id: str) -> Task:
     if task.id != task_id:
         raise InvalidAgentResponse("The agent answered with another task than was asked for")
     return task
+
+
+class _Bound(Stream):
+    """A stream that ends with its client, also where it waits before another try."""
+
+    _waits: Waits
+    _is_begun = False
+
+    def to(self, waits: Waits) -> Self:
+        """End together with these."""
+        self._waits = waits
+        return self
+
+    async def __anext__(self) -> Shown:
+        if self._waits.is_closed and not self._is_begun:
+            raise ConfigError("the client is closed")
+        self._is_begun = True
+        async with self._waits.until_closed(self._lost):
+            return await super().__anext__()
+
+    def _lost(self) -> A2AError:
+        is_answered = self.task_id or self.message is not None
+        is_send = isinstance(self._operation, ops.SendMessage)
+        return _closed_sending() if is_send and not is_answered else _closed()
+
+
+def _closed() -> Unreachable:
+    return Unreachable("The client was closed")
+
+
+def _closed_sending() -> Unreachable:
+    return DeliveryUnknown("The client was closed before the agent answered")
+
+
+# What a caller can get wrong before anything is sent. Types are checked where a wrong one would
+# pass for a right one, or fail far from here.
+
+
+def _check_reference(ref: object) -> None:
+    if not isinstance(ref, str | Path | AgentCard | None):
+        raise ConfigError("a reference is a host, a URL, the path of a card file or a card")
+
+
+def _check_list(name: str, values: Iterable[object]) -> None:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise ConfigError(f"{name} is a list of strings")
+
+
+def _check_extensions(uris: Iterable[str]) -> None:
+    _check_list("extensions", uris)
+    for uri in uris:
+        # They share one header, with commas between them.
+        if not uri.isprintable() or not uri.isascii() or not uri or set(uri) & {",", " "}:
+            raise ConfigError(f"{uri!r} is not the URI of an extension")
+
+
+def _check_headers(headers: Mapping[Any, Any]) -> None:
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ConfigError(f"the header {name!r} is no string, or its value is none")
+        try:
+            checked_headers({name: value})
+        except EgressRefused as error:
+            raise ConfigError(error.reason) from None
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} is a number of seconds above zero")

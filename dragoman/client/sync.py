@@ -5,14 +5,19 @@ inside a running loop as well, which it blocks for as long as it takes.
 """
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
-from dragoman.client.stream import Shown, Stream
+from dragoman.client.stream import Stream
+from dragoman.errors import ConfigError, Unreachable
 from dragoman.model.card import AgentCard
 from dragoman.model.task import Task
 
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# Seconds that the end of a program waits for what is open.
+AT_EXIT = 5.0
 
 
 def _waited(
@@ -41,58 +49,97 @@ def _iterated(
     """Return a method of the client as one that gives a plain iterator."""
 
     def run(self: "Sync", *args: P.args, **kwargs: P.kwargs) -> Iteration[T]:
-        return Iteration(self.loop, method(self.client, *args, **kwargs))
+        return Iteration(self, method(self.client, *args, **kwargs))
 
     run.__name__, run.__doc__ = method.__name__, method.__doc__
     return run
 
 
 class Loop:
-    """A loop in a thread that others wait for; both begin with the first call."""
+    """A loop in a thread that others wait for; both begin with the first call, and end with what
+    is given to be done last."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._last = last
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        # Nothing is given to a loop that was told to end.
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self.is_closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Return what a coroutine returns, however long it takes."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        try:
+            if self._process != os.getpid():
+                raise ConfigError("this belongs to the process that this one was forked from")
+            with self._lock:
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        except BaseException:
+            coroutine.close()
+            raise
         try:
             return future.result()
+        except CancelledError:
+            raise Unreachable("The client was closed") from None
         except BaseException:
             # Whoever waits was interrupted: nobody is left to want the result.
             future.cancel()
             raise
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="dragoman client", daemon=True
-                )
-                self._thread.start()
-            return self._loop
+        if self.is_closed:
+            raise ConfigError("the client is closed")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._loop, self._last), name="dragoman client", daemon=True
+            )
+            self._thread.start()
+        return self._loop
 
-    def close(self) -> None:
-        """End the thread."""
-        with self._starting:
+    def close(self, timeout: float | None = None) -> None:
+        """End the thread; whoever waits for something is told so."""
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            self.is_closed = True
             loop, self._loop = self._loop, None
-            thread, self._thread = self._thread, None
-        if loop is not None and thread is not None:
-            # In its own thread: this one may have a loop that runs.
-            asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            thread = self._thread
+            if loop is not None:
+                loop.call_soon_threadsafe(loop.stop)
+        # It may be the loop's own thread that collects what nobody refers to any more.
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+
+def _serve(loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a loop until it is stopped, and then to its end."""
+    try:
+        loop.run_forever()
+        loop.run_until_complete(_end(last))
+    finally:
+        loop.close()
+
+
+async def _end(last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    try:
+        await last()
+    finally:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class Iteration(Generic[T]):
     """An async iterator as a plain one. What a `Stream` knows meanwhile is here as well."""
 
-    def __init__(self, loop: Loop, iterator: AsyncIterator[T]) -> None:
-        self._loop = loop
+    def __init__(self, owner: "Sync", iterator: AsyncIterator[T]) -> None:
+        # Kept, since a client that nobody refers to is closed.
+        self._owner = owner
+        self._loop = owner.loop
         self._iterator = iterator
 
     def __iter__(self) -> Iterator[T]:
@@ -120,7 +167,9 @@ class Iteration(Generic[T]):
 
     def close(self) -> None:
         """Stop iterating."""
-        self._loop.run(self._close())
+        # With a client that is closed it has stopped.
+        with suppress(ConfigError, Unreachable):
+            self._loop.run(self._close())
 
     async def _close(self) -> None:
         close = getattr(self._iterator, "aclose", None)
@@ -153,7 +202,10 @@ class Sync:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.loop = Loop()
+        self.loop = Loop(client.close)
+        # When nobody refers to it any more, and at the end of the program.
+        self._ending = weakref.finalize(self, Loop.close, self.loop, AT_EXIT)
+        _all.add(self)
 
     def __enter__(self) -> Self:
         self.connect()
@@ -168,9 +220,24 @@ class Sync:
         self.close()
 
     def close(self) -> None:
-        """Close what is open, and end the thread."""
-        self.loop.run(self.client.close())
+        """Close what is open, for good, and end the thread. Calls under way in other threads end
+        with `Unreachable`."""
         self.loop.close()
+        self._ending.detach()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self.loop.is_closed
+
+    def _begin_anew(self) -> None:
+        """Leave the loop and the connections to the process that this one was forked from."""
+        if not self.is_closed:
+            _left.append((self.client, self.loop))
+            self._ending.detach()
+            self.client = self.client.copy()
+            self.loop = Loop(self.client.close)
+            self._ending = weakref.finalize(self, Loop.close, self.loop, AT_EXIT)
 
     look = _waited(Client.look)
     connect = _waited(Client.connect)
@@ -185,9 +252,9 @@ class Sync:
     list_push = _waited(Client.list_push)
     push_page = _waited(Client.push_page)
     delete_push = _waited(Client.delete_push)
-    stream: Callable[..., Iteration[Shown]] = _iterated(Client.stream)
+    stream = _iterated(Client.stream)
     stream_text = _iterated(Client.stream_text)
-    subscribe: Callable[..., Iteration[Shown]] = _iterated(Client.subscribe)
+    subscribe = _iterated(Client.subscribe)
     list = _iterated(Client.list)
 
     @property
@@ -204,3 +271,17 @@ class Sync:
     def signature(self) -> "Verdict":
         """Whether the card is signed by one of the keys, once it was read."""
         return self.client.signature
+
+
+_all: weakref.WeakSet[Sync] = weakref.WeakSet()
+# Kept for ever: to collect them would be to close what the other process still reads from.
+_left: list[tuple[Client, Loop]] = []
+
+
+def _after_fork() -> None:
+    for sync in list(_all):
+        sync._begin_anew()  # pyright: ignore[reportPrivateUsage] - a part of the class
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

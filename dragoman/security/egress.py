@@ -144,7 +144,7 @@ class Waits:
                 loop.call_soon_threadsafe(self._end, limit, loop)
 
     def _end(self, limit: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
-        if limit in self._limits:
+        if limit in self._limits and not limit.expired():
             limit.reschedule(loop.time())
 
 
@@ -439,7 +439,7 @@ class Egress:
             # Unless told otherwise each attempt is checked anew, and none meets a connection that
             # its peer just closed.
             force_close=not may_keep,
-            **({"keepalive_timeout": IDLE} if may_keep else {}),
+            keepalive_timeout=IDLE if may_keep else None,
         )
         return aiohttp.ClientSession(
             connector=connector,

@@ -134,3 +134,24 @@ async def test_an_older_agent_is_spoken_to_only_when_asked_for(tmp_path: Path) -
         asked = ("send", "-a", url, "-o", "json", "x", "--a2a-version", "0.3")
         ended = await call(*asked, cwd=tmp_path)
         assert document(ended)["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_findings_are_one_line_each_and_counted_in_words(tmp_path: Path) -> None:
+    async with hosting(demo()) as url:
+        card = document(await call("card", "get", "-a", url, "-o", "json", cwd=tmp_path))
+    for number, (wrong, count) in enumerate(
+        (
+            (card | {"version": 7}, "1 finding"),
+            (card | {"version": 7, "defaultInputModes": "text/plain"}, "2 findings"),
+            (card | {"iconUrl": 7}, "1 finding"),
+        )
+    ):
+        (tmp_path / f"{number}.json").write_text(json.dumps(wrong))
+        words = ("card", "get", f"./{number}.json", "--validate")
+        ended = await call(*words, cwd=tmp_path)
+        said = ended.stderr.splitlines()
+        found = [line for line in said if line.startswith("Finding: ")]
+        assert len(found) == int(count[0]) and f"Message: {count}" in said, ended.stderr
+        error = document(await call(*words, "-o", "json", cwd=tmp_path), 1)["error"]
+        texts = "; ".join(line.removeprefix("Finding: ") for line in found)
+        assert error["message"] == f"{count}: {texts}"

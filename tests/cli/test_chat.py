@@ -3,7 +3,12 @@
 import asyncio
 import os
 import pty
+import signal
 import sys
+import termios
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from serving import ROOT, environment, hosting, within
@@ -15,9 +20,22 @@ from dragoman.mock.demo import demo
 class Terminal:
     """The other end of a terminal."""
 
-    def __init__(self, side: int) -> None:
+    def __init__(self, side: int, far: int | None = None) -> None:
         self._side = side
+        self._far = far
+        self._before = termios.tcgetattr(side)
         self._seen = b""
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Tell whether it shows what is typed, as before."""
+        return termios.tcgetattr(self._side)[3] == self._before[3]
+
+    async def rest(self) -> str:
+        """Return what was shown until the end, which has been."""
+        assert self._far is not None
+        os.write(self._far, b"<end>")
+        return (await self.until("<end>")).removesuffix("<end>").replace("\r\n", "\n")
 
     async def until(self, text: str) -> str:
         """Return what was shown up to and including a text."""
@@ -74,3 +92,73 @@ async def test_without_a_terminal_it_sends_once_or_refuses(tmp_path: Path) -> No
         assert once.returncode == 0 and fields(once.stdout)["State"] == "TASK_STATE_COMPLETED"
     refused = await call("chat", "-a", "localhost:1", cwd=tmp_path)
     assert refused.returncode == 2 and "terminal" in refused.stderr
+
+
+@asynccontextmanager
+async def chatting(url: str, folder: Path, *words: str) -> AsyncGenerator[tuple[Terminal, Process]]:
+    """Talk on a terminal that outlives the command."""
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dragoman", "chat", "-a", url, *words),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=folder,
+        env=environment(folder) | home(folder) | {"PYTHONPATH": str(ROOT), "TERM": "dumb"},
+    )
+    try:
+        yield Terminal(ours, theirs), process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await within(process.wait())
+        os.close(theirs)
+        os.close(ours)
+
+
+async def test_an_interrupt_of_a_running_task_tells_its_ids_once(tmp_path: Path) -> None:
+    agent = demo()
+    async with hosting(agent) as url, chatting(url, tmp_path, "slow 20") as (terminal, process):
+        # What an agent says on the way is shown on the way.
+        await terminal.until("Progress: Second 1")
+        process.send_signal(signal.SIGINT)
+        assert await within(process.wait()) == 1
+        end = await terminal.rest()
+    ((id, one),) = agent.tasks.items()
+    assert end.count(f"Task: {id}") == end.count(f"Context: {one.task.context_id}") == 1, end
+    assert f"task get -a {url} --wait {id}" in end and end.count("Resume: ") == 1, end
+
+
+async def test_an_interrupt_at_the_prompt_leaves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    agent = demo()
+    async with hosting(agent) as url, chatting(url, tmp_path, "ask") as (terminal, process):
+        await terminal.until("Which city?")
+        await terminal.until("> ")
+        process.send_signal(signal.SIGINT)
+        assert await within(process.wait()) == 0
+        end = await terminal.rest()
+        assert terminal.is_as_it_was, "what is typed next is not seen"
+    ((id, one),) = agent.tasks.items()
+    assert end.count(f"Task: {id}\n") == end.count(f"Context: {one.task.context_id}\n") == 1, end
+    assert f'Resume: dragoman send -a {url} --task-id {id} "<reply>"\n' in end
+    assert "Error" not in end and "--wait" not in end
+
+
+async def test_the_time_of_a_dialogue_may_be_over_at_its_prompt(tmp_path: Path) -> None:
+    words = ("--timeout", "3s", "echo hi")
+    async with hosting(demo()) as url, chatting(url, tmp_path, *words) as (terminal, process):
+        await terminal.until("\r\nhi\r\n")
+        assert await within(process.wait()) == 5
+        end = await terminal.rest()
+    assert "A2ACLI_ERR_TIMEOUT" in end and end.count("Context: ") == 1, end
+
+
+async def test_a_dialogue_is_left_by_either_word(tmp_path: Path) -> None:
+    async with hosting(demo()) as url, chatting(url, tmp_path, "echo hi") as (terminal, process):
+        await terminal.until("\r\nhi\r\n")
+        await terminal.until("> ")
+        terminal.type("/quit")
+        assert await within(process.wait()) == 0
+        end = await terminal.rest()
+    assert "is no command" not in end
+    assert "Resume: dragoman send -a" in end and "--context-id" in end

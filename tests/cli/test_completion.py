@@ -44,6 +44,14 @@ def test_a_shell_takes_its_script(scripts: dict[str, Path], shell: str) -> None:
         ("dragoman task push-config cr", "create"),
         ("dragoman -a x task get --hi", "--history"),
         ("dragoman send -o j", "json"),
+        ("dragoman completion ''", "zsh"),
+        ("dragoman help ta", "task"),
+        ("dragoman help task su", "subscribe"),
+        ("dragoman task list --status inp", "input-required"),
+        ("dragoman tasks tail --status ''", "working"),
+        ("dragoman task get --until ''", "terminal"),
+        ("dragoman send --transport r", "rest"),
+        ("dragoman serve --transport g", ""),
     ],
 )
 def test_bash_completes_commands_flags_and_values(
@@ -55,7 +63,19 @@ def test_bash_completes_commands_flags_and_values(
         '_dragoman; echo "${COMPREPLY[@]}"'
     )
     ended = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=30)
-    assert found in ended.stdout.split(), ended.stderr
+    assert ended.stdout.split() == [] if not found else found in ended.stdout.split(), ended.stderr
+
+
+def test_flags_are_offered_where_nothing_else_is_or_where_one_was_begun(
+    scripts: dict[str, Path],
+) -> None:
+    code = (
+        f"source {scripts['bash']}; COMP_WORDS=(dragoman completion ''); COMP_CWORD=2; "
+        '_dragoman; echo "${COMPREPLY[@]}"; COMP_WORDS=(dragoman completion --de); _dragoman; '
+        'echo "${COMPREPLY[@]}"'
+    )
+    ended = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.stdout.splitlines() == ["bash zsh fish powershell", "--debug"], ended.stderr
 
 
 def test_a_shell_nobody_knows_is_a_usage_error(tmp_path: Path) -> None:

@@ -35,5 +35,27 @@ async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
         "source": "flag",
     }
     shown = {row.name for row in ROWS if row.in_environment}
-    assert by_name.keys() == shown | {"token-store", "card-cache"}
+    assert by_name.keys() == shown | {"catalog", "token-store", "card-cache"}
     assert sorted(tmp_path.rglob("*")) == before
+
+
+async def test_the_catalog_of_names_is_shown_and_a_name_without_one_says_so(tmp_path: Path) -> None:
+    unset = await call("config", "show", cwd=tmp_path)
+    assert "catalog: not set (default)" in unset.stdout.splitlines()
+    missing = document(await call("send", "-a", "@demo", "hi", "-o", "json", cwd=tmp_path), 3)
+    assert missing["error"]["code"] == "A2ACLI_ERR_CARD_NOT_FOUND"
+    assert "DRAGOMAN_CATALOG" in missing["error"]["message"]
+    assert missing["error"]["hint"] == "DRAGOMAN_CATALOG=<url> dragoman card get -a @demo"
+    path = tmp_path / ".env"
+    path.write_text("DRAGOMAN_CATALOG=https://c.example/all.json\n")
+    in_file = await call("config", "show", cwd=tmp_path)
+    assert f"catalog: https://c.example/all.json (file {path})" in in_file.stdout.splitlines()
+    env = {"DRAGOMAN_CATALOG": "https://key:hunter22@d.example/"}
+    ended = await call("config", "show", "-o", "json", cwd=tmp_path, env=env)
+    (entry,) = [one for one in document(ended)["settings"] if one["name"] == "catalog"]
+    assert (entry["env"], entry["source"]) == ("DRAGOMAN_CATALOG", "env")
+    assert "d.example" in entry["value"] and "hunter22" not in ended.stdout
+    known = await call("doctor", "--check", "configuration", cwd=tmp_path, env=env)
+    assert "no setting is called" not in known.stdout, known.stdout
+    shown = await call("send", "--help", cwd=tmp_path)
+    assert "$DRAGOMAN_CATALOG" in shown.stdout

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.download import File, gathered, named, written
+from dragoman.cli.download import File, _fetched, gathered, named, written
 from dragoman.cli.failures import Failure
 from dragoman.cli.names import file_name, numbered
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.message import Part
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.security.egress import Answer, Egress, EgressError, EgressFailed, EgressRefused
 
 
 @pytest.mark.parametrize(
@@ -124,3 +125,27 @@ def test_nothing_half_written_stays(tmp_path: Path) -> None:
     with pytest.raises((Failure, OSError)):
         written(files, tmp_path, overwrite=False)
     assert os.listdir(tmp_path) == ["b.txt"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (EgressFailed("the name has no address", is_sent=False), "A2ACLI_ERR_UNREACHABLE"),
+        (EgressRefused("10.0.0.1 is a private address"), "A2ACLI_ERR_INTERNAL"),
+        (503, "A2ACLI_ERR_UNREACHABLE"),
+        (404, "A2ACLI_ERR_INTERNAL"),
+    ],
+)
+async def test_what_cannot_be_fetched_is_out_of_reach_unless_we_do_not_want_to(
+    monkeypatch: pytest.MonkeyPatch, error: EgressError | int, code: str
+) -> None:
+    async def get(self: Egress, url: str, **more: object) -> Answer:
+        if isinstance(error, int):
+            return Answer(error, {}, b"")
+        raise error
+
+    monkeypatch.setattr(Egress, "get", get)
+    subject = Artifact("a-1", [Part(url="https://nowhere.example/x")])
+    with pytest.raises(Failure, match=r"nowhere\.example") as caught:
+        await _fetched([(0, subject)], 100)
+    assert caught.value.code == code

@@ -1,13 +1,14 @@
 """One grammar: where options may stand, what is refused, and in which words."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from cli.calling import inside
+from cli.calling import document, inside
 from dragoman.cli.failures import explain
 from dragoman.cli.grammar import Command, Group, Invocation, Place, command, option, said
 
@@ -177,3 +178,27 @@ def test_a_usage_error_is_told_in_the_format_that_was_asked_for(
     error = json.loads(ended.stdout)["error"]
     assert set(error) == {"code", "message", "hint", "a2aCode"}
     assert error["code"] == "A2ACLI_ERR_USAGE"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("send", "-a", "localhost:1", "\udcff"),
+        ("send", "-a", "localhost:1", "--text", "\udcff"),
+        ("send", "-a", "localhost:1", "--file", "\udcff.txt"),
+        ("task", "get", "-a", "localhost:1", "\udcff"),
+        ("send", "-a", "localhost:1", "--context-id", "\udcff", "x"),
+    ],
+)
+def test_what_is_no_text_is_refused_before_anything_is_sent(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    error = document(inside(*words, "-o", "json", cwd=tmp_path), 2)["error"]
+    assert error["code"] == "A2ACLI_ERR_USAGE" and "UTF-8" in error["message"]
+
+
+def test_a_path_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff.env")
+    (tmp_path / name).write_text("A2ACLI_TIMEOUT=7s\n")
+    ended = inside("config", "show", "--config", name, cwd=tmp_path)
+    assert ended.returncode == 0 and "timeout: 7s" in ended.stdout

@@ -2,13 +2,17 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from serving import run
 
 from cli.calling import inside
+from dragoman.cli.main import cli
+from dragoman.cli.options import ROWS
 
 
 def test_help_names_the_commands_and_their_options(tmp_path: Path) -> None:
@@ -72,3 +76,34 @@ def test_help_loads_nothing_heavy(heavy: str) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert ended.returncode == 0, f"{heavy} was loaded for a help text"
+
+
+def _arguments(place: click.Context) -> Iterator[tuple[click.Context, click.Argument]]:
+    for parameter in place.command.get_params(place):
+        if isinstance(parameter, click.Argument):
+            yield place, parameter
+    if isinstance(place.command, click.Group):
+        for name in place.command.list_commands(place):
+            found = place.command.get_command(place, name)
+            assert found is not None
+            inner = found.context_class(found, info_name=name, parent=place)
+            yield from _arguments(inner)
+
+
+def test_every_argument_is_described(tmp_path: Path) -> None:
+    found = list(_arguments(click.Context(cli, info_name="dragoman")))
+    assert len(found) > 20
+    for place, parameter in found:
+        words = place.command_path.split()[1:]
+        shown = inside(*words, "--help", cwd=tmp_path).stdout
+        row = [line for line in shown.splitlines() if line.startswith("  ")]
+        title = parameter.make_metavar(place)
+        about = [line.strip().removeprefix(title) for line in row if line.strip().startswith(title)]
+        following = row[row.index(next(one for one in row if one.strip().startswith(title))) + 1]
+        assert any(about) or following.startswith("     "), (words, title)
+
+
+def test_help_names_the_variable_of_every_option_that_has_one(tmp_path: Path) -> None:
+    text = " ".join(inside("send", "--help", cwd=tmp_path).stdout.split())
+    for row in ROWS:
+        assert not row.in_environment or row.variable in text, row.name

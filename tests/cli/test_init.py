@@ -113,3 +113,10 @@ def test_what_cannot_be_made_is_a_sentence(
 def test_a_module_has_a_name_that_can_be_imported(tmp_path: Path, name: str, module: str) -> None:
     made = run("init", "--name", name, "--dry-run", cwd=tmp_path)
     assert f"File: {module}.py\n" in made.stdout
+
+
+@pytest.mark.parametrize("template", ["agent", "client"])
+def test_how_to_install_holds_while_no_index_has_the_package(tmp_path: Path, template: str) -> None:
+    run("init", "--template", template, "--name", "One", cwd=tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert "pip install dragoman" not in text and "clone" in text and "wheel" in text

@@ -68,3 +68,8 @@ def test_every_flag_and_command_it_names_exists(path: Path) -> None:
     known = {flag for one in cli.get_params(context) for flag in one.opts} | {"--version"}
     for flag in re.findall(r"`(--?[a-z-]+)`", text):
         assert flag in known, flag
+
+
+def test_it_says_where_the_command_is_to_be_had_today() -> None:
+    text = SKILL.read_text()
+    assert "pip install dragoman" not in text and "clone" in text and "wheel" in text

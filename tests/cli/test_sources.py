@@ -190,3 +190,33 @@ def test_a_list_in_a_variable_has_commas(place: Place) -> None:
     settings = place.settle(A2ACLI_TRANSPORT="rest, jsonrpc", A2ACLI_SVC_PARAM="a:1,b:2")
     assert settings.transport == ["HTTP+JSON", "JSONRPC"]
     assert settings.svc_param == [("a", "1"), ("b", "2")]
+
+
+def test_a_named_file_is_nothing_at_all_or_says_why_it_is_not_read(place: Place) -> None:
+    (place.project / ".env").write_text("A2ACLI_TIMEOUT=3s\n")
+    empty = place.settle({"config": [os.devnull]})
+    assert (empty.timeout, empty.warnings) == (0, [])
+    os.mkfifo(place.home / "pipe")
+    for name, reason in (
+        ("missing", "there is no such"),
+        ("project", "is a folder"),
+        ("pipe", "is no regular file"),
+    ):
+        with pytest.raises(Failure, match=reason) as caught:
+            place.settle({"config": [str(place.home / name)]})
+        assert caught.value.exit == 2
+
+
+def test_a_line_that_was_meant_for_us_and_assigns_nothing_is_warned_of(place: Place) -> None:
+    path = place.project / ".env"
+    path.write_text("# a comment\n\nOTHER tool's line\nexport A2ACLI_BEARER: hunter22\n")
+    path.chmod(0o600)
+    (warning,) = place.settle().warnings
+    assert warning.startswith(f"{path}: line 4 ") and "hunter22" not in warning
+    # In a file of ours every line is meant for us.
+    path.unlink()
+    ours = place.config / ".env"
+    ours.write_text("A2ACLI_OUTPUT=json\noutput json\nagain\n")
+    settings = place.settle()
+    assert settings.output == "json"
+    assert [one.partition(" is no")[0] for one in settings.warnings] == [f"{ours}: line 2, 3"]

@@ -4,12 +4,16 @@ import json
 import signal
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from commanding import invoke
 from serving import WAIT, Child, message, run, running
+
+from dragoman.cli import tasks
+from dragoman.cli.invocation import Invocation
+from dragoman.stores.sqlite.reading import Position
 
 AGENT = """
 import asyncio
@@ -170,3 +174,29 @@ def test_the_tail_of_one_task_ends_with_it(server: Child, tmp_path: Path) -> Non
     assert late.returncode == 0 and "TASK_STATE_COMPLETED" in late.stdout
     ended = run("tasks", "tail", "--store", "tasks.db", "--stream", "--timeout", "1s", cwd=tmp_path)
     assert ended.returncode == 5 and "Position: p" in ended.stderr
+
+
+def test_an_idle_tail_says_where_it_is_once(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    monkeypatch.setattr(tasks, "_TELL", -1.0)
+    tail = tasks.Tail(Invocation(environment={}), cast(Any, None), cast(Any, None), 1)
+    for highest in (1, 1, 2, 2):
+        tail._tell(Position(highest, {}))
+    told = capfdbinary.readouterr().err.decode().splitlines()
+    assert told == [f"Position: {Position(highest, {})}" for highest in (1, 2)]
+
+
+def test_a_tail_in_the_background_ends_by_an_interrupt(server: Child, tmp_path: Path) -> None:
+    send(server, "a")
+    # As a shell starts what is followed by `&`.
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        "import os; os.execv(sys.executable, [sys.executable, '-m', 'dragoman', *sys.argv[1:]])"
+    )
+    words = ("tasks", "tail", "--store", "tasks.db", "--stream")
+    with running(*words, cwd=tmp_path, command=("-c", code)) as child:
+        child.line("State: TASK_STATE_COMPLETED")
+        child.process.send_signal(signal.SIGINT)
+        assert child.process.wait(WAIT) == 1
+        assert "interrupted" in child.log

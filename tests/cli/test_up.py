@@ -70,3 +70,13 @@ def test_the_store_goes_where_it_is_told(
 def test_a_store_and_its_folder_are_not_both_given(tmp_path: Path) -> None:
     ended = run("up", "--store", "x.db", "--data-dir", "mine", cwd=tmp_path)
     assert ended.returncode == 2 and "give one of them" in ended.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--public",)])
+def test_a_name_that_leads_nowhere_is_no_address_to_listen_on(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    listen = ("--listen", "nope.invalid:0", "--store", "memory:")
+    ended = run("up", *listen, *more, cwd=tmp_path)
+    assert ended.returncode == 2 and "nope.invalid is no address" in ended.stderr, ended.stderr
+    assert "reachable by others" not in ended.stderr and "takes a free port" not in ended.stderr

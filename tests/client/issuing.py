@@ -35,6 +35,48 @@ def client(clock: ManualClock, **more: Any) -> ClientCredentials:
     return ClientCredentials("client", "secret", clock=clock, **more)
 
 
+class Gate:
+    """Holds up those who ask an issuer until it is opened, on whichever loop they are."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
+        self._asked, self._opened = threading.Event(), threading.Event()
+
+    async def asked(self) -> None:
+        assert await asyncio.to_thread(self._asked.wait, 10)
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def carrier(self) -> InProcess:
+        """Return a way to the issuer for one loop."""
+
+        async def entrance(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                self._asked.set()
+                await asyncio.to_thread(self._opened.wait, 10)
+                await self._issuer(scope, receive, send)
+
+        return InProcess(entrance)
+
+    async def token(self, credential: Credential) -> str:
+        http = self.carrier()
+        try:
+            return await token_of(credential, http)
+        finally:
+            await http.close()
+
+    async def tokens_on_two_loops(self, credential: Credential) -> list[str]:
+        """Return what a credential attaches on another loop and, meanwhile, on this one."""
+        other = asyncio.create_task(asyncio.to_thread(asyncio.run, self.token(credential)))
+        await self.asked()
+        ours = asyncio.create_task(self.token(credential))
+        # So that it waits for the other before that one has its token.
+        await asyncio.sleep(0)
+        self.open()
+        return await within(asyncio.gather(other, ours))
+
+
 class Shown:
     """What a person was shown."""
 

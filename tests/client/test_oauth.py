@@ -28,6 +28,7 @@ from tests.client.issuing import (
     PUBLIC,
     SCHEME,
     TRUSTED,
+    Gate,
     Shown,
     client,
     token_of,
@@ -100,6 +101,12 @@ async def test_many_callers_share_one_fetch(
     credential = client(clock)
     tokens = await within(asyncio.gather(*(token_of(credential, http) for _ in range(20))))
     assert len(set(tokens)) == 1
+    assert len(issuer.asked_for("/token")) == 1
+
+
+async def test_callers_on_several_loops_share_one_fetch(issuer: Issuer, clock: ManualClock) -> None:
+    tokens = await Gate(issuer).tokens_on_two_loops(client(clock))
+    assert tokens[0] == tokens[1]
     assert len(issuer.asked_for("/token")) == 1
 
 

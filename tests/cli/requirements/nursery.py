@@ -4,6 +4,7 @@ A run is a process of its own with its own streams, folder, environment and sign
 where the installed script does. Loading everything anew for each would take most of the time.
 """
 
+import atexit
 import json
 import os
 import random
@@ -62,11 +63,12 @@ def _nursery() -> str:
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])},
     )
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-    _kept.append(process)
+    atexit.register(_end, process)
     return path
 
 
-_kept: list[subprocess.Popen[bytes]] = []
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.communicate(timeout=10)
 
 
 def _serve(path: str) -> None:
