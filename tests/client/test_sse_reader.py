@@ -137,6 +137,7 @@ def test_comments_without_end_leave_nothing_behind() -> None:
     assert reader.feed(b"data: 1\n\n") == [Sent(b"1")]
 
 
+@pytest.mark.requirement("2.10-client")
 def test_an_event_of_exactly_the_size_is_read_and_a_larger_one_is_not() -> None:
     assert read(b"data: " + b"x" * 99 + b"\n\n", most=106) != []
     with pytest.raises(TooLong):

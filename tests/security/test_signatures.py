@@ -136,6 +136,7 @@ def raw(key: ECKey, text: str) -> str:
 # Canonical form
 
 
+@pytest.mark.requirement("4.7-sign")
 def test_the_specifications_own_vector_comes_out_to_the_letter() -> None:
     fragment = {
         "name": "Example Agent",
@@ -296,6 +297,7 @@ def test_nothing_that_counts_can_be_added_unnoticed(key: ECKey, keys: KeySet) ->
         assert verify({**signed, **added}, keys).kind == "unverifiable"
 
 
+@pytest.mark.requirement("4.7-verify")
 def test_one_good_signature_among_bad_ones_is_enough(key: ECKey, keys: KeySet) -> None:
     other = ECKey.generate_key("P-256")
     twice = sign(sign(CARD, other, "k1"), key, "k1")
