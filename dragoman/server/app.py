@@ -2,33 +2,29 @@
 
 Plain ASGI, because the path of a request is short and a framework would double it. Whatever is
 wrong with a request, the answer has the shape its sender expects and says nothing about us.
+What is asked about the server and not of its agents, `server/discovery.py` answers.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragoman.config import Settings
-from dragoman.dialects import cards, errors, negotiate
+from dragoman.dialects import errors, negotiate
 from dragoman.dialects.dialect import Dialect
-from dragoman.dialects.v0_2 import V0_2
-from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.engine import Engine
 from dragoman.errors import (
     A2AError,
     ConfigError,
-    ExtendedCardNotConfigured,
     InternalError,
     MethodNotFound,
     Overloaded,
     Unauthenticated,
-    UnsupportedOperation,
-    VersionNotSupported,
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON, JSONRPC
@@ -36,7 +32,8 @@ from dragoman.model.identity import ANONYMOUS, new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, encode
 from dragoman.server.agent import Agent
-from dragoman.server.cards import CardRack, build, offered_extensions
+from dragoman.server.cards import offered_extensions
+from dragoman.server.discovery import Discovery, unauthenticated
 from dragoman.server.push import PostRoom
 from dragoman.server.request import (
     JSON,
@@ -59,25 +56,13 @@ from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
 from dragoman.transports import jsonrpc, rest, sse
 
-if TYPE_CHECKING:
-    # Loaded where a setting names a file for them.
-    from dragoman.server.card_file import CardFile
-    from dragoman.server.signing import Signer
-
 logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
 _RPC_PATHS = frozenset({"", "/", "/rpc", "/rpc/", "/a2a", "/a2a/"})
-_CARD_PATH = "/.well-known/agent-card.json"
-_OLD_CARD_PATH = "/.well-known/agent.json"
-_OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
-_HEALTH_PATH = "/health"
 # Says that a stream does not go on from where its reader was, but begins with the task as it is.
 RESET = (b"x-dragoman-resume", b"reset")
-_KEYS_PATH = "/.well-known/jwks.json"
-# An address for a card that is only looked at.
-_SOMEWHERE = "http://localhost"
 
 
 class App:
@@ -97,15 +82,8 @@ class App:
         self.settings = settings or Settings()
         self.agents = agents
         self.store = store or _store(self.settings)
-        self._versions = self.settings.versions()
         self._bindings = self.settings.bindings()
-        self._card_file = _card_file(agents, self.settings)
-        self._signer = _signer(self.settings)
-        started_at = time.time()
-        self._racks = [
-            CardRack(agent, self.settings, started_at, file=self._card_file, signer=self._signer)
-            for agent in agents
-        ]
+        self._discovery = Discovery(agents, self.settings)
         self._mounts: dict[str, Mount] = {}
         self._engines: list[Engine] = []
         self._streams: set[sse.Stream] = set()
@@ -135,19 +113,13 @@ class App:
             except ConfigError:
                 await self.store.close()
                 raise
-            for agent, rack in zip(self.agents, self._racks, strict=True):
+            for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
                 agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
                 engine = Engine(agent, self.store, self.settings, postings=self._post_room)
                 self._engines.append(engine)
-                self._mounts[agent.name] = Mount(
-                    agent,
-                    engine,
-                    rack,
-                    f"/agents/{agent.name}",
-                    frozenset(
-                        extension.uri for extension in offered_extensions(agent, self.settings)
-                    ),
-                )
+                offered = offered_extensions(agent, self.settings)
+                uris = frozenset(extension.uri for extension in offered)
+                self._mounts[agent.name] = Mount(agent, engine, rack, f"/agents/{agent.name}", uris)
             loop = asyncio.get_running_loop()
             self._chores = [
                 loop.create_task(self._keep_streams_alive()),
@@ -309,15 +281,7 @@ class App:
                 await self._jsonrpc(request)
             else:
                 await not_allowed(send, "POST")
-        elif path in (_CARD_PATH, _OLD_CARD_PATH):
-            await self._card(request, is_old_path=path == _OLD_CARD_PATH)
-        elif path == _OLD_EXTENDED_PATH:
-            await self._old_extended_card(request)
-        elif path == _HEALTH_PATH and request.verb == "GET":
-            await self._health(request)
-        elif path == _KEYS_PATH and request.verb == "GET" and self._keys() is not None:
-            await self._reply(request, JSON, encode(self._keys()))
-        else:
+        elif not await self._discovery.answer(request, self._health(), self._post_room):
             await self._rest(request)
 
     def _route(self, path: str) -> tuple[Mount, str]:
@@ -329,106 +293,11 @@ class App:
                 return mount, f"/{rest_of_path}"
         return next(iter(self._mounts.values())), path
 
-    # Cards
-
-    def _base(self, request: Request) -> str:
-        """Return the address the caller reaches this agent at."""
-        base = self.settings.public_url.rstrip("/")
-        if not base:
-            host = request.header(b"host") or "localhost"
-            base = f"{request.scope['scheme']}://{host}{request.scope.get('root_path', '')}"
-        is_root = request.mount is next(iter(self._mounts.values()))
-        below = request.scope["path"].startswith(
-            request.scope.get("root_path", "") + request.mount.prefix + "/"
-        )
-        return base if is_root and not below else base + request.mount.prefix
-
-    async def _card(self, request: Request, *, is_old_path: bool) -> None:
-        if request.verb not in ("GET", "HEAD"):
-            await not_allowed(request.send, "GET, HEAD")
-            return
-        rack = request.mount.cards
-        shape = rack.shape(*request.version, is_old_path=is_old_path)
-        if shape is None:
-            await self._rest(request)
-            return
-        served = rack.serve(self._base(request), shape, request.scope["headers"])
-        headers = [*served.headers, (b"content-length", b"%d" % len(served.body))]
-        if served.status == 304:
-            headers = served.headers
-        body = b"" if request.verb == "HEAD" else served.body
-        await respond(request.send, served.status, headers, body)
-
-    def _extended_card(self, request: Request) -> Any:
-        agent = request.mount.agent
-        if agent.extended_skills is None:
-            return None
-        if not self.settings.extended_card_public:
-            raise Unauthenticated
-        return request.mount.cards.card(self._base(request), extended=True)
-
-    async def _old_extended_card(self, request: Request) -> None:
-        """0.2 reads the extended card by a plain GET."""
-        if self._versions == [V1_0.version]:
-            await self._rest(request)
-            return
-        if request.verb != "GET":
-            await not_allowed(request.send, "GET")
-            return
-        try:
-            card = self._extended_card(request)
-        except Unauthenticated as error:
-            await self._unauthenticated(request, error)
-            return
-        if card is None:
-            # The callers of this path speak 0.x, which fixes no shape for it.
-            missing = errors.jsonrpc(ExtendedCardNotConfigured(), "0.3")
-            await self._reply(request, JSON, encode(missing), status=404)
-            return
-        await self._reply(request, JSON, encode(cards.v0_2(card)), private=True)
-
-    async def _unauthenticated(self, request: Request, error: A2AError) -> None:
-        body = encode({"error": {"message": error.public}})
-        headers = [
-            (b"content-type", JSON),
-            (b"www-authenticate", b"Bearer"),
-            (b"content-length", b"%d" % len(body)),
-        ]
-        await respond(request.send, 401, headers, body)
-
-    # Health and keys
-
-    async def _health(self, request: Request) -> None:
-        """Tell whoever balances load whether to send us anything."""
-        is_ready = self.is_running and not (self.is_stopping or self.is_broken)
-        status = "broken" if self.is_broken else "ok" if is_ready else "stopping"
-        body = encode({"status": status})
-        await self._reply(request, JSON, body, status=200 if is_ready else 503)
-
-    def _keys(self) -> dict[str, Any] | None:
-        """Return the public keys of posts and of cards, if anything is signed with one."""
-        posts = None if self._post_room is None else self._post_room.keys()
-        if self._signer is None:
-            return posts
-        return {"keys": [*(posts or {}).get("keys", []), self._signer.public()]}
-
-    # Versions
-
-    def _offered(self, dialect: Dialect, request: Request) -> Dialect:
-        """Return the dialect to answer in; raises `VersionNotSupported` for one not served."""
-        if dialect.version in self._versions:
-            return dialect
-        # Callers of 0.2 name no version.
-        if dialect is V0_3 and V0_2.version in self._versions and not any(request.version):
-            return V0_2
-        raise VersionNotSupported(supportedVersions=",".join(self._versions))
-
-    def _narrow(self, error: A2AError) -> None:
-        """Name no version that is not served."""
-        if isinstance(error, VersionNotSupported):
-            named = str(error.facts.get("supportedVersions", "")).split(",")
-            kept = [version for version in named if version in self._versions]
-            error.facts["supportedVersions"] = ",".join(kept or self._versions)
+    def _health(self) -> str:
+        """Return how we are, for whoever balances load."""
+        if self.is_broken:
+            return "broken"
+        return "ok" if self.is_running and not self.is_stopping else "stopping"
 
     # JSON-RPC
 
@@ -445,7 +314,7 @@ class App:
             dialect = negotiate.for_jsonrpc(
                 envelope.method, *request.version, infer=self.settings.version_mode == "infer"
             )
-            dialect = self._offered(dialect, request)
+            dialect = self._discovery.offered(dialect, request)
             operation = dialect.decode_request(envelope.method, envelope.params)
             call = self._call(request, operation, dialect)
             if operation.streams:
@@ -453,9 +322,10 @@ class App:
                 return
             reply = await self._answer(request, call, dialect)
             body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
-            await self._reply(request, JSON, body, dialect.version, private=_is_card(operation))
+            is_card = isinstance(operation, ops.GetExtendedCard)
+            await self._reply(request, JSON, body, dialect.version, private=is_card)
         except Unauthenticated as error:
-            await self._unauthenticated(request, error)
+            await unauthenticated(request, error)
         except asyncio.CancelledError:
             if not self.is_stopping:
                 raise
@@ -474,7 +344,7 @@ class App:
         dialect: Dialect | None,
         method: str,
     ) -> None:
-        self._narrow(error)
+        self._discovery.narrow(error)
         version = dialect.version if dialect else negotiate.error_version(*request.version, method)
         body = jsonrpc.failure(id, errors.jsonrpc(error, version))
         kind = JSON
@@ -499,11 +369,7 @@ class App:
 
     async def _answer(self, request: Request, call: Call, dialect: Dialect) -> Reply:
         if isinstance(call.operation, ops.GetExtendedCard):
-            card = self._extended_card(request)
-            if card is None:
-                # 1.0 tells "not offered" from "not configured"; 0.3 has one error for both.
-                raise UnsupportedOperation if dialect is V1_0 else ExtendedCardNotConfigured
-            return card
+            return self._discovery.extended_card(request, dialect)
         return await request.mount.service.answer(call)
 
     async def _stream_jsonrpc(
@@ -534,14 +400,14 @@ class App:
             dialect: Dialect = V1_0
             if not is_old:
                 dialect = negotiate.for_rest(*request.version, infer=infer)
-                dialect = self._offered(dialect, request)
+                dialect = self._discovery.offered(dialect, request)
             check_type(request)
             body = await read_body(request, self.settings.max_body_bytes)
             value = await read_value(body) if body else None
             if is_old:
                 agent = request.header(b"user-agent") or ""
                 dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
-                dialect = self._offered(dialect, request)
+                dialect = self._discovery.offered(dialect, request)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
             operation = dialect.decode_request(rest.method(route, dialect), params)
@@ -553,7 +419,7 @@ class App:
             content = rest.content(dialect.encode_reply(operation, reply))
             await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
-            await self._unauthenticated(request, error)
+            await unauthenticated(request, error)
         except asyncio.CancelledError:
             if not self.is_stopping:
                 raise
@@ -569,7 +435,7 @@ class App:
         address then, or a tenant."""
         if not request.path.startswith("/v1/"):
             return rest.find(request.verb, request.path)
-        if self._base(request).endswith("/v1"):
+        if self._discovery.base(request).endswith("/v1"):
             return rest.find(request.verb, request.path.removeprefix("/v1"))
         return rest.find(request.verb, request.path, reserved=rest.RESERVED - {"v1"})
 
@@ -579,7 +445,7 @@ class App:
         return errors.rest_0_x(error)
 
     async def _rest_error(self, request: Request, error: A2AError, version: str) -> None:
-        self._narrow(error)
+        self._discovery.narrow(error)
         status, content = self._rest_failure(error, version)
         kind = rest_type(request, version)
         await self._reply(request, kind, encode(content), version, status=status, private=True)
@@ -638,14 +504,13 @@ class App:
         request: Request,
         kind: bytes,
         body: bytes,
-        version: str = "",
+        version: str,
         *,
         status: int = 200,
         private: bool = False,
     ) -> None:
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-        if version:
-            headers += _common(request, version)
+        headers += _common(request, version)
         if private:
             headers.append((b"cache-control", b"private, no-store"))
         if status == 503:
@@ -668,31 +533,6 @@ def _store(settings: Settings) -> Store:
     )
 
 
-def _card_file(agents: Sequence[Agent], settings: Settings) -> "CardFile | None":
-    """Return what stands in the card instead of the agent's own words."""
-    if not settings.card:
-        return None
-    from dragoman.server.card_file import CardFile
-
-    if len(agents) > 1:
-        raise ConfigError(f"card: a file is the card of one agent, and {len(agents)} are served")
-    file = CardFile(settings.card)
-    file.check(build(agents[0], _SOMEWHERE, settings, extended=True))
-    return file
-
-
-def _signer(settings: Settings) -> "Signer | None":
-    """Return who signs the cards."""
-    if not settings.sign_key:
-        return None
-    if not settings.public_url:
-        # Otherwise our signature would be under whatever address a caller writes as the host.
-        raise ConfigError("sign_key needs public_url: the address is part of what is signed")
-    from dragoman.server.signing import Signer
-
-    return Signer(settings.sign_key)
-
-
 def _common(request: Request, version: str) -> Headers:
     headers: Headers = [
         (b"a2a-version", version.encode()),
@@ -707,17 +547,13 @@ def _common(request: Request, version: str) -> Headers:
     return headers
 
 
-def _is_card(operation: ops.Operation) -> bool:
-    return isinstance(operation, ops.GetExtendedCard)
-
-
 def _frames(batch: Batch, dialect: Dialect, wrap: tuple[bytes, bytes]) -> bytes:
     before, after = wrap
     if isinstance(batch, Opening):
         opening = dialect.encode_opening(batch.reply)
         return sse.frame(before + opening + after, batch.reply.reading.seq)
     if isinstance(batch, Message):
-        return sse.frame(before + _message(batch, dialect) + after)
+        return sse.frame(before + dialect.encode_event(Recorded(0, batch)) + after)
     return b"".join(
         [
             b"id: %d\ndata: %b%b%b\n\n"
@@ -725,10 +561,6 @@ def _frames(batch: Batch, dialect: Dialect, wrap: tuple[bytes, bytes]) -> bytes:
             for recorded in batch
         ]
     )
-
-
-def _message(message: Message, dialect: Dialect) -> bytes:
-    return dialect.encode_event(Recorded(0, message))
 
 
 def _incident() -> InternalError:
