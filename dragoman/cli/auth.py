@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dragoman.cli.failures import usage
+from dragoman.cli.failures import CREDENTIALS_MISSING, Failure, explain, usage
 from dragoman.cli.grammar import Group, Place, command, option
+from dragoman.cli.hints import again, filled, with_credential
+from dragoman.cli.hints import command as line
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.sources import tokens_folder
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
     from dragoman.client.logins import Login
+    from dragoman.model.card import AgentCard
 
 _GRANTS: dict[str, Literal["clientCredentials", "deviceCode"]] = {
     "device-code": "deviceCode",
@@ -64,36 +67,64 @@ def login(
     secret = client_secret or environment.get(_SECRET, "")
     run.redactor.add(secret)
     if not id:
-        raise usage("the issuer has to know who asks: --client-id", f"set {_ID}")
+        raise usage(
+            f"the issuer has to know who asks: --client-id or {_ID}",
+            again(run, "--client-id", "<id>", without=("--client-id",)),
+        )
     grant = _GRANTS[flow or ("client-credentials" if secret else "device-code")]
     if grant == "clientCredentials" and not secret:
-        raise usage("client-credentials needs a secret", f"set {_SECRET}")
+        raise usage(
+            f"client-credentials needs a secret: {_SECRET}",
+            again(run, variable=f"{_SECRET}=<secret>"),
+        )
     from dragoman.cli.session import dialling, guarded, looking, selected
 
     async def work() -> None:
         from dragoman.client.logins import log_in, login_scheme
         from dragoman.client.oauth import Account
         from dragoman.client.tokens import TokenStore
+        from dragoman.errors import CredentialsMissing, Unauthenticated
 
         async with looking(run, secret=True) as agent, dialling(run, secret=True) as http:
             card = await agent.look()
-            made = await log_in(
-                login_scheme(card, grant, scheme),
-                grant,
-                Account(id, secret),
-                agent=selected(run, card, agent.raw_card).interface.url,
-                http=http,
-                origins=agent.origins,
-                show=_shown(run),
-                issuer=issuer,
-                scopes=scope,
-            )
+            try:
+                wanted = login_scheme(card, grant, scheme)
+            except CredentialsMissing as error:
+                raise _no_login(run, card, error) from None
+            try:
+                made = await log_in(
+                    wanted,
+                    grant,
+                    Account(id, secret),
+                    agent=selected(run, card, agent.raw_card).interface.url,
+                    http=http,
+                    origins=agent.origins,
+                    show=_shown(run),
+                    issuer=issuer,
+                    scopes=scope,
+                )
+            except Unauthenticated as error:
+                refused = explain(error)
+                refused.hint = again(run, variable=f"{_SECRET}=<secret>" if secret else "")
+                raise refused from None
         run.redactor.add(made.token.access, made.token.refresh)
         store = TokenStore(tokens_folder(run.environment), warn=run.out.warn)
         store.save(made)
         _report(run, made, flow_name(grant))
 
     guarded(run, work)
+
+
+def _no_login(run: Invocation, card: "AgentCard", error: Exception) -> Failure:
+    """Return the failure of who wants to log in where that is not the way in."""
+    from dragoman.client.credentials import schemes
+
+    kinds = [scheme.kind for scheme in schemes(card).values()]
+    if {"oauth2", "openIdConnect"}.isdisjoint(kinds):
+        hint = with_credential(run, kinds, filled(line(run, "send"), "<message>"))
+    else:
+        hint = line(run, "card", "get")
+    return Failure(CREDENTIALS_MISSING, str(error), hint=hint)
 
 
 def flow_name(grant: str) -> str:

@@ -1,5 +1,6 @@
 """`dragoman card get`: what an agent says of itself, and what is to be thought of it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -52,10 +53,10 @@ def get(
             except CardInvalid as error:
                 # One thing makes a card unusable; who validates wants to know of all.
                 if validate and (listed := error.facts.get("findings")):
-                    raise Failure(CARD_INVALID, listed) from None
+                    raise wrong(run, listed.split("; ")) from None
                 raise
             if validate:
-                check(agent.raw_card)
+                check(run, agent.raw_card)
             verdict = await judge(run, agent, keys)
             if require_signature and verdict.kind != "verified":
                 raise Failure(CARD_INVALID, f"the signature is {said(verdict)}")
@@ -67,13 +68,23 @@ def get(
     guarded(run, work)
 
 
-def check(raw: Any) -> None:
+def check(run: Invocation, raw: Any) -> None:
     """Raise all that is wrong with a card."""
     from dragoman.dialects.card_check import findings
 
     if found := findings(raw):
-        listed = "; ".join(str(finding) for finding in found)
-        raise Failure(CARD_INVALID, f"{len(found)} findings: {listed}")
+        raise wrong(run, [str(finding) for finding in found])
+
+
+def wrong(run: Invocation, findings: Sequence[str]) -> Failure:
+    """Return the failure of a card, after a line for each finding; a program gets one message."""
+    message = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    if run.out.is_json:
+        message += f": {'; '.join(findings)}"
+    else:
+        for finding in findings:
+            run.out.note("Finding", finding)
+    return Failure(CARD_INVALID, message)
 
 
 async def judge(run: Invocation, agent: "Client", keys: str | None) -> "Verdict":
@@ -97,7 +108,7 @@ def said(verdict: "Verdict") -> str:
 async def _extended(run: Invocation, agent: "Client") -> "AgentCard":
     """Return the card for known callers; nobody is asked as a stranger."""
     from dragoman.cli.session import credentials_of
-    from dragoman.client.credentials import choose
+    from dragoman.client.credentials import choose, schemes
     from dragoman.errors import CredentialsMissing
 
     public = agent.card
@@ -105,7 +116,8 @@ async def _extended(run: Invocation, agent: "Client") -> "AgentCard":
         choose(public, credentials_of(run), public.supported_interfaces[0].url).attached
     ):
         raise CredentialsMissing(
-            "The extended card is for known callers, and no scheme of the card has a credential"
+            "The extended card is for known callers, and no scheme of the card has a credential",
+            kinds=",".join(scheme.kind for scheme in schemes(public).values()),
         )
     return await agent.extended_card()
 

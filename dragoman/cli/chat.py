@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import mimetypes
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.failures import explain, usage
+from dragoman.cli.failures import INTERNAL, Failure, explain, usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation, is_terminal
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 _PROMPT = "> "
 _HELP = """/file <path>  send a file with the next message
 /help         show this
-/exit         leave (or Ctrl-D)
+/exit         leave (or /quit, Ctrl-D, Ctrl-C)
 """
+_LEAVING = ("/exit", "/quit")
 
 
 @command("chat", defaults={"wait": "true"})
@@ -44,10 +46,19 @@ def chat(run: Invocation, text: str | None) -> None:
         _send_once(run, text)
         return
 
-    async def work(session: Session) -> None:
-        await Dialogue(session).run(text)
+    dialogues: list[Dialogue] = []
 
-    talk(run, work)
+    async def work(session: Session) -> None:
+        dialogues.append(Dialogue(session))
+        with _terminal_as_it_was():
+            await dialogues[0].run(text)
+
+    try:
+        talk(run, work)
+    except Failure as failure:
+        # Who leaves while nothing is under way has missed nothing.
+        if failure.code != INTERNAL or not dialogues or not dialogues[0].is_left:
+            raise
 
 
 def _send_once(run: Invocation, text: str) -> None:
@@ -71,6 +82,9 @@ class Dialogue:
         self._task_id = session.settings.task_id
         self._context_id = session.settings.context_id
         self._files: list[Part] = []
+        self._is_busy = False
+        # Whether it ended at its prompt.
+        self.is_left = False
 
     async def run(self, text: str | None) -> None:
         """Talk until the person leaves."""
@@ -80,9 +94,8 @@ class Dialogue:
         try:
             if text is not None:
                 await self._say(text)
-            while (line := await _line()) is not None:
-                if line == "/exit":
-                    break
+            while (line := await _line()) not in (None, *_LEAVING):
+                assert line is not None
                 if line == "/help":
                     out.write(_HELP)
                 elif line.startswith("/file"):
@@ -91,11 +104,32 @@ class Dialogue:
                     out.note("Error", f"{line.split()[0]} is no command: /help shows them")
                 elif line.strip():
                     await self._say(line)
-        finally:
-            if self._context_id:
-                out.field("Context", self._context_id)
-            if self._task_id:
-                out.field("Task", self._task_id)
+            self._leave("" if line else "\n")
+        except asyncio.CancelledError:
+            run = self._session.run
+            # Of a task that is under way, whoever ends the run tells what is known.
+            if not self._is_busy or not run.task_id:
+                self._leave("\n")
+                self.is_left = not self._is_busy
+                run.context_id = ""
+            raise
+
+    def _leave(self, before: str) -> None:
+        """Tell where one can go on by other means."""
+        from dragoman.cli.hints import command, filled
+
+        self.is_left = True
+        session, out = self._session, self._session.out
+        # Below what was typed.
+        out.write(before)
+        if self._context_id:
+            out.field("Context", self._context_id)
+        if self._task_id:
+            out.field("Task", self._task_id)
+            line = command(session.run, "send", "--task-id", self._task_id)
+            out.field("Resume", filled(line, "<reply>"))
+        elif self._context_id:
+            out.field("Resume", session.resume_context(self._context_id))
 
     def _attach(self, name: str) -> None:
         from dragoman.model.message import Part
@@ -115,16 +149,22 @@ class Dialogue:
         from dragoman.model.message import Part
 
         content = [Part(text=text), *self._files]
+        self._session.know(self._task_id, self._context_id)
+        self._is_busy = True
         try:
             await self._deliver(content)
         except A2AError as error:
             # One message that fails does not end the dialogue.
             self._session.out.fail(explain(error))
-            return
-        self._files = []
+        else:
+            self._files = []
+        self._is_busy = False
+        # At the prompt nothing is under way.
+        run = self._session.run
+        run.task_id, run.context_id, run.status = "", "", None
 
     async def _deliver(self, content: "list[Part]") -> None:
-        from dragoman.model.events import ArtifactUpdate
+        from dragoman.model.events import ArtifactUpdate, StatusUpdate
 
         session, out = self._session, self._session.out
         stream = session.agent.stream(
@@ -137,9 +177,14 @@ class Dialogue:
         text = _Text(out)
         async with stream:
             async for event in stream:
+                # Known before they are told: a dialogue shows no ids on the way.
+                self._context_id = event.context_id or self._context_id
+                session.know(stream.task_id, self._context_id)
                 if isinstance(event, ArtifactUpdate):
                     text.show(event.artifact.parts)
-                session.know(stream.task_id, "")
+                elif isinstance(event, StatusUpdate) and event.status.message is not None:
+                    text.end()
+                session.progress(event)
         answer = stream.answer
         text.end()
         # What no artifact said: a question, an answer in one message, files and data.
@@ -147,7 +192,6 @@ class Dialogue:
             text.show(answer.parts)
             text.end()
         self._context_id = answer.context_id or self._context_id
-        session.know(answer.task_id, self._context_id)
         is_waiting = answer.state is not None and answer.state.is_interrupted
         self._task_id = answer.task_id if is_waiting else ""
         if answer.state is not None and answer.state.is_resting and not _is_good(answer.state):
@@ -182,6 +226,22 @@ class _Text:
         if self._is_open:
             self._out.write("\n")
             self._is_open = False
+
+
+@contextlib.contextmanager
+def _terminal_as_it_was() -> Generator[None]:
+    """Undo at the end what reading lines does to a terminal: it may be cut short."""
+    try:
+        import termios
+    except ImportError:
+        # Where there is none, nothing is done to it either.
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _history() -> None:

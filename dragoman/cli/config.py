@@ -8,7 +8,7 @@ from dragoman.cli.help import shown
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.options import PREFIX, ROWS, Row
 from dragoman.cli.redaction import HIDDEN, Redactor
-from dragoman.cli.sources import DEFAULT, Origin, cache_folder, tokens_folder
+from dragoman.cli.sources import CATALOG, DEFAULT, Origin, cache_folder, tokens_folder
 
 # What single commands read.
 _OTHERS = ("A2ACLI_CLIENT_ID", "A2ACLI_CLIENT_SECRET")
@@ -35,6 +35,7 @@ def show(run: Invocation) -> None:
         if not out.is_json:
             text = row.otherwise if value is None else shown(row, value)
             out.field(row.name, f"{text or 'not set'} ({_source(origin)})")
+    _catalog(run, found)
     for name, path in (
         ("token-store", tokens_folder(run.environment)),
         ("card-cache", cache_folder(run.environment) / "cards"),
@@ -45,6 +46,17 @@ def show(run: Invocation) -> None:
     _warn(run)
     if out.is_json:
         out.json({"settings": found})
+
+
+def _catalog(run: Invocation, found: list[dict[str, Any]]) -> None:
+    """Show where names of agents are looked up, which has no flag."""
+    value = Redactor().text(run.settings.environment.get(CATALOG, ""))
+    origin = run.settings.from_files.get(CATALOG, DEFAULT)
+    if CATALOG in run.environment:
+        origin = Origin("env", 2)
+    found.append(_entry("catalog", CATALOG, value or None, origin))
+    if not run.out.is_json:
+        run.out.field("catalog", f"{value or 'not set'} ({_source(origin)})")
 
 
 def _warn(run: Invocation) -> None:

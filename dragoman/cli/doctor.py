@@ -32,7 +32,7 @@ _PYTHON = (3, 11)
 # SQLite's number for `synchronous=FULL`.
 _FULL = 2
 # Variables of ours that are not settings.
-_OTHERS = {"DRAGOMAN_PEERS_DIR"}
+_OTHERS = {"DRAGOMAN_CATALOG", "DRAGOMAN_PEERS_DIR"}
 _LITTLE_SPACE = 512 * 1024 * 1024
 _NO_SPACE = 32 * 1024 * 1024
 # Reading a file of this size takes long enough to say so.

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.failures import INTERNAL, Failure, usage
+from dragoman.cli.failures import INTERNAL, UNREACHABLE, Failure, plain, usage
 from dragoman.cli.grammar import command, option
+from dragoman.cli.hints import again
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.names import ending, file_name, numbered
 from dragoman.cli.task import TASK_ID, about
@@ -32,6 +33,8 @@ MOST = 256 * 1024 * 1024
 _SAVED = "dragoman:saved"
 _FETCH = 120.0
 _REDIRECTS = 3
+# What whoever stands before a server answers when the server does not.
+_AWAY = frozenset({502, 503, 504})
 
 
 @dataclass
@@ -72,18 +75,36 @@ def download(
 
     async def work(session: Session) -> None:
         task = await session.agent.get(task_id)
-        session.know(task.id, task.context_id)
+        session.know(task.id, task.context_id, task.status)
         chosen = _chosen(task, artifact)
         files = gathered(chosen)
         if fetch_urls:
             files += await _fetched(chosen, max_bytes)
         if sum(len(file.body) for file in files) > max_bytes:
-            raise Failure(INTERNAL, f"more than {max_bytes} bytes", hint="--max-bytes allows more")
+            raise _too_large(run, max_bytes)
         named(files, task)
-        written(files, folder, overwrite=overwrite)
+        try:
+            written(files, folder, overwrite=overwrite)
+        except Taken as error:
+            raise Failure(INTERNAL, str(error), hint=again(run, "--overwrite")) from None
         _report(session, task, files)
 
     talk(run, work)
+
+
+class Taken(Failure):
+    """A file of that name is there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(INTERNAL, f"{path} exists; --overwrite replaces it")
+
+
+def _too_large(run: Invocation, most: int) -> Failure:
+    return Failure(
+        INTERNAL,
+        f"more than {most} bytes; --max-bytes allows more",
+        hint=again(run, "--max-bytes", "<n>", without=("--max-bytes",)),
+    )
 
 
 def _chosen(task: "Task", ids: Sequence[str]) -> "list[tuple[int, Artifact]]":
@@ -132,7 +153,7 @@ def _type(kind: str, part: "Part") -> str:
 
 async def _fetched(artifacts: "Sequence[tuple[int, Artifact]]", most: int) -> list[File]:
     """Return what addresses lead to: https alone, public addresses alone, no credentials."""
-    from dragoman.security.egress import Egress, EgressError
+    from dragoman.security.egress import Egress, EgressError, EgressFailed
 
     files: list[File] = []
     left = most
@@ -147,11 +168,15 @@ async def _fetched(artifacts: "Sequence[tuple[int, Artifact]]", most: int) -> li
                     answer = await egress.get(
                         part.url, timeout=_FETCH, max_answer=left, redirects=_REDIRECTS
                     )
+                except EgressFailed as error:
+                    reason = plain(error.reason)
+                    raise Failure(UNREACHABLE, f"{part.url}: {reason}") from None
                 except EgressError as error:
                     raise Failure(INTERNAL, f"{part.url}: {error.reason}") from None
                 if answer.status != 200 or answer.is_cut:
                     reason = "is too large" if answer.is_cut else f"answered {answer.status}"
-                    raise Failure(INTERNAL, f"{part.url} {reason}")
+                    code = UNREACHABLE if answer.status in _AWAY else INTERNAL
+                    raise Failure(code, f"{part.url} {reason}")
                 left -= len(answer.body)
                 kind = part.media_type or answer.headers.get("content-type", "")
                 name = part.filename or part.url.split("?")[0].split("#")[0]
@@ -188,7 +213,7 @@ def written(files: Sequence[File], folder: Path, *, overwrite: bool) -> None:
         if file.path.is_symlink():
             raise Failure(INTERNAL, f"{file.path} is a link, and nothing is written through one")
         if file.path.exists() and not overwrite:
-            raise Failure(INTERNAL, f"{file.path} exists", hint="--overwrite replaces it")
+            raise Taken(file.path)
     staged: list[Path] = []
     try:
         for file in files:
@@ -220,7 +245,7 @@ def _place(temporary: Path, path: Path, *, overwrite: bool) -> None:
         # Fails if a file of that name came meanwhile.
         os.link(temporary, path)
     except FileExistsError:
-        raise Failure(INTERNAL, f"{path} exists", hint="--overwrite replaces it") from None
+        raise Taken(path) from None
     except OSError:
         # No links on this file system.
         _write_new(path, temporary.read_bytes())

@@ -4,6 +4,7 @@ The table maps the tree of errors to codes. A condition the protocol names keeps
 are the eight codes of the command line. Commands of ours may add `DRAGOMAN_ERR_` codes.
 """
 
+import re
 from typing import Any
 
 import click
@@ -119,6 +120,8 @@ def explain(error: BaseException) -> Failure:
         case A2AError():
             reason = error.facts.get("reason", "")
             message = error.public if reason in error.public else f"{error.public}: {reason}"
+            if isinstance(error, errors.CallFailed) and error.code is None:
+                message = plain(message)
             return Failure(code_of(error), message, a2a_code=error.code)
         case ConfigError():
             return Failure(code_of(error), str(error))
@@ -131,11 +134,45 @@ def explain(error: BaseException) -> Failure:
         case _:
             about = str(error)
             name = type(error).__name__
-            return Failure(
-                INTERNAL,
-                f"{name}: {about}" if about else name,
-                hint="the same command with --debug shows where",
-            )
+            return Failure(INTERNAL, f"{name}: {about}" if about else name)
+
+
+# What the library that dials calls a failure, and what it says about it.
+_LIBRARY = re.compile(
+    r"\b(?P<name>Client\w*Error|Server\w*Error|Connection\w*Error|SocketTimeoutError|TimeoutError"
+    r"|OSError|gaierror|SSLError|\w+EncodingError|ContentLengthError|Bad[A-Z]\w+|LineTooLong"
+    r"|InvalidHeader)\b(?:: (?P<said>[^;]+))?"
+)
+_SILENT = {
+    "ServerDisconnectedError": "the connection was closed without an answer",
+    "ClientPayloadError": "the answer broke off",
+    "TransferEncodingError": "the answer broke off",
+    "ContentLengthError": "the answer broke off",
+    "ClientResponseError": "the answer is not HTTP",
+    "BadStatusLine": "the answer is not HTTP",
+    "BadHttpMessage": "the answer is not HTTP",
+}
+_TLS = {
+    "WRONG_VERSION_NUMBER": "no TLS is spoken there; plain http has to be named by http://",
+    "RECORD_LAYER_FAILURE": "no TLS is spoken there; plain http has to be named by http://",
+}
+_NAMES = ("Name or service not known", "No address associated with hostname")
+
+
+def plain(text: str) -> str:
+    """Return what is said of a broken connection without the names of a library."""
+    return _LIBRARY.sub(_in_words, text)
+
+
+def _in_words(found: re.Match[str]) -> str:
+    said = found["said"] or ""
+    if not said:
+        return _SILENT.get(found["name"], "the connection broke")
+    if said in _NAMES:
+        return "there is no host of this name"
+    if re.fullmatch("[A-Z][A-Z0-9_]+", said):
+        return _TLS.get(said, f"TLS failed ({said.lower().replace('_', ' ')})")
+    return said[0].lower() + said[1:] if said[1:2].islower() else said
 
 
 def _of_system(error: OSError) -> str:

@@ -22,6 +22,12 @@ _GIVEN = "dragoman.given"
 _SAID = "dragoman.said"
 # Fixed, so that the bytes do not depend on who looks.
 WIDTH = 100
+# How options that take a file or a folder are shown.
+PATHS = frozenset({"<path>", "<file>", "<dir>", "<jwks|pem>", "<path|->", "<path|url>"})
+# A path is whatever bytes the system has for it; the name of a file that is sent is a text.
+_BYTES = (PATHS - {"<path|url>"}) | {
+    *("<ref>", "[REF]", "[DIR]", "[TARGET]...", "TARGET", "SCRIPT", "CASSETTE", "<cassette>")
+}
 
 
 class Said(NamedTuple):
@@ -137,13 +143,40 @@ class _Grammar(click.Command):
             if row := rows.get(one.name):
                 given.setdefault(row.name, []).append(one.value)
         ctx.meta[_SAID] = said
-        return super().parse_args(ctx, words)
+        rest = super().parse_args(ctx, words)
+        self._check_texts(ctx, said, options)
+        return rest
+
+    def _check_texts(
+        self, ctx: click.Context, said: Sequence[Said], options: Mapping[str, click.Option]
+    ) -> None:
+        """Refuse what no message can carry, before anything else is done with it."""
+        named = {one.name: one for one in options.values()}
+        for one in said:
+            parameter = named.get(one.name)
+            if parameter is not None and parameter.metavar not in _BYTES:
+                _check_text(ctx, one.value, parameter.opts[-1])
+        for parameter in self.params:
+            metavar = parameter.make_metavar(ctx)
+            if isinstance(parameter, click.Argument) and metavar not in _BYTES:
+                value: Any = ctx.params.get(parameter.name or "")
+                texts = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+                for text in texts:
+                    _check_text(ctx, text, metavar)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help, with the values that hold here and where they come from."""
         from dragoman.cli.help import write
 
         write(self, ctx, formatter)
+
+
+def _check_text(ctx: click.Context, value: Any, name: str) -> None:
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"{name} is not UTF-8", ctx) from None
 
 
 class Command(_Grammar):

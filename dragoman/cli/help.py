@@ -18,6 +18,21 @@ if TYPE_CHECKING:
     from dragoman.cli.options import Row
 
 _Rows = list[tuple[str, str]]
+# What stands on a command line without a flag, as its usage shows it.
+_ARGUMENTS = {
+    "[TEXT]": "What to say, in quotes.",
+    "TASK_ID": "The id of the task, as the agent named it.",
+    "CONFIG_ID": "The id of the push configuration.",
+    "[REF]": "The agent, as -a names it.",
+    "[TARGET]...": "Modules and their agents (module:name), or files of Python.",
+    "[DIR]": "The folder of the project, made if need be.",
+    "SCRIPT": "The file that says what the agent does (YAML).",
+    "CASSETTE": "The file of a recorded dialogue.",
+    "[ID]...": "The ids of failed pushes.",
+    "TARGET": "The file to write.",
+    "{bash|zsh|fish|powershell}": "The shell it is for.",
+    "[COMMAND]...": "The words of the command.",
+}
 
 
 @command("help")
@@ -49,7 +64,8 @@ def write(subject: click.Command, ctx: click.Context, formatter: click.HelpForma
         elif isinstance(parameter, Option):
             own.append((parameter.shown, _own_help(parameter, ctx)))
         elif record := parameter.get_help_record(ctx):
-            own.append(record)
+            name, about = record
+            own.append((name, about or _ARGUMENTS.get(name, "")))
     if isinstance(subject, Group):
         _write_commands(subject, ctx, formatter)
     _section(formatter, "Options", own)
@@ -90,7 +106,8 @@ def _global_help(parameter: Option, settings: Settings) -> str:
     row = parameter.row
     assert row is not None
     about = row.help
-    if row.in_environment and not row.is_secret:
+    # The help of a credential names it where it warns of the flag.
+    if row.in_environment and row.variable not in about:
         about += f" ${row.variable}."
     if shown := _effective(row, settings):
         about += f" [default: {shown}]"

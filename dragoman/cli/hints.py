@@ -1,74 +1,288 @@
-"""The next command to type when something went wrong."""
+"""The next command to type: after a task, and after what went wrong.
+
+A hint is a whole command, ready for a shell, or nothing at all; whatever else there is to say is
+in the message. Commands are made without credentials: those come from the environment, or are left
+to be filled in.
+"""
 
 import shlex
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from dragoman import errors
 from dragoman.cli.failures import Failure
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.redaction import NextCommand
 from dragoman.errors import A2AError
 
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    from dragoman.model.task import TaskState
 
-def hint_for(error: A2AError, failure: Failure, run: Invocation) -> str | None:
-    """Return what to try after an error."""
+# Options that a next command needs as well; credentials are not among them.
+_CARRIED = ("a2a-version", "config", "client-cert", "client-key", "ca-cert")
+_CARRIED_LISTS = ("transport", "extension", "trust-origin")
+# What is filled in instead of a secret; empty: a variable is the better place for it.
+_SECRETS = {
+    "--bearer": "",
+    "--api-key": "",
+    "--client-secret": "",
+    "--token": "<token>",
+    "--auth-credentials": "<credentials>",
+    "--svc-param": "<name:value>",
+}
+# A longer one helps nobody.
+_LONGEST = 1000
+_SPOKEN = ("1.0", "0.3", "0.2")
+
+_WAYS = {
+    "bearer": "a token: --bearer or A2ACLI_BEARER",
+    "apiKey": "a key: --api-key or A2ACLI_API_KEY",
+    "basic": "a name and a password, which this command cannot send",
+    "oauth2": "a token: dragoman auth login, --bearer or A2ACLI_BEARER",
+    "openIdConnect": "a token: dragoman auth login, --bearer or A2ACLI_BEARER",
+    "mtls": "a certificate: --client-cert and --client-key",
+}
+_LOGINS = frozenset({"oauth2", "openIdConnect"})
+
+
+# Commands
+
+
+def command(run: Invocation, *words: str) -> NextCommand:
+    """Return a command about the same agent, as a shell takes it."""
+    return NextCommand(" ".join(["dragoman", *map(shlex.quote, _addressed(run, words))]))
+
+
+def _addressed(run: Invocation, words: tuple[str, ...]) -> list[str]:
     settings = run.settings
-    ref = shlex.quote(run.redactor.text(settings.agent_card))
+    given: list[str] = []
+    if settings.agent_card:
+        given += ["-a", run.redactor.reference(settings.agent_card)]
+    for name in _CARRIED:
+        if settings.is_given(name):
+            given += [f"--{name}", str(getattr(settings, name.replace("-", "_")))]
+    for name in _CARRIED_LISTS:
+        if settings.is_given(name):
+            for value in getattr(settings, name.replace("-", "_")):
+                given += [f"--{name}", str(value)]
+    if settings.is_given("insecure") and settings.insecure:
+        given.append("--insecure")
+    # After the words of the command, before its arguments.
+    verbs = 1 if words[0] == "send" else 2
+    return [*words[:verbs], *given, *words[verbs:]]
+
+
+def filled(line: NextCommand, place: str) -> NextCommand:
+    """Return a command with a place at its end that a person fills in."""
+    return NextCommand(f'{line} "{place}"')
+
+
+def resume(run: Invocation, state: "TaskState") -> NextCommand:
+    """Return the command that goes on from here."""
+    if state.is_terminal:
+        return filled(command(run, "send", "--context-id", run.context_id), "<message>")
+    if state.is_interrupted:
+        return filled(command(run, "send", "--task-id", run.task_id), "<reply>")
+    return command(run, "task", "get", "--wait", run.task_id)
+
+
+def again(
+    run: Invocation, *more: str, without: Collection[str] = (), variable: str = ""
+) -> NextCommand | None:
+    """Return the command that was typed with more words, and without some flags; None: it is too
+    long to be read. A `variable` stands before it, as `NAME=value`."""
+    words = _repeated(run, without)
+    end = words.index("--") if "--" in words else len(words)
+    line = " ".join(["dragoman", *map(shlex.quote, [*words[:end], *more, *words[end:]])])
+    if variable:
+        name, _, value = variable.partition("=")
+        line = f"{name}={shlex.quote(value)} {line}"
+    return NextCommand(line) if len(line) <= _LONGEST else None
+
+
+def _repeated(run: Invocation, without: Collection[str]) -> list[str]:
+    """Return what was typed, secrets left out or to be filled in."""
+    found: list[str] = []
+    words = list(run.argv)
+    while words:
+        word = words.pop(0)
+        if word == "--":
+            return [*found, word, *map(run.redactor.word, words)]
+        flag, equals, value = word.partition("=")
+        if flag in _SECRETS or flag in without:
+            if not equals and words:
+                words.pop(0)
+            if flag not in without and (filled := _SECRETS[flag]):
+                found += [flag, filled]
+        elif flag == "--agent-card" and equals:
+            found += [flag, run.redactor.reference(value)]
+        elif word.startswith("-a") and len(word) > 2:
+            found += ["-a", run.redactor.reference(word[2:].removeprefix("="))]
+        else:
+            found.append(run.redactor.word(word))
+    return found
+
+
+def login(run: Invocation) -> NextCommand:
+    """Return the command that logs in to the agent."""
+    is_known = bool(run.settings.environment.get("A2ACLI_CLIENT_ID"))
+    return command(run, "auth", "login", *(() if is_known else ("--client-id", "<id>")))
+
+
+# What went wrong
+
+
+def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
+    """Give a failure the next command, and its message what one has to know to type it."""
+    if isinstance(error, errors.CredentialsMissing):
+        failure.message = _asked_for(error)
+    elif isinstance(error, errors.DeliveryUnknown) and "may have" not in failure.message:
+        failure.message += "; it may have taken the message"
+    elif _is_refused_id(error, run):
+        failure.message += "; no task was started"
+    failure.hint = hint_for(error, run)
+
+
+def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
+    """Return what to type after an error."""
+    settings = run.settings
     match error:
         case errors.CredentialsMissing():
-            return _credentials(error, ref)
+            return _credentials(error, run)
         case errors.Unauthenticated() | errors.PermissionDenied():
-            return f"check A2ACLI_BEARER or A2ACLI_API_KEY, or: dragoman auth login -a {ref}"
+            kinds = error.facts.get("kinds", "").split(",")
+            return with_credential(run, kinds if kinds != [""] else _given(run))
         case errors.VersionNotSupported():
-            return (
-                f"dragoman card get -a {ref} shows its versions; older ones need --a2a-version 0.3"
-            )
-        case errors.CardNotFound():
-            return f"dragoman card get -a {ref} --debug"
+            return _version(error, run)
         case errors.CardInvalid():
-            return f"dragoman card get -a {ref} --validate"
+            is_checked = "--validate" in run.argv
+            return None if is_checked else command(run, "card", "get", "--validate")
         case errors.DeliveryUnknown():
-            return f"see whether it arrived: dragoman task list -a {ref}"
+            return _look(run)
         case errors.Unreachable() if "certificate" in error.facts.get("reason", ""):
-            return "--ca-cert <path> trusts the authority that signed it"
-        case errors.Unreachable():
-            return f"dragoman card get -a {ref} --debug"
-        case errors.ExtensionRequired():
-            uris = error.facts.get("extensions", "<uri>").split(",")
-            return " ".join(f"--extension {shlex.quote(uri)}" for uri in uris)
+            return again(run, "--ca-cert", "<path>", without=("--ca-cert",))
+        case errors.Unreachable() | errors.TimedOut() | errors.Overloaded() if run.status:
+            # It was there a while ago, and may come back.
+            return command(run, "task", "get", "--wait", run.task_id)
+        case errors.CardNotFound() | errors.Unreachable():
+            return None if settings.debug else command(run, "card", "get", "--debug")
+        case errors.ExtensionRequired() if uris := error.facts.get("extensions"):
+            return again(run, *(word for uri in uris.split(",") for word in ("--extension", uri)))
         case (
             errors.PushNotSupported()
             | errors.ExtendedCardNotConfigured()
             | errors.ContentTypeNotSupported()
+            | errors.ExtensionRequired()
         ):
-            return f"dragoman card get -a {ref}"
-        case errors.TaskNotFound() | errors.UnsupportedOperation() | errors.InvalidParams() if (
-            named := _named(run, ref)
-        ):
-            return f"no task was started; {named}"
-        case errors.TaskNotFound():
-            return f"dragoman task list -a {ref}"
+            return command(run, "card", "get")
+        case _ if _is_refused_id(error, run) and settings.task_id:
+            return command(run, "task", "get", settings.task_id, "--debug")
+        case errors.TaskNotFound() if not _is_refused_id(error, run):
+            return None if _has_no_list(run) else command(run, "task", "list")
         case _:
-            return "the same command with --debug shows what was exchanged"
+            return None if settings.debug else again(run, "--debug")
 
 
-def _named(run: Invocation, ref: str) -> str:
-    """Return how to look at what a message was meant for."""
-    settings = run.settings
-    if run.is_about_task:
-        return ""
-    if settings.task_id:
-        task = shlex.quote(settings.task_id)
-        return f"look at it: dragoman task get -a {ref} {task} --debug"
-    return "the same command with --debug shows why" if settings.context_id else ""
+def _is_refused_id(error: A2AError, run: Invocation) -> bool:
+    """Say whether a message was refused that was meant for a task or a context."""
+    kinds = (errors.TaskNotFound, errors.UnsupportedOperation, errors.InvalidParams)
+    is_meant = bool(run.settings.task_id or run.settings.context_id)
+    return isinstance(error, kinds) and is_meant and not run.is_about_task
 
 
-def _credentials(error: A2AError, ref: str) -> str:
-    if origin := error.facts.get("origin"):
-        return f"--trust-origin {shlex.quote(origin)}"
-    kinds = error.facts.get("kinds", "").split(",")
-    if "oauth2" in kinds or "openIdConnect" in kinds:
-        return f"dragoman auth login -a {ref}"
+def _has_no_list(run: Invocation) -> bool:
+    # Versions before 1.0 are spoken to who asks for one, and none of them lists tasks.
+    return run.settings.a2a_version.startswith("0.")
+
+
+def _look(run: Invocation) -> NextCommand | None:
+    """Return how to see whether a message arrived."""
+    if task_id := run.settings.task_id or run.task_id:
+        return command(run, "task", "get", task_id)
+    return None if _has_no_list(run) else command(run, "task", "list")
+
+
+def _version(error: A2AError, run: Invocation) -> NextCommand | None:
+    offered = [one.strip() for one in error.facts.get("supportedVersions", "").split(",")]
+    asked = run.settings.a2a_version or "1.0"
+    for version in _SPOKEN:
+        if version in offered and version != asked:
+            flag = "--a2a-version"
+            return again(run, flag, version, without=(flag,))
+    return command(run, "card", "get")
+
+
+# Credentials
+
+
+def _asked_for(error: A2AError) -> str:
+    """Return what is missing, in the words of the command line: the error's own are for code."""
+    said = error.public
+    for aside in (". Give ", ". If they should be", ". Name the issuer"):
+        said = said.partition(aside)[0]
+    kinds = [kind for kind in error.facts.get("kinds", "").split(",") if kind in _WAYS]
+    if ways := "; or ".join(dict.fromkeys(_WAYS[kind] for kind in kinds)):
+        said += f". It takes {ways}"
+    return said
+
+
+def _credentials(error: A2AError, run: Invocation) -> NextCommand | None:
+    facts = error.facts
+    if "origin" in facts and error.public.startswith("Credentials are not sent"):
+        return again(run, "--trust-origin", facts["origin"])
+    if ". Name the issuer" in error.public:
+        return again(run, "--issuer", "<url>", without=("--issuer",))
+    if "kinds" in facts:
+        return with_credential(run, facts["kinds"].split(","))
+    if asked := facts.get("wwwAuthenticate", ""):
+        return with_credential(run, [asked.split()[0].lower()])
+    # A login that is over names its scheme; without one, the card says what there is.
+    return login(run) if "schemes" in facts else command(run, "card", "get")
+
+
+def with_credential(
+    run: Invocation, kinds: Sequence[str], line: NextCommand | None = None
+) -> NextCommand | None:
+    """Return the command with a credential of one of these kinds: the one that was typed, or
+    another."""
+    if not _LOGINS.isdisjoint(kinds) and not run.settings.bearer:
+        return login(run)
     if "apiKey" in kinds:
-        return "set A2ACLI_API_KEY, or pass --api-key"
+        return _with(run, "A2ACLI_API_KEY=<key>", line)
+    if not {"bearer", *_LOGINS}.isdisjoint(kinds):
+        return _with(run, "A2ACLI_BEARER=<token>", line)
     if "mtls" in kinds:
-        return "--client-cert <path> --client-key <path>"
-    return "set A2ACLI_BEARER, or pass --bearer"
+        given = ("--client-cert", "--client-key")
+        return again(run, given[0], "<path>", given[1], "<path>", without=given)
+    return command(run, "card", "get")
+
+
+def _with(run: Invocation, variable: str, line: NextCommand | None) -> NextCommand | None:
+    if line is None:
+        return again(run, variable=variable)
+    name, _, value = variable.partition("=")
+    return NextCommand(f"{name}={shlex.quote(value)} {line}")
+
+
+def _given(run: Invocation) -> list[str]:
+    """Return the kinds of what the user gave, else of what a login left."""
+    settings = run.settings
+    found = [
+        kind
+        for kind, value in (
+            ("apiKey", settings.api_key),
+            ("bearer", settings.bearer),
+            ("mtls", settings.client_cert),
+        )
+        if value
+    ]
+    return found or (["oauth2"] if run.has_credentials else [])
+
+
+def lines_of_json(run: Invocation) -> NextCommand | None:
+    """Return the command for whoever asked for a format of lines, which is one of JSON."""
+    flags = ("-o", "--output")
+    words = [word for word in run.argv if word not in ("--stream", "--follow", "-ojsonl")]
+    plain = Invocation(words, run.environment)
+    return again(plain, "-o", "json", "--stream", without=flags)

@@ -54,7 +54,11 @@ def init(
         files |= _skill()
     taken = [str(root / path) for path in files if (root / path).exists()]
     if taken and not force:
-        raise usage(f"{', '.join(taken)}: exists already", "--force replaces it")
+        from dragoman.cli.hints import again
+
+        raise usage(
+            f"{', '.join(taken)}: exists already; --force replaces it", again(run, "--force")
+        )
     if not dry_run:
         for path, content in files.items():
             target = root / path

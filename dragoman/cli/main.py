@@ -6,12 +6,15 @@ Commands are loaded when they are called, so that help is instant.
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
-from dragoman.cli.failures import Failure, explain, usage
+from dragoman.cli.failures import USAGE, Failure, explain, usage
 from dragoman.cli.grammar import Group, Place
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.output import Unwritable
+from dragoman.errors import ConfigError
 
 _ASK = "Talk to agents"
 _RUN = "Run agents"
@@ -73,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = ended.exit_code
     except BrokenPipeError:
         code = _leave_quietly()
+    except Unwritable as error:
+        code = _leave_loudly(error)
     except (Exception, KeyboardInterrupt) as error:
         code = _tell(run, error)
     sys.exit(code)
@@ -85,12 +90,47 @@ def _tell(run: Invocation, error: BaseException) -> int:
             failure = _no_command(run, error)
         else:
             failure = explain(error)
-            if run.settings.debug and not isinstance(error, Failure | click.ClickException):
+            is_told = isinstance(error, Failure | click.ClickException | ConfigError)
+            if run.settings.debug and not is_told:
                 _trace(run, error)
+            if failure.hint is None:
+                failure.hint = _hint(run, error, failure)
             run.out.fail(failure)
+        # What others wrote, such as help, may still be on its way.
+        sys.stdout.flush()
         return failure.exit
     except BrokenPipeError:
         return _leave_quietly()
+    except (Unwritable, OSError) as error:
+        return _leave_loudly(error)
+
+
+def _hint(run: Invocation, error: BaseException, failure: Failure) -> str | None:
+    """Return the next command after what no command has one for."""
+    from dragoman.cli.hints import again, lines_of_json
+
+    if failure.code == USAGE:
+        if "jsonl" in _formats(run):
+            return lines_of_json(run)
+        return f"{_path(run)} --help"
+    is_ours = isinstance(error, Exception) and not isinstance(error, Failure | OSError)
+    return again(run, "--debug") if is_ours and not run.settings.debug else None
+
+
+def _formats(run: Invocation) -> list[str]:
+    words = [word.removeprefix("--output=").removeprefix("-o") for word in run.argv]
+    return [*words, run.environment.get("A2ACLI_OUTPUT", "")]
+
+
+def _path(run: Invocation) -> str:
+    """Return the words of the command that was called."""
+    place: click.Command = cli
+    found = ["dragoman"]
+    for word in run.argv:
+        if isinstance(place, Group) and word in place.places:
+            found.append(word)
+            place = place.commands.get(word, place)
+    return " ".join(found)
 
 
 def _no_command(run: Invocation, error: click.UsageError) -> Failure:
@@ -114,3 +154,13 @@ def _leave_quietly() -> int:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     return 0
+
+
+def _leave_loudly(error: Exception) -> int:
+    """What was to be read is not written: say so where there is still a place for it."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"Error: stdout cannot be written: {reason}\n")
+        sys.stderr.flush()
+    _leave_quietly()
+    return 1

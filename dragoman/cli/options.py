@@ -169,7 +169,8 @@ class Row(NamedTuple):
 ROWS: tuple[Row, ...] = (
     Row(
         "agent-card",
-        "The agent: host, URL, card file or file: URL.",
+        "The agent: host, URL, card file or file: URL, or @name in the catalog of "
+        "$DRAGOMAN_CATALOG.",
         metavar="<ref>",
         short="-a",
     ),

@@ -7,6 +7,7 @@ own, in the shapes of 1.0. Bytes are the same on a terminal and in a pipe.
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dragoman.cli.failures import Failure
@@ -40,6 +41,10 @@ def _escape(match: re.Match[str]) -> str:
 def one_line(text: str) -> str:
     """Return a text as the value of a field."""
     return escaped(text).replace("\n", "\\n")
+
+
+class Unwritable(Exception):
+    """Stdout takes nothing, such as on a disk that is full."""
 
 
 class Output:
@@ -111,7 +116,9 @@ class Output:
     def note(self, label: str, text: str) -> None:
         """Say something about the run."""
         line = f"{label}: {one_line(self._redactor.text(text))}\n"
-        _send(sys.stderr.buffer, line.encode("utf-8", "backslashreplace"))
+        # A note that nobody takes is no reason to fail.
+        with suppress(Unwritable):
+            _send(sys.stderr.buffer, line.encode("utf-8", "backslashreplace"))
 
     def warn(self, text: str) -> None:
         """Say what the caller should know though the run goes on."""
@@ -301,5 +308,10 @@ def joined(parts: "list[Part]") -> "list[Part]":
 
 
 def _send(stream: BinaryIO, body: bytes) -> None:
-    stream.write(body)
-    stream.flush()
+    try:
+        stream.write(body)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(error.strerror or str(error)) from None

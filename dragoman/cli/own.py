@@ -174,14 +174,19 @@ def budget(run: Invocation) -> Generator[None]:
 
 @contextmanager
 def ending_in_order() -> Generator[None]:
-    """Let SIGTERM end a command as Ctrl-C does: what is half done is undone on the way out."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    """Let SIGTERM end a command as Ctrl-C does: what is half done is undone on the way out.
+
+    So does SIGINT also where a shell had it ignored, as of what it starts in the background.
+    """
+    ending = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, _interrupt) for number in ending]
     try:
         yield
     except KeyboardInterrupt:
         raise Failure(INTERNAL, "interrupted") from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(ending, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

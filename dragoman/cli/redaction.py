@@ -42,6 +42,10 @@ _QUERY = re.compile(
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
 
 
+# A user and a password in a word that stands alone, whatever it is for.
+_PAIR = re.compile(r"(?i)^(?:[a-z][a-z0-9+.-]*://)?[^/?#\s:@]+:[^/?#\s]*@\S+$")
+
+
 class NextCommand(str):
     """A command to type, made by us and without secrets: it is shown as it is."""
 
@@ -90,8 +94,10 @@ class Redactor:
 
     def word(self, word: str) -> str:
         """Return a word of a command without secrets, and otherwise as it is."""
+        if _PAIR.match(word):
+            word = _CALLER.sub(lambda found: found[1] or "", word)
         for secret in sorted(self._secrets, key=len, reverse=True):
-            if len(secret) >= LONG or word == secret:
+            if len(secret) >= LONG:
                 word = word.replace(secret, HIDDEN)
         return _QUERY.sub(rf"\1{HIDDEN}", _USER.sub("", word))
 

@@ -146,7 +146,7 @@ def conclude(
 
     out = session.out
     if task is not None:
-        session.know(task.id, task.context_id)
+        session.know(task.id, task.context_id, task.status)
         if out.is_json:
             out.json(stream_response(task) if wrapped else bare(task))
         else:

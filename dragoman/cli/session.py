@@ -2,7 +2,6 @@
 signals, and what the caller has to be told about ids when it ends early."""
 
 import asyncio
-import shlex
 import signal
 import sys
 import threading
@@ -11,11 +10,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, explain, usage
-from dragoman.cli.hints import hint_for
+from dragoman.cli.hints import advise, command, filled, resume
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.loading import load_client
-from dragoman.cli.sources import cache_folder, tokens_folder
-from dragoman.errors import A2AError
+from dragoman.cli.sources import cache_folder, catalog_of, tokens_folder
+from dragoman.errors import A2AError, CredentialsMissing, PermissionDenied, Unauthenticated
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
     from dragoman.client.client import Client
     from dragoman.client.credentials import Credential
     from dragoman.client.interfaces import Candidate
+    from dragoman.client.remote import Exchanged, Observer
     from dragoman.model.card import AgentCard
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message
-    from dragoman.model.task import Task, TaskState
+    from dragoman.model.task import Task, TaskStatus
     from dragoman.security.egress import Egress
 
     Event = Task | Message | StatusUpdate | ArtifactUpdate
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 # Seconds.
 CONNECT = 10.0
 _ENDING = (signal.SIGINT, signal.SIGTERM)
-# Options that a next command needs as well; credentials are not among them.
-_CARRIED = ("transport", "a2a-version", "config", "client-cert", "client-key", "ca-cert")
-_CARRIED_LISTS = ("transport", "extension", "trust-origin")
+# Which kinds of schemes take what is given by a flag.
+_TAKES = {
+    "--bearer": {"bearer", "oauth2", "openIdConnect"},
+    "--api-key": {"apiKey"},
+    "--client-cert": {"mtls"},
+}
 
 
 class Session:
@@ -57,15 +60,21 @@ class Session:
 
     def resume_context(self, context_id: str) -> str:
         """Return the command that goes on in a context."""
-        return command(self.run, "send", "--context-id", context_id) + ' "<message>"'
+        return filled(command(self.run, "send", "--context-id", context_id), "<message>")
 
-    def know(self, task_id: str, context_id: str) -> None:
-        """Remember ids, for when the run ends early."""
-        self.run.task_id = task_id or self.run.task_id
-        self.run.context_id = context_id or self.run.context_id
+    def know(self, task_id: str, context_id: str, status: "TaskStatus | None" = None) -> None:
+        """Remember ids and state, for when the run ends early."""
+        run = self.run
+        if task_id and task_id != run.task_id:
+            # Nothing is known yet of this one.
+            run.status = None
+        run.task_id = task_id or run.task_id
+        run.context_id = context_id or run.context_id
+        run.status = status or run.status
 
     def waiting(self, event: "Event") -> None:
         """Tell the ids as soon as they are known: an interrupt must not lose them."""
+        from dragoman.model.events import ArtifactUpdate
         from dragoman.model.message import Message
         from dragoman.model.task import Task
 
@@ -75,7 +84,8 @@ class Session:
         task_id = event.id if isinstance(event, Task) else event.task_id
         if task_id != self.run.task_id:
             self.out.note("Waiting", f"task {task_id} context {event.context_id}")
-        self.know(task_id, event.context_id)
+        status = None if isinstance(event, ArtifactUpdate) else event.status
+        self.know(task_id, event.context_id, status)
 
     def progress(self, event: "Event") -> None:
         """Tell what an agent says on the way, where its events are not shown themselves."""
@@ -92,7 +102,7 @@ class Session:
         from dragoman.model.task import TaskState
 
         state = task.status.state
-        self.know(task.id, task.context_id)
+        self.know(task.id, task.context_id, task.status)
         if not self.out.is_json:
             self.out.field("Resume", resume(self.run, state))
         is_expected = state is TaskState.CANCELED and canceled
@@ -100,8 +110,11 @@ class Session:
             verb = "ended" if state.is_terminal else "waits in"
             self.out.warn(f"task {task.id} {verb} {state.value}")
         if state is TaskState.AUTH_REQUIRED:
+            # Both ways on: a reply, or an authorisation elsewhere, after which one follows it.
+            if self.out.is_json:
+                self.out.note("Resume", resume(self.run, state))
             follow = command(self.run, "task", "subscribe", task.id, "--until", "terminal")
-            self.out.note("Hint", f"reply as above, or authorise elsewhere and run: {follow}")
+            self.out.note("Hint", follow)
 
 
 def talk(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
@@ -113,6 +126,7 @@ def guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
     """Do some work about the agent of the run, within its time."""
     if not run.settings.agent_card:
         raise usage("which agent? -a <ref> names it", "dragoman card get -a <host>")
+    run.redactor.add_reference(run.settings.agent_card)
     load_client()
     asyncio.run(_guarded(run, work))
 
@@ -133,6 +147,7 @@ async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None
     except TimeoutError:
         if not budget.expired():
             raise
+        _tell_ids(run)
         hint = command(run, "task", "get", "--wait", run.task_id) if run.task_id else None
         message = (
             f"{limit:g} s are over; the task goes on" if run.task_id else f"{limit:g} s are over"
@@ -141,15 +156,29 @@ async def _guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None
     except A2AError as error:
         if run.settings.debug and error.facts:
             run.out.debug(", ".join(f"{name}: {value}" for name, value in error.facts.items()))
+        if isinstance(error, CredentialsMissing):
+            _warn_unsent(run, error)
         failure = explain(error)
-        failure.hint = hint_for(error, failure, run)
+        advise(error, failure, run)
         raise failure from error
 
 
 async def _connected(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:
     async with client_of(run) as agent:
         _warn(run, agent)
-        await work(Session(run, agent))
+        try:
+            await work(Session(run, agent))
+        except (Unauthenticated, PermissionDenied) as error:
+            error.facts["kinds"] = ",".join(_kinds(run, agent))
+            raise
+
+
+def _kinds(run: Invocation, agent: "Client") -> list[str]:
+    """Return the kinds of the schemes that credentials were sent for."""
+    from dragoman.client.credentials import choose
+
+    sent = choose(agent.card, credentials_of(run), agent.interface.url)
+    return [scheme.kind for scheme, _ in sent.attached]
 
 
 def client_of(run: Invocation, *, secret: bool = False) -> "Client":
@@ -227,6 +256,19 @@ def _warn(run: Invocation, agent: "Client") -> None:
         run.out.warn(f"{interface.url} is plain http: others on the way can read credentials")
 
 
+def _warn_unsent(run: Invocation, error: CredentialsMissing) -> None:
+    """Say which credentials stayed here because the agent wants others."""
+    if not (wanted := error.facts.get("kinds", "")):
+        return
+    settings = run.settings
+    given = zip(_TAKES, (settings.bearer, settings.api_key, settings.client_cert), strict=True)
+    for flag, value in given:
+        if value:
+            is_part = not _TAKES[flag].isdisjoint(wanted.split(","))
+            why = "it is not all that the agent asks for" if is_part else "no scheme takes it"
+            run.out.warn(f"{flag} is not sent: {why}")
+
+
 @asynccontextmanager
 async def dialling(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[Egress]":
     """Give what dials out, for what needs no client; say whether secrets will go there."""
@@ -238,13 +280,32 @@ async def dialling(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[
         yield http
 
 
-def observing(run: Invocation) -> dict[str, Any]:
-    """Return what makes a client show its wire, if that was asked for."""
-    if not run.settings.debug:
-        return {}
-    from dragoman.cli.debug import Wire
+class _Watch:
+    """Says that the connection to an agent broke, once for each time that it does."""
 
-    return {"observer": Wire(run.out, run.redactor)}
+    def __init__(self, run: Invocation, more: "Observer | None") -> None:
+        self._run = run
+        self._more = more
+        self._is_broken = False
+
+    def __call__(self, seen: "Exchanged") -> None:
+        if self._more is not None:
+            self._more(seen)
+        if seen.kind in ("answer", "event"):
+            self._is_broken = False
+        elif seen.kind == "failure" and self._run.status is not None and not self._is_broken:
+            self._is_broken = True
+            self._run.out.note("Note", "the connection broke; trying again")
+
+
+def observing(run: Invocation) -> dict[str, Any]:
+    """Return what makes a client tell of breaks, and show its wire if that was asked for."""
+    wire = None
+    if run.settings.debug:
+        from dragoman.cli.debug import Wire
+
+        wire = Wire(run.out, run.redactor)
+    return {"observer": _Watch(run, wire)}
 
 
 def cards_of(run: Invocation) -> "Cards":
@@ -252,7 +313,7 @@ def cards_of(run: Invocation) -> "Cards":
     from dragoman.client.cards import Cards
 
     folder = cache_folder(run.environment) / "cards"
-    return Cards(folder=folder, catalog=run.settings.environment.get("DRAGOMAN_CATALOG", ""))
+    return Cards(folder=folder, catalog=catalog_of(run.settings))
 
 
 def credentials_of(run: Invocation) -> "list[Credential]":
@@ -357,44 +418,19 @@ class _Signals:
 def _interrupted(run: Invocation) -> Failure:
     hint = None
     if run.task_id:
+        _tell_ids(run)
         hint = command(run, "task", "get", "--wait", run.task_id)
-        run.out.note("Task", run.task_id)
-        run.out.note("Context", run.context_id)
+        if run.status is not None and run.status.state.is_interrupted:
+            hint = resume(run, run.status.state)
         run.out.note("Resume", hint)
     return Failure(INTERNAL, "interrupted", hint=hint)
 
 
-# The next command to type
-
-
-def command(run: Invocation, *words: str) -> str:
-    """Return a command about the same agent, as a shell takes it."""
-    return " ".join(["dragoman", *map(shlex.quote, _addressed(run, words))])
-
-
-def _addressed(run: Invocation, words: tuple[str, ...]) -> list[str]:
-    settings = run.settings
-    given: list[str] = []
-    if settings.agent_card:
-        given += ["-a", run.redactor.text(settings.agent_card)]
-    for name in _CARRIED:
-        if settings.is_given(name) and name not in _CARRIED_LISTS:
-            given += [f"--{name}", str(getattr(settings, name.replace("-", "_")))]
-    for name in _CARRIED_LISTS:
-        if settings.is_given(name):
-            for value in getattr(settings, name.replace("-", "_")):
-                given += [f"--{name}", str(value)]
-    if settings.is_given("insecure") and settings.insecure:
-        given.append("--insecure")
-    # After the words of the command, before its arguments.
-    verbs = 1 if words[0] == "send" else 2
-    return [*words[:verbs], *given, *words[verbs:]]
-
-
-def resume(run: Invocation, state: "TaskState") -> str:
-    """Return the command that goes on from here."""
-    if state.is_terminal:
-        return command(run, "send", "--context-id", run.context_id) + ' "<message>"'
-    if state.is_interrupted:
-        return command(run, "send", "--task-id", run.task_id) + ' "<reply>"'
-    return command(run, "task", "get", "--wait", run.task_id)
+def _tell_ids(run: Invocation) -> None:
+    """Say what is known of the task, whatever ended the wait for it."""
+    if run.task_id:
+        run.out.note("Task", run.task_id)
+    if run.context_id:
+        run.out.note("Context", run.context_id)
+    if run.status is not None:
+        run.out.note("State", run.status.name)

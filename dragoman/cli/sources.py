@@ -5,6 +5,7 @@ is ever written by us, so two commands know of each other only what their caller
 """
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +13,18 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from dragoman.cli.failures import Failure, usage
+from dragoman.cli.failures import CARD_NOT_FOUND, Failure, usage
 from dragoman.cli.options import BY_NAME, PREFIX, ROWS, Row
 
 Kind = Literal["flag", "env", "file", "default"]
 # The folder is the specification's, so that every conforming tool shares it.
 _FOLDER = "a2a-cli"
 _OURS = "DRAGOMAN_"
+# Where a name such as `@weather` is looked up.
+CATALOG = "DRAGOMAN_CATALOG"
 _MOST = 1_000_000
+# Lines of a file that a warning names.
+_TOLD = 5
 # How variables end that hold a secret; a single command may have one too.
 _SECRETS = (*(row.variable for row in ROWS if row.is_secret), "_SECRET", "_TOKEN")
 
@@ -82,6 +87,8 @@ class Settings:
     origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
     # The environment, and below it what files say: for what single commands read there.
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    # Where those come from that a file says.
+    from_files: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     # What the caller should hear about the files.
     warnings: list[str] = field(default_factory=list[str])
     # What kept a value from being read; only help goes on with it.
@@ -133,6 +140,11 @@ def settle(
     reader = _Reader(given, environment, folder, settings, tolerant)
     files = list(reader.files())
     settings.environment = _merged(files) | dict(environment)
+    settings.from_files = {
+        name: Origin("file", file.rank, str(file.path))
+        for file in reversed(files)
+        for name in file.values
+    }
     for row in ROWS:
         if row.name not in names:
             continue
@@ -169,7 +181,7 @@ class _Reader:
         found = [file for file in (self._local(), self._global()) if file]
         if host := host_of(self._reference(found)):
             path = config_folder(self._environment) / "agents" / f"{host}.env"
-            found += filter(None, [self._read(path, 4)])
+            found += filter(None, [self._read(path, 4, is_ours=True)])
         yield from sorted(found, key=lambda file: file.rank)
 
     def _local(self) -> File | None:
@@ -177,15 +189,15 @@ class _Reader:
         name = self._given.get("config", [""])[-1] or self._environment.get(row.variable, "")
         if name:
             path = self._folder / Path(name).expanduser()
-            if not path.is_file():
-                self.refuse(usage(f"{name}: there is no such configuration file"))
+            if reason := _refusal(path):
+                self.refuse(usage(f"{name}: {reason}"))
                 return None
-            return self._read(path, 3)
+            return self._read(path, 3, is_ours=True)
         path = nearest(self._folder)
         return self._read(path, 3) if path else None
 
     def _global(self) -> File | None:
-        return self._read(config_folder(self._environment) / ".env", 5)
+        return self._read(config_folder(self._environment) / ".env", 5, is_ours=True)
 
     def _reference(self, files: Sequence[File]) -> str:
         row = BY_NAME["agent-card"]
@@ -194,7 +206,8 @@ class _Reader:
         texts += [layer.get(row.variable, "") for layer in layers]
         return next(filter(None, texts), "")
 
-    def _read(self, path: Path, rank: int) -> File | None:
+    def _read(self, path: Path, rank: int, *, is_ours: bool = False) -> File | None:
+        """Read a file; `is_ours`: nobody else has anything to say in it."""
         try:
             if not path.is_file():
                 return None
@@ -203,11 +216,17 @@ class _Reader:
                 self._settings.warnings.append(f"{path} belongs to another user and is not read")
                 return None
             with path.open("rb") as stream:
-                values = parse(stream.read(_MOST).decode("utf-8-sig"))
+                text = stream.read(_MOST).decode("utf-8-sig")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
             self.refuse(usage(f"{path}: {reason}"))
             return None
+        values = parse(text)
+        if numbers := _unassigned(text, is_ours):
+            # Without what it says: it may be a secret.
+            self._settings.warnings.append(
+                f"{path}: line {', '.join(map(str, numbers))} is no NAME=value and is not read"
+            )
         is_open = os.name == "posix" and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if is_open and any(value and name.endswith(_SECRETS) for name, value in values.items()):
             self._settings.warnings.append(
@@ -263,6 +282,44 @@ def parse(text: str) -> dict[str, str]:
                 value = value[1:-1]
             values[name] = value
     return values
+
+
+def _unassigned(text: str, is_ours: bool) -> list[int]:
+    """Return the numbers of lines that were meant for us and assign nothing."""
+    found: list[int] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        said = line.strip().removeprefix("export ").strip()
+        is_meant = is_ours or said.startswith((PREFIX, _OURS))
+        if said and is_meant and said[0] != "#" and "=" not in said:
+            found.append(number)
+    return found[:_TOLD]
+
+
+def _refusal(path: Path) -> str:
+    """Return why something is no configuration file; empty: it is one, or nothing at all."""
+    try:
+        about = path.stat()
+    except (OSError, ValueError) as error:
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        reason = getattr(error, "strerror", None) or "cannot be read"
+        return "there is no such configuration file" if is_missing else reason
+    if stat.S_ISDIR(about.st_mode):
+        return "is a folder, and no configuration file"
+    if stat.S_ISREG(about.st_mode) or path.samefile(os.devnull):
+        return ""
+    return "is no regular file, and nothing else can be read twice"
+
+
+def catalog_of(settings: Settings) -> str:
+    """Return where names are looked up; raises a failure if the agent is a name without it."""
+    found = settings.environment.get(CATALOG, "")
+    if not found and settings.agent_card.startswith("@"):
+        raise Failure(
+            CARD_NOT_FOUND,
+            f"{settings.agent_card} is a name in a catalog, and {CATALOG} names none",
+            hint=f"{CATALOG}=<url> dragoman card get -a {shlex.quote(settings.agent_card)}",
+        )
+    return found
 
 
 def nearest(folder: Path) -> Path | None:

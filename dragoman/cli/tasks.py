@@ -254,6 +254,7 @@ class Tail:
         self._asked = asked
         self._limit = limit
         self._told_at = time.monotonic()
+        self._told = ""
         self._items: list[Any] = []
 
     def run(self, position: "Position | None") -> None:
@@ -284,9 +285,9 @@ class Tail:
             self._run.out.json({"items": self._items, "nextPageToken": str(position)})
 
     def _tell(self, position: "Position") -> None:
-        if time.monotonic() - self._told_at > _TELL:
-            self._told_at = time.monotonic()
-            self._run.out.note("Position", str(position))
+        if time.monotonic() - self._told_at > _TELL and str(position) != self._told:
+            self._told_at, self._told = time.monotonic(), str(position)
+            self._run.out.note("Position", self._told)
 
     def _is_over(self) -> bool:
         task_id = self._run.settings.task_id

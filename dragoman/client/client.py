@@ -13,6 +13,7 @@ import asyncio
 import math
 import ssl
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -135,6 +136,7 @@ class Client:
         self._http = self._new_http()
         self._line = Line(self._ref, self._http, self._cards, self._options)
         self._waits = Waits()
+        self._streams: weakref.WeakSet[_Bound] = weakref.WeakSet()
         self._sync: Sync | None = None
         self._making_sync = threading.Lock()
 
@@ -156,6 +158,7 @@ class Client:
         twin._http = twin._new_http()
         twin._line = Line(self._ref, twin._http, self._cards, self._options)
         twin._waits = Waits()
+        twin._streams = weakref.WeakSet()
         twin._sync = None
         twin._making_sync = threading.Lock()
         return twin
@@ -185,6 +188,8 @@ class Client:
         if sync is not None:
             # Not on this loop, which may be the one that it waits for.
             await asyncio.to_thread(sync.close)
+        for stream in list(self._streams):
+            await stream.leave()
         await self._http.close()
 
     @property
@@ -384,7 +389,12 @@ class Client:
             metadata=metadata or {},
         )
         polling = Polling(poll_interval, history)
-        return _Bound(self._live, operation, until=until, polling=polling).to(self._waits)
+        return self._bound(_Bound(self._live, operation, until=until, polling=polling))
+
+    def _bound(self, stream: "_Bound") -> Stream:
+        stream.waits = self._waits
+        self._streams.add(stream)
+        return stream
 
     async def stream_text(
         self,
@@ -457,8 +467,7 @@ class Client:
         """Follow a task that is under way, from here or from a cursor seen before."""
         operation = ops.SubscribeToTask(task_id=TaskId(task_id))
         polling = Polling(poll_interval)
-        stream = _Bound(self._live, operation, after=after, until=until, polling=polling)
-        return stream.to(self._waits)
+        return self._bound(_Bound(self._live, operation, after=after, until=until, polling=polling))
 
     async def wait(
         self,
@@ -472,7 +481,7 @@ class Client:
         operation = ops.SubscribeToTask(task_id=TaskId(task_id))
         polling = Polling(poll_interval, history)
         stream = _Bound(self._live, operation, until=until, polling=polling, polls_only=True)
-        async with stream.to(self._waits) as polls:
+        async with self._bound(stream) as polls:
             async for _ in polls:
                 pass
             return polls.answer
@@ -602,25 +611,34 @@ def _same(task: Task, task_id: str) -> Task:
 class _Bound(Stream):
     """A stream that ends with its client, also where it waits before another try."""
 
-    _waits: Waits
-    _is_begun = False
-
-    def to(self, waits: Waits) -> Self:
-        """End together with these."""
-        self._waits = waits
-        return self
+    waits: Waits
+    # Where it is read.
+    _loop: asyncio.AbstractEventLoop | None = None
+    _has_reader = False
 
     async def __anext__(self) -> Shown:
-        if self._waits.is_closed and not self._is_begun:
+        if self.waits.is_closed and self._loop is None:
             raise ConfigError("the client is closed")
-        self._is_begun = True
-        async with self._waits.until_closed(self._lost):
-            return await super().__anext__()
+        self._loop = asyncio.get_running_loop()
+        async with self.waits.until_closed(self._lost):
+            self._has_reader = True
+            try:
+                return await super().__anext__()
+            finally:
+                self._has_reader = False
+
+    async def leave(self) -> None:
+        """Stop following, unless somebody waits: they are told and stop by themselves."""
+        if not self._has_reader and self._loop is asyncio.get_running_loop():
+            await self.aclose()
 
     def _lost(self) -> A2AError:
         is_answered = self.task_id or self.message is not None
         is_send = isinstance(self._operation, ops.SendMessage)
-        return _closed_sending() if is_send and not is_answered else _closed()
+        error = _closed_sending() if is_send and not is_answered else _closed()
+        if self.task_id:
+            error.facts["taskId"] = self.task_id
+        return error
 
 
 def _closed() -> Unreachable:

@@ -141,15 +141,22 @@ class Iteration(Generic[T]):
         self._owner = owner
         self._loop = owner.loop
         self._iterator = iterator
+        self._is_begun = False
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
         try:
-            return self._loop.run(self._next())
+            item = self._loop.run(self._next())
         except StopAsyncIteration:
             raise StopIteration from None
+        except ConfigError:
+            if self._is_begun and self._loop.is_closed:
+                raise Unreachable("The client was closed") from None
+            raise
+        self._is_begun = True
+        return item
 
     async def _next(self) -> T:
         return await anext(self._iterator)

@@ -223,9 +223,14 @@ def _ignore(number: int, frame: Any) -> None:
 def _check_address(host: str, *, public: bool) -> None:
     """There is no authentication yet, so an address others reach must be asked for in words."""
     try:
-        is_local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = host == "localhost"
+        # What a name stands for here; an address stands for itself.
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in found]
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"listen: {host} is no address, nor a name of one; write 127.0.0.1:8000"
+        ) from None
+    is_local = all(address.is_loopback for address in addresses)
     if not is_local and not public:
         raise ConfigError(
             f"{host} is reachable by others and nothing would authenticate them; "

@@ -47,7 +47,11 @@ async def test_a_card_that_is_wrong_is_exit_1_and_everything_is_listed(tmp_path:
     assert error["code"] == "A2ACLI_ERR_CARD_INVALID"
     (tmp_path / "no.json").write_text("[]")
     ended = await call("card", "get", "./no.json", "-o", "json", cwd=tmp_path)
-    assert document(ended, 1)["error"]["code"] == "A2ACLI_ERR_CARD_INVALID"
+    error = document(ended, 1)["error"]
+    assert error["code"] == "A2ACLI_ERR_CARD_INVALID"
+    assert error["hint"] == "dragoman card get -a ./no.json --validate"
+    ended = await call("card", "get", "./no.json", "--validate", "-o", "json", cwd=tmp_path)
+    assert document(ended, 1)["error"]["hint"] is None
 
 
 async def test_the_verdict_on_a_signature_is_one_of_three(tmp_path: Path) -> None:
@@ -155,3 +159,44 @@ async def test_findings_are_one_line_each_and_counted_in_words(tmp_path: Path) -
         error = document(await call(*words, "-o", "json", cwd=tmp_path), 1)["error"]
         texts = "; ".join(line.removeprefix("Finding: ") for line in found)
         assert error["message"] == f"{count}: {texts}"
+
+
+async def test_a_password_before_a_host_is_shown_nowhere(tmp_path: Path) -> None:
+    ended = await call("card", "get", "user:pw@127.0.0.1:9", "--debug", cwd=tmp_path)
+    assert ended.returncode == 3 and "pw" not in ended.stdout + ended.stderr
+    ended = await call("send", "-a", "user:pw@127.0.0.1:9", "x", cwd=tmp_path)
+    assert fields(ended.stderr)["Hint"] == "dragoman card get -a 127.0.0.1:9 --debug"
+
+
+async def test_a_credential_of_another_kind_is_not_sent_and_its_owner_is_told(
+    tmp_path: Path,
+) -> None:
+    async with hosting(demo(auth="api-key")) as url:
+        ended = await call("send", "-a", url, "--bearer", "wrong-one", "x", cwd=tmp_path)
+        assert ended.returncode == 4 and "Warning: --bearer is not sent" in ended.stderr
+        said = fields(ended.stderr)
+        assert said["Hint"] == f"A2ACLI_API_KEY='<key>' dragoman send -a {url} x"
+        assert "--api-key" in said["Message"] and "redacted" not in said["Message"]
+        wrong = await call("send", "-a", url, "--api-key", "wrong-one", "x", cwd=tmp_path)
+        assert fields(wrong.stderr)["Hint"] == said["Hint"] and "Warning" not in wrong.stderr
+        login = await call("auth", "login", "-a", url, "--client-id", "me", cwd=tmp_path)
+        assert login.returncode == 4
+        line = f"A2ACLI_API_KEY='<key>' dragoman send -a {url} \"<message>\""
+        assert fields(login.stderr)["Hint"] == line
+
+
+async def test_a_name_and_a_password_are_nothing_this_command_sends(tmp_path: Path) -> None:
+    async with hosting(demo(auth="basic")) as url:
+        ended = await call("send", "-a", url, "x", cwd=tmp_path)
+    said = fields(ended.stderr)
+    assert ended.returncode == 4 and said["Hint"] == f"dragoman card get -a {url}"
+    assert "cannot send" in said["Message"] and "=" not in said["Message"]
+
+
+async def test_a_secret_that_the_issuer_refuses_is_asked_for_again(tmp_path: Path) -> None:
+    env = {"A2ACLI_CLIENT_ID": "demo", "A2ACLI_CLIENT_SECRET": "wrong-one"}
+    async with hosting(demo(auth="oauth2")) as url:
+        ended = await call("auth", "login", "-a", url, cwd=tmp_path, env=env)
+    assert ended.returncode == 4 and "wrong-one" not in ended.stderr
+    line = f"A2ACLI_CLIENT_SECRET='<secret>' dragoman auth login -a {url}"
+    assert fields(ended.stderr)["Hint"] == line

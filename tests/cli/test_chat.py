@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from serving import ROOT, environment, hosting, within
+import msgspec
+from serving import ROOT, WAIT, environment, hosting, within
 
 from cli.calling import call, fields, home
 from dragoman.mock.demo import demo
@@ -162,3 +163,20 @@ async def test_a_dialogue_is_left_by_either_word(tmp_path: Path) -> None:
         end = await terminal.rest()
     assert "is no command" not in end
     assert "Resume: dragoman send -a" in end and "--context-id" in end
+
+
+async def test_an_interrupt_before_a_task_is_known_tells_the_context(tmp_path: Path) -> None:
+    agent = demo()
+    async with hosting(agent) as url, chatting(url, tmp_path, "echo hi") as (terminal, process):
+        await terminal.until("\r\nhi\r\n")
+        await terminal.until("> ")
+        agent.script = msgspec.structs.replace(agent.script, latency=20.0)
+        terminal.type("echo slowly")
+        async with asyncio.timeout(WAIT):
+            while len(agent.calls("SendStreamingMessage")) < 2:
+                await asyncio.sleep(0)
+        process.send_signal(signal.SIGINT)
+        assert await within(process.wait()) == 1
+        end = await terminal.rest()
+    ((_, one),) = agent.tasks.items()
+    assert end.count(f"Context: {one.task.context_id}\n") == 1 and "interrupted" in end, end

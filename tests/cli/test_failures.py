@@ -92,3 +92,34 @@ def test_reserved_exits_belong_to_codes_of_the_command_line() -> None:
 def test_a_group_of_errors_is_told_by_its_first() -> None:
     group = ExceptionGroup("several", [errors.TaskNotFound(), ValueError()])
     assert explain(group).code == "TaskNotFoundError"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("ClientConnectorError: Connection refused", "h: connection refused"),
+        ("ServerDisconnectedError", "h: the connection was closed without an answer"),
+        ("ClientPayloadError", "h: the answer broke off"),
+        ("ClientOSError", "h: the connection broke"),
+        ("ConnectionTimeoutError: timed out", "h: timed out"),
+        ("ClientConnectorDNSError: Name or service not known", "h: there is no host of this name"),
+        (
+            "ClientConnectorSSLError: WRONG_VERSION_NUMBER",
+            "h: no TLS is spoken there; plain http has to be named by http://",
+        ),
+        ("ClientConnectorSSLError: SSLV3_ALERT_BAD", "h: TLS failed (sslv3 alert bad)"),
+        (
+            "ClientConnectorCertificateError: self-signed certificate",
+            "h: self-signed certificate",
+        ),
+        ("no answer in 10 s", "h: no answer in 10 s"),
+    ],
+)
+def test_a_broken_connection_is_told_without_the_names_of_a_library(reason: str, said: str) -> None:
+    assert explain(errors.Unreachable(f"h: {reason}", reason=reason)).message == said
+
+
+def test_what_an_agent_says_stays_as_it_is() -> None:
+    error = errors.InternalError("OSError: the disk of the agent")
+    error.code = -32603
+    assert explain(error).message == "OSError: the disk of the agent"

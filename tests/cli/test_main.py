@@ -30,6 +30,7 @@ def test_a_mistake_of_ours_is_a_sentence_with_the_name_of_its_class(
     assert (ended.returncode, error["code"]) == (1, "A2ACLI_ERR_INTERNAL")
     assert error["message"] == "ZeroDivisionError: <redacted> is no number"
     assert ended.stderr == ""
+    assert error["hint"] == "dragoman config show -o json --debug"
     traced = inside("config", "show", "--debug", cwd=tmp_path, env=env)
     assert "Debug: Traceback" in traced.stderr and "tok3n" not in traced.stderr
 
@@ -74,3 +75,29 @@ def test_the_version_is_shown_at_every_level(tmp_path: Path) -> None:
     for words in (("-v",), ("send", "--version"), ("task", "get", "-v")):
         ended = inside(*words, cwd=tmp_path)
         assert ended.returncode == 0 and ended.stdout.startswith("dragoman ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize(
+    "words",
+    [("-o", "json", "config", "show"), ("config", "show"), ("-o", "json", "send"), ("--help",)],
+)
+async def test_a_stdout_that_takes_nothing_is_exit_1_and_no_trace(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    process = await start(tmp_path, *words, stdout=full, stderr=subprocess.PIPE)
+    os.close(full)
+    _, err = await within(process.communicate())
+    assert process.returncode == 1
+    assert b"No space left on device" in err and b"Traceback" not in err
+    assert b"Exception ignored" not in err and len(err.splitlines()) <= 2
+
+
+def test_a_mistake_of_the_user_has_a_hint_and_no_trace(tmp_path: Path) -> None:
+    ended = inside("send", "-a", "localhost:1", "x", "--bearer", "a b", "--debug", cwd=tmp_path)
+    assert ended.returncode == 2 and "Traceback" not in ended.stderr
+    assert "Hint: dragoman send --help\n" in ended.stderr
+    ended = inside("send", "-o", "jsonl", "x", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "Hint: dragoman send x -o json --stream\n" in ended.stderr

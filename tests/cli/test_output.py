@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.cli.failures import Failure
 from dragoman.cli.output import Output, bare, escaped, joined, one_line, stream_response
-from dragoman.cli.redaction import Redactor
+from dragoman.cli.redaction import NextCommand, Redactor
 from dragoman.cli.sources import Settings
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
@@ -154,6 +154,16 @@ def test_a_failure_is_told_in_either_format_without_secrets(capsysbinary: Captur
         "hint": "try <redacted>",
         "a2aCode": -1,
     }
+
+
+def test_a_command_that_we_made_is_told_as_it_is(capsysbinary: Captured) -> None:
+    redactor = Redactor()
+    redactor.add("hunter22")
+    line = NextCommand("dragoman task get -a hunter22.example")
+    output(redactor).fail(Failure("A2ACLI_ERR_TIMEOUT", "late", hint=line))
+    output(redactor).note("Resume", line)
+    said = capsysbinary.readouterr().err.decode().splitlines()
+    assert said[-2:] == [f"Hint: {line}", f"Resume: {line}"]
 
 
 def test_a_state_that_is_not_known_is_shown_as_it_was_received() -> None:

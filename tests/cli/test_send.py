@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from serving import ROOT, Site, environment, serving, within
+from serving import ROOT, Site, environment, hosting, serving, within
 
 from cli.calling import call, document, fields, home, inside, lines, typed
 from dragoman import Agent, Message, Part, TaskFailed, Turn
@@ -18,6 +18,7 @@ from dragoman.cli.failures import Failure
 from dragoman.cli.grammar import Said
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.send import parts_of
+from dragoman.mock.demo import demo
 
 agent = Agent("Scripted", "Answers.")
 
@@ -119,9 +120,15 @@ async def test_async_returns_ids_at_once_and_a_failed_task_is_a_warning(
 
 async def test_when_the_time_is_over_the_task_goes_on(site: Site, tmp_path: Path) -> None:
     words = ("send", "-a", site.url, *skill("slow"), "--timeout", "700ms", "-o", "json", "x")
-    error = document(await call(*words, cwd=tmp_path), 5)["error"]
+    late = await call(*words, cwd=tmp_path)
+    error = document(late, 5)["error"]
     assert error["code"] == "A2ACLI_ERR_TIMEOUT"
     task = error["hint"].split()[-1]
+    said = fields(late.stderr)
+    assert (said["Task"], said["State"]) == (task, "TASK_STATE_WORKING") and said["Context"]
+    follow = ("task", "subscribe", "-a", site.url, task, "--timeout", "700ms")
+    again = await call(*follow, cwd=tmp_path)
+    assert again.returncode == 5 and fields(again.stderr)["State"] == "TASK_STATE_WORKING"
     assert error["hint"].startswith("dragoman task get -a ") and "--wait" in error["hint"]
     assert (await site.task(task))["status"]["state"] == "TASK_STATE_WORKING"
 
@@ -147,6 +154,7 @@ async def test_a_signal_leaves_the_ids_and_the_next_command(
     error = json.loads(out)["error"]
     assert (error["code"], error["message"]) == ("A2ACLI_ERR_INTERNAL", "interrupted")
     assert f"Task: {task}" in err.decode() and f"--wait {task}" in err.decode()
+    assert "State: TASK_STATE_" in err.decode() and "Context: \n" not in err.decode()
 
 
 async def test_debug_shows_the_wire_without_secrets(site: Site, tmp_path: Path) -> None:
@@ -231,3 +239,31 @@ async def test_an_agent_that_is_not_there_is_exit_3(tmp_path: Path) -> None:
     assert away["error"]["code"] == "A2ACLI_ERR_UNREACHABLE"
     gone = document(await call("send", "-a", "./no.json", "-o", "json", "x", cwd=tmp_path), 3)
     assert gone["error"]["code"] == "A2ACLI_ERR_CARD_NOT_FOUND"
+
+
+async def test_a_task_that_wants_authorization_names_both_ways_on(tmp_path: Path) -> None:
+    async with hosting(demo()) as url:
+        ended = await call("send", "-a", url, "-o", "json", "auth", cwd=tmp_path)
+    said, task = fields(ended.stderr), document(ended)["task"]["id"]
+    assert said["Resume"] == f'dragoman send -a {url} --task-id {task} "<reply>"'
+    assert said["Hint"] == f"dragoman task subscribe -a {url} {task} --until terminal"
+
+
+async def test_a_connection_that_breaks_is_told_once_for_each_time(tmp_path: Path) -> None:
+    async with hosting(demo()) as url:
+        ended = await call("send", "-a", url, "--stream", "-o", "json", "cut 2 1", cwd=tmp_path)
+        whole = await call("send", "-a", url, "--stream", "-o", "json", "stream 2", cwd=tmp_path)
+    assert lines(ended)[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert ended.stderr.count("Note: the connection broke; trying again\n") == 1
+    assert "Note" not in whole.stderr
+
+
+async def test_short_values_of_headers_leave_the_next_command_alone(
+    site: Site, tmp_path: Path
+) -> None:
+    ref = site.url.removeprefix("http://")
+    words = ("send", "-a", ref, "--svc-param", "X-Tenant:1", "--svc-param", "X-Env:a", "hi")
+    ended = await call(*words, cwd=tmp_path)
+    assert shlex.split(fields(ended.stdout)["Resume"])[:4] == ["dragoman", "send", "-a", ref]
+    slow = await call(*words, *skill("slow"), "--timeout", "700ms", cwd=tmp_path)
+    assert fields(slow.stderr)["Hint"].startswith(f"dragoman task get -a {ref} --wait ")

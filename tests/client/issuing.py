@@ -1,12 +1,16 @@
 """What tests about tokens share: an agent, its issuer, and who asks there."""
 
+import asyncio
+import threading
 from typing import Any
 
-from dragoman.client.credentials import Attached, Flow, Scheme
+from dragoman.client.asgi import App, InProcess
+from dragoman.client.credentials import Attached, Credential, Flow, Scheme
 from dragoman.client.oauth import Account, ClientCredentials
 from dragoman.client.origins import Origins
-from dragoman.mock.issuer import OPENID
+from dragoman.mock.issuer import OPENID, Issuer
 from dragoman.testing.clock import ManualClock
+from tests.serving import within
 
 ISSUER = "https://issuer.example"
 AGENT = "https://agent.example/a2a"
@@ -36,45 +40,47 @@ def client(clock: ManualClock, **more: Any) -> ClientCredentials:
 
 
 class Gate:
-    """Holds up those who ask an issuer until it is opened, on whichever loop they are."""
+    """An issuer that holds up those who ask it until enough others wait for them."""
 
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
         self._asked, self._opened = threading.Event(), threading.Event()
 
-    async def asked(self) -> None:
+    async def tokens(self, credential: Credential) -> list[str]:
+        """Return what a credential attaches on three loops at once, this one among them."""
+        first = self._elsewhere(credential, threading.Event())
         assert await asyncio.to_thread(self._asked.wait, 10)
-
-    def open(self) -> None:
+        ours = asyncio.create_task(self._token(credential, threading.Event()))
+        await asyncio.sleep(0)
+        waits = threading.Event()
+        third = self._elsewhere(credential, waits)
+        assert await asyncio.to_thread(waits.wait, 10)
         self._opened.set()
+        return await within(asyncio.gather(first, ours, third))
 
-    def carrier(self) -> InProcess:
-        """Return a way to the issuer for one loop."""
+    def _elsewhere(self, credential: Credential, waits: threading.Event) -> "asyncio.Task[str]":
+        running = asyncio.to_thread(lambda: asyncio.run(self._token(credential, waits)))
+        return asyncio.create_task(running)
 
+    async def _token(self, credential: Credential, waits: threading.Event) -> str:
+        http = InProcess(self._entrance())
+        # Called when what follows waits for something.
+        asyncio.get_running_loop().call_soon(waits.set)
+        try:
+            async with asyncio.timeout(10):
+                return await token_of(credential, http)
+        finally:
+            await http.close()
+
+    def _entrance(self) -> App:
+        # One for each loop: an app runs on one alone.
         async def entrance(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] == "http":
                 self._asked.set()
                 await asyncio.to_thread(self._opened.wait, 10)
                 await self._issuer(scope, receive, send)
 
-        return InProcess(entrance)
-
-    async def token(self, credential: Credential) -> str:
-        http = self.carrier()
-        try:
-            return await token_of(credential, http)
-        finally:
-            await http.close()
-
-    async def tokens_on_two_loops(self, credential: Credential) -> list[str]:
-        """Return what a credential attaches on another loop and, meanwhile, on this one."""
-        other = asyncio.create_task(asyncio.to_thread(asyncio.run, self.token(credential)))
-        await self.asked()
-        ours = asyncio.create_task(self.token(credential))
-        # So that it waits for the other before that one has its token.
-        await asyncio.sleep(0)
-        self.open()
-        return await within(asyncio.gather(other, ours))
+        return entrance
 
 
 class Shown:

@@ -1,8 +1,11 @@
 """How long cards are kept, in memory and on disk."""
 
+import asyncio
 import json
 import os
 import stat
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from dragoman.client import cache
+from dragoman.client.cache import Cache, Kept, Key
 from dragoman.client.cards import Cards
 from dragoman.errors import (
     CardInvalid,
@@ -103,6 +107,7 @@ async def test_a_clock_that_was_set_back_proves_nothing() -> None:
     assert len(web.asked) == 2
 
 
+@pytest.mark.requirement("DC-4")
 async def test_a_stale_card_is_asked_for_with_its_validators() -> None:
     web, clock = Web({KNOWN: cached(cache_control="max-age=10")}), ManualClock()
     cards = Cards(clock=clock)
@@ -319,3 +324,38 @@ async def test_only_so_many_files_are_kept(tmp_path: Path, monkeypatch: pytest.M
         newest = max(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         os.utime(newest, (n, n))
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_one_cache_serves_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(OrderedDict[Key, Kept]):
+        """Lets another thread in where one could come in between."""
+
+        def __contains__(self, key: object) -> bool:
+            found = super().__contains__(key)
+            if threading.current_thread() is first and found:
+                looked.set()
+                # As long as the first has the cache the second cannot; without end it does not.
+                changed.wait(0.2)
+            return found
+
+    looked, changed = threading.Event(), threading.Event()
+    kept = Cache()
+    monkeypatch.setattr(kept, "_kept", Interrupted())
+    key, document = Key(KNOWN, "1.0"), Kept(KNOWN, "1.0", KNOWN, b"{}", 300.0)
+    asyncio.run(kept.save(key, document))
+    found: list[Kept | None] = []
+    first = threading.Thread(target=lambda: found.append(asyncio.run(kept.load(key, 100))))
+    first.start()
+    assert looked.wait(10)
+
+    def drop() -> None:
+        asyncio.run(kept.drop(key))
+        changed.set()
+
+    second = threading.Thread(target=drop)
+    second.start()
+    for thread in (first, second):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert found == [document]
+    assert asyncio.run(kept.load(key, 100)) is None

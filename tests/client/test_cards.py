@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dragoman import Agent, Client
 from dragoman.client.cards import Cards, read
 from dragoman.client.references import Reference, parse
 from dragoman.errors import (
@@ -62,6 +64,7 @@ async def test_an_explicit_url_is_never_guessed_around() -> None:
     assert web.urls == [KNOWN, f"{HOME}/agents/7", f"{HOME}/?agent=7"]
 
 
+@pytest.mark.requirement("4.5-client")
 async def test_two_missing_paths_are_one_missing_card() -> None:
     web = Web()
     with pytest.raises(CardNotFound) as caught:
@@ -263,6 +266,17 @@ async def test_a_refusal_carries_the_challenge_and_the_failure_its_reason() -> N
     assert failed.value.facts["reason"] == "ConnectionRefused"
 
 
+@pytest.mark.parametrize(
+    "url", [f"{HOME}/s3cret?key=s3cret", "https://u:s3cret@[::1/", "https://u:s3cret@h.example/"]
+)
+async def test_who_could_not_be_reached_is_said_without_what_may_be_secret(url: str) -> None:
+    web = Web({url: Page(failure=EgressFailed("OSError: Connection refused"))})
+    with pytest.raises(Unreachable) as failed:
+        await Cards().fetch(web, Reference("url", url=url))
+    assert str(failed.value).startswith("The agent card could not be fetched from ")
+    assert "s3cret" not in str(failed.value)
+
+
 async def test_a_peer_that_does_not_answer_in_time_is_given_up() -> None:
     class Silent(Web):
         @asynccontextmanager
@@ -420,6 +434,53 @@ async def test_keys_are_fetched_from_allowed_origins_alone() -> None:
     assert isinstance(found, KeySet)
 
 
+# Whose it is
+
+
+async def test_a_card_is_kept_for_whoever_http_shows_us_as(tmp_path: Path) -> None:
+    cards = Cards(folder=tmp_path)
+    anybody, ann, bob = (
+        Web({KNOWN: page(CARD | {"name": name})}) for name in ("all", "ann", "bob")
+    )
+    ann.identity, bob.identity = "ann", "bob"
+    for web, name in ((ann, "ann"), (bob, "bob"), (ann, "ann")):
+        assert (await fetch(web, cards=cards)).card.name == name
+    assert (len(ann.asked), len(bob.asked)) == (1, 1)
+    # What only some are shown is no file.
+    assert list(tmp_path.iterdir()) == []
+    assert (await fetch(anybody, cards=cards)).card.name == "all"
+    assert len(list(tmp_path.iterdir())) == 1
+    for web in (ann, bob):
+        await fetch(web, cards=cards, identity="me", headers={"authorization": "s"})
+    assert (len(ann.asked), len(bob.asked)) == (2, 2)
+
+
+async def test_what_leads_to_a_card_is_kept_for_its_reader_too(tmp_path: Path) -> None:
+    cards = Cards(folder=tmp_path)
+    webs = [
+        Web({DOCUMENT: page({"entries": [{"name": "w", "card": CARD | {"name": name}}]})})
+        for name in ("ann", "bob")
+    ]
+    for web, name in zip(webs, ("ann", "bob"), strict=True):
+        web.identity = name
+        fetched = await fetch(web, f"catalog+{DOCUMENT}#w", cards=cards)
+        assert fetched.card.name == name
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_two_apps_at_one_address_have_a_card_each() -> None:
+    cards = Cards()
+    for name in ("first", "second"):
+        async with asyncio.timeout(10), Client(app=Agent(name, "It is."), cards=cards) as agent:
+            assert agent.card.name == name
+
+
+def test_only_a_context_of_its_own_tells_one_way_out_from_another() -> None:
+    context = ssl.create_default_context()
+    assert Egress().identity == ""
+    assert len({Egress(tls=context).identity for _ in range(3)} - {""}) == 3
+
+
 # Over a socket
 
 
@@ -460,8 +521,12 @@ async def test_nobody_there_is_unreachable() -> None:
     server.close()
     await server.wait_closed()
     async with Egress(policy=Anywhere()) as http, asyncio.timeout(10):
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable) as failed:
             await Cards().fetch(http, parse(f"127.0.0.1:{port}"))
+    assert str(failed.value) == (
+        f"The agent card could not be fetched from 127.0.0.1:{port}: "
+        "ClientConnectorError: Connection refused"
+    )
     async with Egress() as guarded, asyncio.timeout(10):
         with pytest.raises(Unreachable):
             await Cards().fetch(guarded, parse(f"127.0.0.1:{port}"))

@@ -1,11 +1,17 @@
 """The client against our own server, over sockets and in process, in every version and binding."""
 
 import asyncio
+import contextlib
+import gc
 import inspect
+import re
+import threading
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from serving import hosting, serving, within
 
@@ -344,6 +350,177 @@ async def test_a_reference_or_an_app_but_not_both() -> None:
         Client("localhost", app=App(worker(), settings=Settings(store="memory:")))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"headers": {"x": 5}},
+        {"headers": {5: "x"}},
+        {"headers": {"x": "a\nb"}},
+        {"headers": {"x": "\ud800"}},
+        {"headers": {"Host": "elsewhere"}},
+        {"headers": {"a b": "x"}},
+        {"extensions": "urn:x"},
+        {"extensions": ["urn:x\ny"]},
+        {"extensions": ["urn:x,urn:y"]},
+        {"extensions": [""]},
+        {"extensions": [5]},
+        {"bindings": "rest"},
+        {"origins": "https://a.example"},
+        {"oldest": "zzz"},
+        {"oldest": ""},
+        {"oldest": "2.0"},
+        {"timeout": 0},
+        {"timeout": -1.0},
+        {"timeout": float("nan")},
+        {"timeout": "30"},
+        {"connect_timeout": 0.0},
+    ],
+    ids=str,
+)
+def test_a_mistake_of_the_caller_is_told_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Client("http://127.0.0.1:1", **wrong)
+
+
+def test_what_is_no_mistake_is_taken() -> None:
+    for right in (
+        {"oldest": "0.3"},
+        {"oldest": "1.0.0"},
+        {"timeout": None},
+        {"timeout": 5},
+        {"headers": {"X-Name": "Zoë"}},
+        {"extensions": ["https://example.com/ext/v1?a=b"]},
+    ):
+        Client("http://127.0.0.1:1", **right)  # type: ignore[arg-type]
+
+
+def test_something_else_is_no_reference() -> None:
+    for ref in (5, b"http://127.0.0.1:1", ["a"]):
+        with pytest.raises(ConfigError, match="reference"):
+            Client(ref)  # type: ignore[arg-type]
+
+
+def test_what_the_card_says_is_not_known_before_it_is_read() -> None:
+    client = Client("http://127.0.0.1:1")
+    for name in ("card", "raw_card", "interface", "version", "signature"):
+        with pytest.raises(ConfigError, match="connect"):
+            getattr(client, name)
+
+
+# A loop that ends before its connections are closed leaves them to the collector, which says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("place", ["socket", "process"])
+def test_a_client_works_on_one_loop_after_another(place: str) -> None:
+    app = App(worker(), settings=Settings(store="memory:"))
+    made: list[Client] = []
+    is_up, stop = threading.Event(), threading.Event()
+    urls: list[str] = []
+
+    async def serve() -> None:
+        async with hosting(App(worker(), settings=Settings(store="memory:"))) as url:
+            urls.append(url)
+            is_up.set()
+            await asyncio.to_thread(stop.wait, 60)
+
+    async def use(text: str, *, is_last: bool = False) -> str:
+        if not made:
+            made.append(Client(app=app) if place == "process" else Client(urls[0]))
+        # Both kinds of connections: the card's, and that of a message.
+        await made[0].look(fresh=True)
+        answer = await within(made[0].send(text))
+        if is_last:
+            await made[0].close()
+        return answer.text
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert is_up.wait(15)
+        assert asyncio.run(use("one")) == "one"
+        assert asyncio.run(use("two")) == "two"
+        assert asyncio.run(use("three", is_last=True)) == "three"
+    finally:
+        stop.set()
+        thread.join(15)
+    gc.collect()
+
+
+async def test_a_message_never_goes_out_on_a_connection_that_its_peer_gave_up() -> None:
+    """A peer that hangs up what is idle, while the caller's loop was busy and saw nothing of it."""
+    card = b""
+    asked: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+            body = await reader.readexactly(int(size[1]) if size else 0)
+            said = card
+            if body:
+                call = msgspec.json.decode(body)
+                asked.append(call["method"].encode())
+                parts = [{"text": "hi"}]
+                result = {"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": parts}}
+                reply = {"jsonrpc": "2.0", "id": call["id"], "result": result}
+                said = msgspec.json.encode(reply)
+            kind = b"content-type: application/json\r\n"
+            size_line = b"content-length: %d\r\n\r\n" % len(said)
+            writer.write(b"HTTP/1.1 200 OK\r\n" + kind + size_line + said)
+            await writer.drain()
+        # Without a word that it would: the answer was one of HTTP/1.1, which keeps connections.
+        writer.close()
+
+    is_up, stop = threading.Event(), threading.Event()
+    ports: list[int] = []
+
+    async def serve() -> None:
+        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        ports.append(server.sockets[0].getsockname()[1])
+        is_up.set()
+        await asyncio.to_thread(stop.wait, 60)
+        server.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert is_up.wait(15)
+        url = f"http://127.0.0.1:{ports[0]}"
+        card = msgspec.json.encode(
+            {
+                "name": "Brief",
+                "description": "",
+                "version": "1",
+                "supportedInterfaces": [
+                    {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+                ],
+                "capabilities": {},
+                "defaultInputModes": [],
+                "defaultOutputModes": [],
+                "skills": [],
+            }
+        )
+        async with Client(url) as agent:
+            for count in range(3):
+                # The loop sees nothing of the good-bye, which has come by then.
+                time.sleep(0.1)  # noqa: ASYNC251 - a busy loop is the point
+                await within(agent.send("x"))
+                assert asked == [b"SendMessage"] * (count + 1)
+    finally:
+        stop.set()
+        thread.join(15)
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    import dragoman
+
+    assert (Path(dragoman.__file__).parent / "py.typed").is_file()
+
+
+def test_streamed_text_takes_what_a_stream_takes() -> None:
+    stream, text = (inspect.signature(f) for f in (Client.stream, Client.stream_text))
+    assert stream.parameters == text.parameters
+
+
 async def test_nobody_there_is_told_as_that() -> None:
     for reference, error in [
         ("http://127.0.0.1:9", Unreachable),
@@ -421,8 +598,6 @@ class TestSync:
 
     async def test_it_works_inside_a_running_loop(self) -> None:
         # Its server must not run on the loop that it blocks.
-        import threading
-
         ready: Any = threading.Event()
         urls: list[str] = []
         stop = threading.Event()

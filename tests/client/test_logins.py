@@ -18,7 +18,17 @@ from dragoman.model.card import AgentCapabilities, AgentCard
 from dragoman.security.egress import Egress
 from dragoman.security.targets import Anywhere
 from dragoman.testing.clock import ManualClock
-from tests.client.issuing import AGENT, CLIENT, ISSUER, PUBLIC, SCHEME, TRUSTED, Shown, token_of
+from tests.client.issuing import (
+    AGENT,
+    CLIENT,
+    ISSUER,
+    PUBLIC,
+    SCHEME,
+    TRUSTED,
+    Gate,
+    Shown,
+    token_of,
+)
 from tests.serving import hosting, within
 
 
@@ -135,6 +145,18 @@ async def test_two_processes_do_not_use_one_refresh_token_twice(
     tokens = await within(asyncio.gather(*(token_of(stored, http) for stored in pair)))
     assert tokens[0] == tokens[1]
     assert len(kept.saves) == 1
+
+
+async def test_several_loops_do_not_use_one_refresh_token_twice(
+    issuer: Issuer, http: InProcess, clock: ManualClock
+) -> None:
+    login = await logged_in(issuer, http, clock)
+    clock.move_to(clock.now() + 3_600_000)
+    before = len(issuer.asked_for("/token"))
+    tokens = await Gate(issuer).tokens(StoredToken(login, clock=clock))
+    assert len(set(tokens)) == 1
+    assert issuer.accepts(tokens[0])
+    assert len(issuer.asked_for("/token")) == before + 1
 
 
 async def test_a_login_that_cannot_be_renewed_says_to_log_in_again(

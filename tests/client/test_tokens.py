@@ -3,6 +3,8 @@
 import asyncio
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +242,44 @@ async def test_a_lock_that_is_never_let_go_is_passed_in_the_end(
     # Where there is no folder there is nothing to hold.
     async with TokenStore(store.folder / "none").held(login()):
         passed.append(True)
+
+
+_ELSEWHERE = """
+import asyncio, os, pathlib, sys
+# Loaded where these exist: what is tried is ours.
+import dragoman.client.logins, concurrent.futures.thread, tempfile
+
+sys.modules["fcntl"] = None
+for name in ("geteuid", "getuid", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
+    delattr(os, name)
+# All that modes say there is whether a file can be written to.
+fstat = os.fstat
+
+def stated(file):
+    found = list(fstat(file))[:10]
+    return os.stat_result([found[0] | 0o666, *found[1:4], 0, 0, *found[6:]])
+
+os.fstat = stated
+
+from dragoman.client.logins import Login
+from dragoman.client.oauth import Token
+from dragoman.client.tokens import TokenStore
+
+login = Login("https://a", "s", "https://i", "c", "https://i/t", "deviceCode", Token("t", "r\\n"))
+store = TokenStore(pathlib.Path(sys.argv[1]), warn=print)
+store.save(login)
+assert store.load("https://a", "s", "https://i") == login
+assert store.all() == [login]
+
+async def hold():
+    async with store.held(login), store.held(login):
+        pass
+
+asyncio.run(asyncio.wait_for(hold(), 5))
+"""
+
+
+def test_logins_are_kept_on_systems_without_owners_and_locks(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _ELSEWHERE, str(tmp_path / "tokens")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")

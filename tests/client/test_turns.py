@@ -59,6 +59,24 @@ async def test_whoever_gives_up_waiting_takes_no_turn_from_the_others() -> None:
     assert (inside, most) == (0, 1)
 
 
+async def test_whoever_gave_up_with_their_loop_is_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gate = Turns()
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02), gate.take():
+                pass
+
+    async with asyncio.timeout(PATIENCE):
+        async with gate.take():
+            await asyncio.to_thread(lambda: asyncio.run(give_up()))
+        async with gate.take():
+            pass
+    assert caplog.records == []
+
+
 async def test_a_turn_ends_with_an_error_too() -> None:
     gate = Turns()
     with pytest.raises(ZeroDivisionError):

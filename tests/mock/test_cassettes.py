@@ -144,10 +144,62 @@ async def test_a_secret_in_pieces_of_a_stream_is_hidden_too() -> None:
     assert '"x":"y"' in text
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "auth_token",
+        "authToken",
+        "private_key",
+        "session-token",
+        "aws_secret_access_key",
+        "x509.key",
+        "dbPassword",
+        "SERVICE_CREDENTIALS",
+        "webhookSecret",
+        "oauth2_token",
+    ],
+)
+def test_a_secret_is_known_by_how_its_name_ends(name: str) -> None:
+    redaction = Redaction()
+    body = json.dumps({"data": {name: "open-sesame", "said": "it is open-sesame"}})
+    assert "sesame" not in str(content(body.encode(), "application/json", redaction))
+    # Known once, it is hidden where no name gives it away.
+    assert redaction.text("so: open-sesame!") == f"so: {HIDDEN}!"
+    assert "sesame" not in str(content(body[:-1].encode(), "text/plain", Redaction()))
+    assert "sesame" not in Redaction().query(f"{name}=open-sesame")
+
+
+def test_a_short_value_of_such_a_name_is_hidden_there_alone() -> None:
+    redaction = Redaction()
+    value = redaction.value({"sortKey": "blue", "said": "blue"})
+    assert value == {"sortKey": HIDDEN, "said": "blue"}
+
+
+def test_secrets_are_hidden_in_bytes_that_are_no_text() -> None:
+    redaction = Redaction()
+    redaction.see({"authorization": "Bearer bearer-55", "x-api-key": "g\u00e4heim-66"})
+    body = (
+        b"\xff\x00bearer-55\xfe"
+        + "g\u00e4heim-66".encode()
+        + b'{"authToken": "named-77", "a": "\xe9"}'
+    )
+    written = content(body, "application/octet-stream", redaction).raw
+    hidden = HIDDEN.encode()
+    assert written == (
+        b"\xff\x00" + hidden + b"\xfe" + hidden + b'{"authToken": "' + hidden + b'", "a": "\xe9"}'
+    )
+    blocks = Blocks(redaction)
+    blocks.feed(b'data: {"password":"named-88","a":"\xff bearer-55"}\n\n', 0.0)
+    [block] = blocks.finish(0)
+    assert block.raw == (b'data: {"password":"' + hidden + b'","a":"\xff ' + hidden + b'"}\n\n')
+
+
 def test_what_is_no_secret_stays_as_it_is() -> None:
     redaction = Redaction()
     body = b'{"error":{"code":-32001,"message":"x"},"nextPageToken":"40","signature":"s"}'
     assert content(body, "application/json", redaction).json == json.loads(body)
+    assert redaction.query("pageToken=40&publicKey=abc") == "pageToken=40&publicKey=abc"
+    assert content(b"\xff\x00\n", "", redaction).raw == b"\xff\x00\n"
     blocks = Blocks(redaction)
     blocks.feed(b': keep-alive\n\nid: 3\ndata: {"a" :  1}\n\n', 0.0)
     assert "".join(block.text for block in blocks.finish(0)) == (

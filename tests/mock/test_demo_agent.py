@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from cryptography.x509.oid import NameOID
+from joserfc.jwk import ECKey
 
 from dragoman.cli.main import main
 from dragoman.client.client import Client
@@ -227,6 +229,44 @@ async def test_the_card_is_signed_and_a_forged_one_is_found_out(tmp_path: Path) 
         assert agent.signature.kind == "unverifiable"
     async with Client(app=demo(), keys=keys) as agent:
         assert agent.signature.kind == "absent"
+
+
+async def test_a_card_is_signed_with_a_key_in_any_of_its_forms(tmp_path: Path) -> None:
+    path, key = _key(tmp_path, "sign")
+    jwk = ECKey.import_key(path.read_bytes())
+    private, named = jwk.as_dict(private=True), jwk.as_dict(private=True) | {"kid": "k-7"}
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps(private))
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for form in (str(file), json.dumps(private), json.dumps(named), path.read_text()):
+        async with Client(app=demo(sign_key=form), keys=KeySet.from_pem(public)) as agent:
+            assert agent.signature.kind == "verified"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "cannot be read"),
+        ("no key", "is neither PEM nor a JWK"),
+        ("{}", "must be a private key"),
+        ('{"kty":"oct","k":"c2VjcmV0LXNlY3JldA"}', ""),
+    ],
+)
+def test_a_key_that_is_of_no_use_is_refused_at_the_start(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    path = tmp_path / "key.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError, match=f"^sign_key: {re.escape(str(path))}: .*{said}"):
+        demo(sign_key=str(path))
+
+
+def test_a_key_that_is_no_key_is_not_repeated() -> None:
+    for key in ('{"d": "s3cret"', '{"kty": "EC", "d": "s3cret"}', "-----BEGIN s3cret"):
+        with pytest.raises(ConfigError, match=r"^sign_key: ") as refused:
+            demo(sign_key=key)
+        assert "s3cret" not in str(refused.value)
 
 
 async def test_callers_without_a_certificate_do_not_come_in(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ A server here is reached by allowing its host and port; a socket opened at all i
 """
 
 import asyncio
+import contextlib
 import gzip
 import socket
 import ssl
+import time
 import traceback
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -21,12 +23,13 @@ from dragoman.security import egress as module
 from dragoman.security.egress import (
     AddressInfo,
     Egress,
+    EgressClosed,
     EgressError,
     EgressFailed,
     EgressRefused,
     Resolve,
 )
-from dragoman.security.targets import Policy, read_target
+from dragoman.security.targets import Anywhere, Policy, read_target
 from tests.security.url_forms import METADATA, READ, RESOLVED
 
 PUBLIC = "93.184.215.14"
@@ -653,3 +656,159 @@ async def test_a_redirect_that_leads_nowhere_is_not_quoted() -> None:
         with pytest.raises(EgressRefused) as refused:
             await egress.get(server.url(), redirects=1)
     assert "PEER" not in refused.value.reason
+
+
+class TestClosing:
+    """Closing is for good, and whoever waits is told."""
+
+    async def test_a_later_request_is_refused_and_opens_nothing(self, dials: Dials) -> None:
+        async with serving() as server:
+            egress = Egress(policy=Anywhere(), keep_alive=True)
+            assert (await egress.get(server.url())).body == b"ok"
+            await egress.close()
+            dialled = len(dials)
+            for ask in (egress.get(server.url()), egress.post(server.url(), b"", {})):
+                with pytest.raises(EgressClosed, match="closed") as raised:
+                    await ask
+                assert isinstance(raised.value, ConfigError)
+            with pytest.raises(EgressClosed):
+                async with egress.open("GET", server.url(), headers={}):
+                    pass
+            assert len(dials) == dialled
+            await egress.close()
+
+    async def test_a_head_that_is_waited_for_fails(self) -> None:
+        asked = asyncio.Event()
+
+        async def answer(head: bytes, writer: asyncio.StreamWriter) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with serving(answer) as server, asyncio.timeout(10):
+            egress = Egress(policy=Anywhere())
+            asking = asyncio.create_task(egress.post(server.url(), b"", {}))
+            await asked.wait()
+            await egress.close()
+            with pytest.raises(EgressFailed) as raised:
+                await asking
+        assert raised.value.reason == "the client was closed" and raised.value.is_sent
+
+    async def test_a_body_that_is_read_breaks_off(self) -> None:
+        async def answer(head: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nfirst")
+            await writer.drain()
+            await asyncio.Event().wait()
+
+        async with serving(answer) as server, asyncio.timeout(10):
+            egress = Egress(policy=Anywhere())
+            async with egress.open("GET", server.url(), headers={}) as reply:
+                chunks = reply.chunks()
+                assert await anext(chunks) == b"first"
+                reading = asyncio.ensure_future(anext(chunks))
+                await asyncio.sleep(0)
+                await egress.close()
+                with pytest.raises(EgressFailed) as raised:
+                    await reading
+        assert raised.value.reason == "the client was closed"
+
+    async def test_a_name_that_is_looked_up_is_waited_for_no_longer(self) -> None:
+        asked = asyncio.Event()
+
+        async def resolve(host: str) -> Sequence[str]:
+            asked.set()
+            await asyncio.Event().wait()
+            return ()
+
+        async with asyncio.timeout(10):
+            egress = Egress(policy=Anywhere(), resolver=resolve, connect_timeout=60)
+            asking = asyncio.create_task(egress.get("http://slow.example/", timeout=60))
+            await asked.wait()
+            await egress.close()
+            with pytest.raises(EgressFailed):
+                await asking
+
+    async def test_a_limit_of_time_still_ends_what_nobody_closed(self) -> None:
+        async with serving(silence) as server, Egress(policy=Anywhere()) as egress:
+            with pytest.raises(EgressFailed) as raised:
+                await egress.get(server.url(), timeout=0.05)
+            assert "0.05 s" in raised.value.reason
+
+
+class Kept:
+    """A peer that keeps connections, and counts them."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(OK)
+                await writer.drain()
+        writer.close()
+
+
+class TestKeptConnections:
+    """Which requests go out on a connection that served others before."""
+
+    @staticmethod
+    async def ask(egress: Egress, url: str, method: str, **more: bool) -> None:
+        async with asyncio.timeout(10), egress.open(method, url, headers={}, **more) as reply:
+            assert [piece async for piece in reply.chunks()] == [b"ok"]
+
+    @asynccontextmanager
+    async def peer(self) -> AsyncIterator[tuple[Kept, str]]:
+        kept = Kept()
+        listener = await asyncio.start_server(kept.talk, "127.0.0.1", 0)
+        try:
+            yield kept, f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+        finally:
+            listener.close()
+
+    async def test_a_read_does_and_a_post_only_where_it_may_be_made_twice(self) -> None:
+        async with self.peer() as (kept, url), Egress(policy=Anywhere(), keep_alive=True) as egress:
+            for _ in range(3):
+                await self.ask(egress, url, "GET")
+            assert kept.connections == 1
+            for _ in range(3):
+                await self.ask(egress, url, "POST")
+            assert kept.connections == 4
+            for _ in range(3):
+                await self.ask(egress, url, "POST", reuse=True)
+            assert kept.connections == 4
+
+    async def test_none_does_unless_connections_are_kept(self) -> None:
+        async with self.peer() as (kept, url), Egress(policy=Anywhere()) as egress:
+            for _ in range(2):
+                await self.ask(egress, url, "POST", reuse=True)
+                await self.ask(egress, url, "GET")
+            assert kept.connections == 4
+
+    async def test_one_that_was_idle_for_longer_than_peers_keep_it_is_given_up(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The servers we know hang up after five seconds.
+        assert module.IDLE < 5
+        monkeypatch.setattr(module, "IDLE", 0.05)
+        async with self.peer() as (kept, url), Egress(policy=Anywhere(), keep_alive=True) as egress:
+            await self.ask(egress, url, "GET")
+            time.sleep(0.1)  # noqa: ASYNC251 - time itself is what passes
+            await self.ask(egress, url, "GET")
+            assert kept.connections == 2
+
+
+def test_each_loop_has_connections_of_its_own() -> None:
+    egress = Egress(policy=Anywhere(), keep_alive=True)
+
+    async def use(*, is_last: bool = False) -> bytes:
+        async with serving() as server, asyncio.timeout(10):
+            answer = await egress.get(server.url())
+            if is_last:
+                await egress.close()
+            return answer.body
+
+    assert asyncio.run(use()) == b"ok"
+    assert asyncio.run(use()) == b"ok"
+    assert asyncio.run(use(is_last=True)) == b"ok"

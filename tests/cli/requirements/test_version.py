@@ -65,7 +65,8 @@ def test_a_required_extension_is_asked_for_or_the_agent_is_not_called(folder: Pa
         refused = desk.run("send", "hi", "-o", "json", exit=1)
         assert refused.error["code"] == "ExtensionSupportRequiredError"
         assert refused.error["a2aCode"] is None
-        assert refused.error["hint"] == f"--extension {REQUIRED_EXTENSION}"
+        line = f"dragoman send hi -o json -a {desk.url} --extension {REQUIRED_EXTENSION}"
+        assert refused.error["hint"] == line
         assert calls(desk) == []
         together(
             lambda: desk.run("send", "echo hi", "--extension", REQUIRED_EXTENSION),
