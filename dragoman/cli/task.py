@@ -62,7 +62,11 @@ def get(run: Invocation, task_id: str, history: int | None, until: Any) -> None:
         settings, agent = session.settings, session.agent
         if settings.wait:
             answer = await agent.wait(
-                task_id, until=until, poll_interval=settings.explicit_interval, history=history
+                task_id,
+                until=until,
+                poll_interval=settings.explicit_interval,
+                history=history,
+                stream=False,
             )
             assert answer.task is not None, "whoever waits for a task gets one"
             found = answer.task
@@ -107,7 +111,9 @@ def cancel(run: Invocation, task_id: str) -> None:
                 raise
         if settings.wait and not found.status.state.is_terminal:
             interval = settings.explicit_interval
-            answer = await agent.wait(task_id, until="terminal", poll_interval=interval)
+            answer = await agent.wait(
+                task_id, until="terminal", poll_interval=interval, stream=False
+            )
             found = answer.task or found
         show(session, found, canceled=True)
 

@@ -14,7 +14,7 @@ import math
 import ssl
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +44,7 @@ from dragoman.errors import (
 from dragoman.model import operations as ops
 from dragoman.model.card import AgentCard, AgentInterface
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
-from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.identity import ContextId, TaskId, new_id
 from dragoman.model.message import Message, Metadata
 from dragoman.model.push import PushConfig
 from dragoman.model.task import Task, TaskState
@@ -236,24 +236,15 @@ class Client:
         await self._open()
         return self._line.card
 
-    def _known(self, read: Callable[[Line], T]) -> T:
-        """Return what the line knows once it has a card."""
-        try:
-            return read(self._line)
-        except (AssertionError, AttributeError):
-            raise ConfigError(
-                "nothing is known of the agent yet: connect() or the first call reads its card"
-            ) from None
-
     @property
     def card(self) -> AgentCard:
         """The agent's card, once it was read."""
-        return self._known(lambda line: line.card)
+        return self._line.card
 
     @property
     def raw_card(self) -> dict[str, Any]:
         """The card as it came, once it was read."""
-        return self._known(lambda line: line.fetched.raw)
+        return self._line.fetched.raw
 
     @property
     def origins(self) -> Origins:
@@ -263,17 +254,17 @@ class Client:
     @property
     def interface(self) -> AgentInterface:
         """The interface that is spoken to, once connected."""
-        return self._known(lambda line: line.interface)
+        return self._line.interface
 
     @property
     def version(self) -> str:
         """The version of the protocol that is spoken, once connected."""
-        return self._known(lambda line: line.version)
+        return self._line.version
 
     @property
     def signature(self) -> "Verdict":
         """Whether the card is signed by one of `keys`, once it was read."""
-        return self._known(lambda line: line.signature())
+        return self._line.signature()
 
     @property
     def unused_credentials(self) -> Sequence[Credential]:
@@ -343,7 +334,13 @@ class Client:
         if not wait or task.status.state.is_resting:
             return Answer(task)
         # A server may answer before the end: some do not wait, some not so long.
-        return await self.wait(task.id, poll_interval=poll_interval, history=history)
+        return await self._rested(
+            ops.SubscribeToTask(task_id=task.id),
+            Polling(poll_interval, history),
+            until="rest",
+            polls_only=poll_interval is not None or history is not None,
+            begun=task,
+        )
 
     async def _found(self, operation: ops.SendMessage) -> Any:
         """Return the task of a message whose answer was lost, if the agent has it."""
@@ -426,6 +423,8 @@ class Client:
             poll_interval=poll_interval,
         ) as events:
             is_told = False
+            # A task that goes on opens with what it produced before.
+            is_new = not (task_id or (isinstance(content, Message) and content.task_id))
             async for event in events:
                 match event:
                     case ArtifactUpdate():
@@ -433,7 +432,8 @@ class Client:
                     case Message():
                         texts = [event.text]
                     case Task():
-                        texts = [p.text for artifact in event.artifacts for p in artifact.parts]
+                        found = event.artifacts if is_new else []
+                        texts = [part.text for artifact in found for part in artifact.parts]
                     case StatusUpdate():
                         texts = []
                 for text in texts:
@@ -441,7 +441,8 @@ class Client:
                         is_told = True
                         yield text
             # An agent that produces nothing says its answer with the last status.
-            if not is_told and (text := events.answer.text):
+            said = events.task.status.message if events.task is not None else None
+            if not is_told and (text := said.text if said is not None else ""):
                 yield text
 
     # Tasks
@@ -476,15 +477,38 @@ class Client:
         until: Until = "rest",
         poll_interval: float | None = None,
         history: int | None = None,
+        stream: bool = True,
     ) -> Answer:
-        """Ask until a task rests, and return it."""
-        operation = ops.SubscribeToTask(task_id=TaskId(task_id))
-        polling = Polling(poll_interval, history)
-        stream = _Bound(self._live, operation, until=until, polling=polling, polls_only=True)
-        async with self._bound(stream) as polls:
-            async for _ in polls:
+        """Return a task once it rests: by following it, or, with `stream=False`, an interval or a
+        wish for its history, by asking again and again."""
+        return await self._rested(
+            ops.SubscribeToTask(task_id=TaskId(task_id)),
+            Polling(poll_interval, history),
+            until=until,
+            polls_only=not stream or poll_interval is not None or history is not None,
+        )
+
+    async def _rested(
+        self,
+        operation: ops.SubscribeToTask,
+        polling: Polling,
+        *,
+        until: Until,
+        polls_only: bool,
+        begun: Task | None = None,
+    ) -> Answer:
+        stream = _Bound(
+            self._live,
+            operation,
+            until=until,
+            polling=polling,
+            polls_only=polls_only,
+            begun=begun,
+        )
+        async with self._bound(stream) as events:
+            async for _ in events:
                 pass
-            return polls.answer
+            return events.answer
 
     async def page(
         self,
@@ -545,7 +569,8 @@ class Client:
 
     async def create_push(self, task_id: str, config: PushConfig) -> PushConfig:
         """Have a task's events posted somewhere; the same id again replaces."""
-        named = msgspec.structs.replace(config, task_id=TaskId(task_id))
+        # With an id of ours, a request that is made again replaces what the first one made.
+        named = msgspec.structs.replace(config, task_id=TaskId(task_id), id=config.id or new_id())
         return await self._push(ops.CreatePush(task_id=TaskId(task_id), config=named))
 
     async def get_push(self, task_id: str, config_id: str = "") -> PushConfig:

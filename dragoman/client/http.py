@@ -44,8 +44,11 @@ class Http(Protocol):
         *,
         headers: Mapping[str, str],
         body: bytes | None = None,
+        reuse: bool = False,
     ) -> AbstractAsyncContextManager[Exchange]:
         """Send a request and wait for the head of its answer.
+
+        With `reuse` a POST too may go on a connection that was used before.
 
         Raises `EgressRefused` where we do not go, `EgressFailed` where nobody answers; the latter
         has `is_sent` true once the request may have arrived. There is no limit of time but that

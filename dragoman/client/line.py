@@ -25,6 +25,7 @@ from dragoman.client.remote import Exchanged, NotDialled, NotServed, Observer, R
 from dragoman.errors import (
     A2AError,
     CardInvalid,
+    ConfigError,
     CredentialsMissing,
     DeliveryUnknown,
     ExtensionRequired,
@@ -96,7 +97,8 @@ class Line:
     @property
     def fetched(self) -> Fetched:
         """The card and where it came from, once it was read."""
-        assert self._fetched is not None, "the card is read by look(), connect() or the first call"
+        if self._fetched is None:
+            raise _unread()
         return self._fetched
 
     @property
@@ -112,13 +114,15 @@ class Line:
     @property
     def interface(self) -> AgentInterface:
         """The interface that is spoken to."""
-        assert self._remote is not None, "the line is opened by its first call, or by connect()"
+        if self._remote is None:
+            raise _unread()
         return self._remote.interface
 
     @property
     def version(self) -> str:
         """The version that is spoken."""
-        assert self._remote is not None, "the line is opened by its first call, or by connect()"
+        if self._remote is None:
+            raise _unread()
         return self._remote.dialect.version
 
     @property
@@ -252,6 +256,7 @@ class Line:
             dress=self._dress,
             observer=self.options.observer,
             timeout=self.options.timeout,
+            works_once=self.works_once,
         )
 
     async def _dress(self, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
@@ -376,6 +381,12 @@ class Line:
         if isinstance(reply, TaskReply) and reply.reading.task.status.state is TaskState.CANCELED:
             return reply
         raise error
+
+
+def _unread() -> ConfigError:
+    return ConfigError(
+        "nothing is known of the agent yet: connect() or the first call reads its card"
+    )
 
 
 def asked_wait(error: A2AError) -> float:

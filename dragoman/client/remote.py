@@ -91,6 +91,7 @@ class Remote:
         observer: Observer | None = None,
         timeout: float | None = 30.0,
         most: int = MAX_ANSWER,
+        works_once: bool = False,
     ) -> None:
         self.interface = interface
         self.dialect = dialect
@@ -99,6 +100,7 @@ class Remote:
         self._observer = observer
         self._timeout = timeout
         self._most = most
+        self._works_once = works_once
 
     async def answer(self, call: Call) -> Reply:
         """Return the peer's reply. A send may take as long as it likes: many peers do not answer
@@ -213,8 +215,12 @@ class Remote:
             url, headers = await self._dress(url, headers)
         observe = _Observe(self._observer, verb, shown)
         observe("request", headers=headers, body=body or b"")
+        # A connection that its peer just closed loses what is sent on it, and nobody can tell.
+        # Only what may be asked twice goes on one that was used before.
+        reuse = self._works_once or not isinstance(operation, ops.SendMessage | ops.CreatePush)
+        opened = self._http.open(verb, url, headers=headers, body=body, reuse=reuse)
         try:
-            async with self._http.open(verb, url, headers=headers, body=body) as exchange:
+            async with opened as exchange:
                 observe("answer", status=exchange.status, headers=exchange.headers)
                 yield exchange, observe
         except EgressRefused as error:

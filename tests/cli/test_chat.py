@@ -10,9 +10,9 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-import msgspec
-from serving import ROOT, WAIT, environment, hosting, within
+from serving import ROOT, environment, hosting, within
 
 from cli.calling import call, fields, home
 from dragoman.mock.demo import demo
@@ -167,14 +167,22 @@ async def test_a_dialogue_is_left_by_either_word(tmp_path: Path) -> None:
 
 async def test_an_interrupt_before_a_task_is_known_tells_the_context(tmp_path: Path) -> None:
     agent = demo()
-    async with hosting(agent) as url, chatting(url, tmp_path, "echo hi") as (terminal, process):
+    holds, asked = asyncio.Event(), asyncio.Event()
+
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and holds.is_set():
+            asked.set()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
+        await agent(scope, receive, send)
+
+    async with hosting(silent) as url, chatting(url, tmp_path, "echo hi") as (terminal, process):
         await terminal.until("\r\nhi\r\n")
         await terminal.until("> ")
-        agent.script = msgspec.structs.replace(agent.script, latency=20.0)
-        terminal.type("echo slowly")
-        async with asyncio.timeout(WAIT):
-            while len(agent.calls("SendStreamingMessage")) < 2:
-                await asyncio.sleep(0)
+        holds.set()
+        terminal.type("echo never")
+        await within(asked.wait())
         process.send_signal(signal.SIGINT)
         assert await within(process.wait()) == 1
         end = await terminal.rest()

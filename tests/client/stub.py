@@ -107,7 +107,13 @@ class Stub:
 
     @asynccontextmanager
     async def open(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        reuse: bool = False,
     ) -> AsyncGenerator[Exchange]:
         asked = Asked(method, url, dict(headers), body or b"")
         self.requests.append(asked)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from serving import serving, within
 
-from dragoman import Agent, Client, Stream, TaskState
+from dragoman import Agent, Client, PushConfig, Stream, TaskState
 from dragoman.errors import DeliveryUnknown, Overloaded
 from dragoman.mock.agent import ScriptedAgent
 from dragoman.mock.serve import serving as playing
@@ -134,3 +134,33 @@ async def test_a_wish_that_is_no_number_is_no_wish() -> None:
     for said, seconds in [("soon", 0.0), ("", 0.0), ("-1", 0.0), ("2", 2.0), ("9999", 30.0)]:
         busy.facts = {"retryAfter": said}
         assert asked_wait(busy) == seconds
+
+
+async def test_a_second_turns_text_is_its_own() -> None:
+    script = {
+        "rules": [
+            {
+                "steps": [
+                    {"artifact": "a", "text": "OLD"},
+                    {"ask": "more?"},
+                    {"state": "completed", "text": "NEW"},
+                ]
+            }
+        ]
+    }
+    async with playing(ScriptedAgent(script)) as url, Client(url) as agent:
+        asked = await within(agent.send("x"))
+        told = [text async for text in agent.stream_text("yes", task_id=asked.task_id)]
+        assert told == ["NEW"]
+
+
+async def test_a_push_configuration_made_twice_is_one() -> None:
+    gate = asyncio.Event()
+    async with serving(slow(gate)) as site, Client(site.url) as agent:
+        begun = await agent.send("x", wait=False)
+        made = await agent.create_push(begun.task_id, PushConfig("https://hooks.example.com/x"))
+        assert made.id
+        await agent.create_push(begun.task_id, made)
+        assert [config.id for config in await agent.list_push(begun.task_id)] == [made.id]
+        gate.set()
+        assert (await within(agent.wait(begun.task_id))).text == "one two "

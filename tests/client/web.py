@@ -58,7 +58,13 @@ class Web:
 
     @asynccontextmanager
     async def open(
-        self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        reuse: bool = False,
     ) -> AsyncIterator[Page]:
         assert method == "GET"
         asked = Asked(url, dict(headers))
