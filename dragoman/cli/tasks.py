@@ -255,6 +255,8 @@ class Tail:
         self._limit = limit
         self._told_at = time.monotonic()
         self._told = ""
+        # Up to where everything was shown.
+        self._position: Position | None = None
         self._items: list[Any] = []
 
     def run(self, position: "Position | None") -> None:
@@ -279,6 +281,7 @@ class Tail:
                 # What a task said last is there once it has ended.
                 position = self._further(position, 0)
         finally:
+            position = self._position or position
             if position is not None and (streams or not self._run.out.is_json):
                 self._run.out.note("Position", str(position))
         if self._run.out.is_json and not streams:
@@ -308,6 +311,8 @@ class Tail:
             events, position = self._reading.follow(position, self._wants, count, self._asked.agent)
             for line, event in events:
                 self._show(line, event)
+            # Noted at once: a signal may come at any time, and what was shown is not shown again.
+            self._position = position
             if limit or len(events) < count:
                 return position
 

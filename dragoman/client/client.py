@@ -10,11 +10,10 @@ when a connection breaks follow from the card; everything that fails is one clas
 """
 
 import asyncio
-import math
 import ssl
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from dragoman.client import checks
 from dragoman.client.answer import Answer
 from dragoman.client.asgi import App, InProcess
+from dragoman.client.bound import Bound, closed, closed_sending
 from dragoman.client.cards import Cards
 from dragoman.client.content import Content, message_of
 from dragoman.client.credentials import ApiKey, Bearer, Credential
@@ -31,14 +32,13 @@ from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import Origins
 from dragoman.client.remote import Observer
-from dragoman.client.stream import Polling, Shown, Stream, Until, task_of
+from dragoman.client.stream import Polling, Stream, Until, task_of
 from dragoman.errors import (
     A2AError,
     ConfigError,
     DeliveryUnknown,
     InvalidAgentResponse,
     PushNotSupported,
-    Unreachable,
     UnsupportedOperation,
 )
 from dragoman.model import operations as ops
@@ -48,7 +48,7 @@ from dragoman.model.identity import ContextId, TaskId, new_id
 from dragoman.model.message import Message, Metadata
 from dragoman.model.push import PushConfig
 from dragoman.model.task import Task, TaskState
-from dragoman.security.egress import Egress, EgressRefused, Waits, checked_headers
+from dragoman.security.egress import Egress, Waits
 from dragoman.security.targets import Anywhere
 from dragoman.service import PushPage, Reply, TaskPage
 
@@ -99,16 +99,16 @@ class Client:
     ) -> None:
         if (ref is None) == (app is None):
             raise ConfigError("a client is for a reference or for an app: give one of them")
-        _check_reference(ref)
+        checks.check_reference(ref)
         if ".".join(oldest.split(".")[:2]) not in VERSIONS:
             raise ConfigError(f"oldest={oldest!r} is no version: {', '.join(VERSIONS)}")
-        _check_list("bindings", bindings)
-        _check_list("origins", origins)
-        _check_extensions(extensions)
-        _check_headers(headers or {})
+        checks.check_list("bindings", bindings)
+        checks.check_list("origins", origins)
+        checks.check_extensions(extensions)
+        checks.check_headers(headers or {})
         if timeout is not None:
-            _check_seconds("timeout", timeout)
-        _check_seconds("connect_timeout", connect_timeout)
+            checks.check_seconds("timeout", timeout)
+        checks.check_seconds("connect_timeout", connect_timeout)
         given = [*credentials]
         if bearer:
             given.append(Bearer(bearer))
@@ -136,7 +136,7 @@ class Client:
         self._http = self._new_http()
         self._line = Line(self._ref, self._http, self._cards, self._options)
         self._waits = Waits()
-        self._streams: weakref.WeakSet[_Bound] = weakref.WeakSet()
+        self._streams: weakref.WeakSet[Bound] = weakref.WeakSet()
         self._sync: Sync | None = None
         self._making_sync = threading.Lock()
 
@@ -201,13 +201,13 @@ class Client:
 
     async def _open(self) -> None:
         line = self._live
-        async with self._waits.until_closed(_closed):
+        async with self._waits.until_closed(closed):
             await line.open()
 
     async def _answer(self, operation: ops.Operation) -> Reply:
         line = self._live
         is_send = isinstance(operation, ops.SendMessage)
-        async with self._waits.until_closed(_closed_sending if is_send else _closed):
+        async with self._waits.until_closed(closed_sending if is_send else closed):
             return await line.answer(operation)
 
     @property
@@ -228,7 +228,7 @@ class Client:
         """Read the agent's card, anew if `fresh`, without choosing how to talk to it: this works
         where no version, extension or credential fits as well. `connect` goes on from there."""
         line = self._live
-        async with self._waits.until_closed(_closed):
+        async with self._waits.until_closed(closed):
             return await line.look(fresh=fresh)
 
     async def connect(self) -> AgentCard:
@@ -345,7 +345,7 @@ class Client:
     async def _found(self, operation: ops.SendMessage) -> Any:
         """Return the task of a message whose answer was lost, if the agent has it."""
         lost = Stream(self._live, operation, polls_only=True)
-        async with self._waits.until_closed(_closed_sending):
+        async with self._waits.until_closed(closed_sending):
             task_id = await lost.find_task(operation.message)
         if not task_id:
             return None
@@ -386,9 +386,9 @@ class Client:
             metadata=metadata or {},
         )
         polling = Polling(poll_interval, history)
-        return self._bound(_Bound(self._live, operation, until=until, polling=polling))
+        return self._bound(Bound(self._live, operation, until=until, polling=polling))
 
-    def _bound(self, stream: "_Bound") -> Stream:
+    def _bound(self, stream: "Bound") -> Stream:
         stream.waits = self._waits
         self._streams.add(stream)
         return stream
@@ -468,7 +468,7 @@ class Client:
         """Follow a task that is under way, from here or from a cursor seen before."""
         operation = ops.SubscribeToTask(task_id=TaskId(task_id))
         polling = Polling(poll_interval)
-        return self._bound(_Bound(self._live, operation, after=after, until=until, polling=polling))
+        return self._bound(Bound(self._live, operation, after=after, until=until, polling=polling))
 
     async def wait(
         self,
@@ -497,7 +497,7 @@ class Client:
         polls_only: bool,
         begun: Task | None = None,
     ) -> Answer:
-        stream = _Bound(
+        stream = Bound(
             self._live,
             operation,
             until=until,
@@ -631,81 +631,3 @@ def _same(task: Task, task_id: str) -> Task:
     if task.id != task_id:
         raise InvalidAgentResponse("The agent answered with another task than was asked for")
     return task
-
-
-class _Bound(Stream):
-    """A stream that ends with its client, also where it waits before another try."""
-
-    waits: Waits
-    # Where it is read.
-    _loop: asyncio.AbstractEventLoop | None = None
-    _has_reader = False
-
-    async def __anext__(self) -> Shown:
-        if self.waits.is_closed and self._loop is None:
-            raise ConfigError("the client is closed")
-        self._loop = asyncio.get_running_loop()
-        async with self.waits.until_closed(self._lost):
-            self._has_reader = True
-            try:
-                return await super().__anext__()
-            finally:
-                self._has_reader = False
-
-    async def leave(self) -> None:
-        """Stop following, unless somebody waits: they are told and stop by themselves."""
-        if not self._has_reader and self._loop is asyncio.get_running_loop():
-            await self.aclose()
-
-    def _lost(self) -> A2AError:
-        is_answered = self.task_id or self.message is not None
-        is_send = isinstance(self._operation, ops.SendMessage)
-        error = _closed_sending() if is_send and not is_answered else _closed()
-        if self.task_id:
-            error.facts["taskId"] = self.task_id
-        return error
-
-
-def _closed() -> Unreachable:
-    return Unreachable("The client was closed")
-
-
-def _closed_sending() -> Unreachable:
-    return DeliveryUnknown("The client was closed before the agent answered")
-
-
-# What a caller can get wrong before anything is sent. Types are checked where a wrong one would
-# pass for a right one, or fail far from here.
-
-
-def _check_reference(ref: object) -> None:
-    if not isinstance(ref, str | Path | AgentCard | None):
-        raise ConfigError("a reference is a host, a URL, the path of a card file or a card")
-
-
-def _check_list(name: str, values: Iterable[object]) -> None:
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise ConfigError(f"{name} is a list of strings")
-
-
-def _check_extensions(uris: Iterable[str]) -> None:
-    _check_list("extensions", uris)
-    for uri in uris:
-        # They share one header, with commas between them.
-        if not uri.isprintable() or not uri.isascii() or not uri or set(uri) & {",", " "}:
-            raise ConfigError(f"{uri!r} is not the URI of an extension")
-
-
-def _check_headers(headers: Mapping[Any, Any]) -> None:
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise ConfigError(f"the header {name!r} is no string, or its value is none")
-        try:
-            checked_headers({name: value})
-        except EgressRefused as error:
-            raise ConfigError(error.reason) from None
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"{name} is a number of seconds above zero")
