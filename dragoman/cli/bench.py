@@ -153,8 +153,7 @@ def check_address(url: str) -> None:
 
     if url and not is_loopback(read_target(url)):
         raise usage(
-            f"{url} is not on this machine: load is for agents of your own",
-            "--yes if it is one",
+            f"{url} is not on this machine: load is for agents of your own; --yes says it is one"
         )
 
 

@@ -317,7 +317,7 @@ def catalog_of(settings: Settings) -> str:
         raise Failure(
             CARD_NOT_FOUND,
             f"{settings.agent_card} is a name in a catalog, and {CATALOG} names none",
-            hint=f"{CATALOG}=<url> dragoman card get -a {shlex.quote(settings.agent_card)}",
+            hint=f"{CATALOG}='<url>' dragoman card get -a {shlex.quote(settings.agent_card)}",
         )
     return found
 

@@ -45,7 +45,7 @@ async def test_the_catalog_of_names_is_shown_and_a_name_without_one_says_so(tmp_
     missing = document(await call("send", "-a", "@demo", "hi", "-o", "json", cwd=tmp_path), 3)
     assert missing["error"]["code"] == "A2ACLI_ERR_CARD_NOT_FOUND"
     assert "DRAGOMAN_CATALOG" in missing["error"]["message"]
-    assert missing["error"]["hint"] == "DRAGOMAN_CATALOG=<url> dragoman card get -a @demo"
+    assert missing["error"]["hint"] == "DRAGOMAN_CATALOG='<url>' dragoman card get -a @demo"
     path = tmp_path / ".env"
     path.write_text("DRAGOMAN_CATALOG=https://c.example/all.json\n")
     in_file = await call("config", "show", cwd=tmp_path)
