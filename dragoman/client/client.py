@@ -440,9 +440,11 @@ class Client:
                     if isinstance(text, str) and text:
                         is_told = True
                         yield text
-            # An agent that produces nothing says its answer with the last status.
+            # An agent that produces nothing says its answer with the last status; one that tells
+            # everything at once has it in its task.
             said = events.task.status.message if events.task is not None else None
-            if not is_told and (text := said.text if said is not None else ""):
+            text = said.text if said is not None else ""
+            if not is_told and (text := text or events.answer.text):
                 yield text
 
     # Tasks

@@ -106,7 +106,7 @@ def test_several_agents_share_a_port(here: Path) -> None:
         (("my_agent.py", "--listen", "127.0.0.1:x"), "is no address"),
         (("my_agent.py", "--listen", "0.0.0.0:0"), "--public"),
         (("my_agent.py", "--listen", "[::]:0"), "--public"),
-        (("my_agent.py", "--listen", "127.0.0.1:0", "--listen", "example.com"), "--public"),
+        (("my_agent.py", "--listen", "127.0.0.1:0", "--listen", "192.0.2.7:0"), "--public"),
         (("my_agent.py", "--auth", "bearer"), "there is no authentication of callers yet"),
         (("my_agent.py", "--store", "postgres://there/tasks"), "no store on PostgreSQL yet"),
         (("my_agent.py", "--transport", "grpc"), "transport: grpc is not served"),

@@ -67,6 +67,8 @@ def test_a_stalled_reader_costs_next_to_nothing(tmp_path: Path) -> None:
                     assert page["totalSize"] == 3
                     most = max(most, resident(child.process.pid))
             # The agent was done although nobody read; 24 MB went to disk and not into memory.
-            assert (tmp_path / "tasks.db").stat().st_size > 40 * MEGABYTE
+            # Some of it may still be in the log that the file is written from.
+            kept = sum(file.stat().st_size for file in tmp_path.glob("tasks.db*"))
+            assert kept > 40 * MEGABYTE
             assert most - before <= 2 * MEGABYTE, f"grew by {(most - before) / MEGABYTE:.1f} MB"
         assert child.end() == 0
