@@ -8,6 +8,7 @@ import pytest
 from serving import within
 
 from dragoman import Client, PushConfig, TaskState
+from dragoman.client.asgi import InProcess
 from dragoman.errors import (
     CardInvalid,
     CredentialsMissing,
@@ -355,3 +356,39 @@ async def test_who_could_not_connect_reads_the_card_again_before_the_next_try() 
 async def test_a_card_has_to_be_signed_to_be_looked_at_by_who_requires_it() -> None:
     with pytest.raises(CardInvalid, match="absent"):
         await Client(app=Recorder(), require_signature=True).look()
+
+
+async def test_service_parameters_do_not_go_to_an_origin_that_only_the_card_names() -> None:
+    interface = {
+        "url": "http://elsewhere.example/rpc",
+        "protocolBinding": "JSONRPC",
+        "protocolVersion": "1.0",
+    }
+    app = Recorder(supportedInterfaces=[interface])
+    async with Client(app=app, headers={"X-Key": "secret"}) as agent:
+        with pytest.raises(CredentialsMissing, match="elsewhere"):
+            await agent.send("hi")
+    assert app.calls == []
+    named = ["http://elsewhere.example"]
+    async with Client(app=app, headers={"X-Key": "secret"}, origins=named) as agent:
+        await agent.send("hi")
+    assert app.calls[0].headers["x-key"] == "secret"
+
+
+@pytest.mark.parametrize("capabilities", [{}, ONCE])
+async def test_a_message_goes_on_a_used_connection_only_where_it_may_be_lost(
+    capabilities: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, bool]] = []
+    plain = InProcess.open
+
+    def opened(self: InProcess, *words: Any, reuse: bool = False, **more: Any) -> Any:
+        if more.get("body"):
+            asked.append((json.loads(more["body"])["method"], reuse))
+        return plain(self, *words, reuse=reuse, **more)
+
+    monkeypatch.setattr(InProcess, "open", opened)
+    async with Client(app=Recorder(capabilities=capabilities)) as agent:
+        await agent.send("hi")
+        await agent.get("t-1")
+    assert asked == [("SendMessage", capabilities is ONCE), ("GetTask", True)]
