@@ -52,6 +52,9 @@ def is_home_call(node: ast.AST) -> TypeGuard[ast.Call]:
             return True
         case ast.Call(args=[ast.Tuple(elts=[ast.Name(id="HOST"), *_]), *_]):
             return True
+        # The loop's own wants to know first what is made of the connection.
+        case ast.Call(args=[_, ast.Name(id="HOST"), *_]):
+            return True
     return False
 
 

@@ -1,0 +1,379 @@
+"""`dragoman keys`: API keys for callers of our servers, made, looked at and ended.
+
+The text of a key is shown once, when it is made, and kept nowhere. Servers see each change within
+a second, without a restart, and each is in the audit log.
+"""
+
+import os
+import re
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import Group, Place, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.options import duration
+from dragoman.cli.own import (
+    LIMIT,
+    PAGE_TOKEN,
+    YES,
+    added,
+    budget,
+    own,
+    settings_of,
+    show_page,
+)
+
+if TYPE_CHECKING:
+    # Heavy: loaded inside the commands.
+    from dragoman.security.api_keys import Key
+    from dragoman.security.audit import Audit
+
+_LONGEST = timedelta(days=36_500)
+
+keys = Group(
+    "keys",
+    help="Make, list and end API keys.",
+    places={
+        "create": Place("dragoman.cli.keys:create", "Make a key, and show it this once."),
+        "list": Place("dragoman.cli.keys:list_", "List keys: whose they are and how they stand."),
+        "show": Place("dragoman.cli.keys:show", "Show a key without its secret."),
+        "rotate": Place("dragoman.cli.keys:rotate", "Make the successor of a key."),
+        "revoke": Place("dragoman.cli.keys:revoke", "End a key at once."),
+    },
+)
+
+
+class Lifetime(click.ParamType[timedelta]):
+    """A time to live, as `90d`, `12h` or `30m`."""
+
+    name = "lifetime"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """Read a text."""
+        if isinstance(value, timedelta):
+            return value
+        try:
+            days = re.fullmatch(r"(\d{1,6})d", value, re.ASCII)
+            found = timedelta(days=int(days[1])) if days else timedelta(seconds=duration(value))
+        except (ValueError, OverflowError):
+            self.fail("must be a time such as 90d, 12h or 30m", param, ctx)
+        if found > _LONGEST:
+            self.fail(f"must be at most {_LONGEST.days}d", param, ctx)
+        return found
+
+
+_FILE = own(
+    "--keys",
+    "file",
+    metavar="<path>",
+    help="The file of the keys (keys.json in your data folder).",
+)
+_DRY_RUN = own(
+    "--dry-run", switch=True, in_environment=False, help="Say what would be done, and no more."
+)
+_EXPIRES = own(
+    "--expires",
+    type=Lifetime(),
+    in_environment=False,
+    metavar="<duration>",
+    help="How long the key is good: 90d, 12h (until it is revoked).",
+)
+_RIGHTS = added(
+    [
+        own(
+            "--owner",
+            required=True,
+            in_environment=False,
+            metavar="<name>",
+            help="Whom it stands for: its tasks are those of all keys of this name.",
+        ),
+        own(
+            "--scope",
+            "scopes",
+            multiple=True,
+            in_environment=False,
+            metavar="<scope>",
+            help="What it opens: scopes of skills, dragoman:admin, dragoman:operator. Repeatable.",
+        ),
+        own(
+            "--tenant",
+            in_environment=False,
+            metavar="<name>",
+            help="The only tenant it may act in (any).",
+        ),
+    ]
+)
+
+
+@command("create")
+@_RIGHTS
+@_EXPIRES
+@_FILE
+@_DRY_RUN
+def create(
+    run: Invocation,
+    owner: str,
+    scopes: tuple[str, ...],
+    tenant: str | None,
+    expires: timedelta | None,
+    file: str | None,
+    dry_run: bool,
+) -> None:
+    """Make an API key. It is shown this once: whoever loses it needs another."""
+    from dragoman.security import key_file
+
+    _check_name("--owner", owner)
+    for scope in scopes:
+        _check_name("--scope", scope)
+    _check_lifetime(expires)
+    path = _path(run, file)
+    if dry_run:
+        key_file.read_keys(path)
+        _tell(
+            run,
+            {
+                "result": "would be made",
+                "owner": owner,
+                "scopes": sorted(set(scopes)),
+                "tenant": tenant,
+                "file": str(path),
+            },
+        )
+        return
+    with budget(run), _recording(run) as audit:
+        key, text = key_file.create(
+            path, owner, scopes=list(scopes), tenant=tenant, lifetime=expires
+        )
+        _record(audit, "key.create", key, _grants(key))
+    _tell(run, {"key": text, **_item(key), "file": str(path)})
+    _only_now(run)
+
+
+@command("list")
+@_FILE
+@LIMIT
+@PAGE_TOKEN
+def list_(run: Invocation, file: str | None, limit: int, page_token: str) -> None:
+    """List keys in the order they were made. Their secrets are kept nowhere."""
+    from dragoman.security import key_file
+
+    found = [_item(key) for key in key_file.read_keys(_path(run, file))]
+    ids = [item["id"] for item in found]
+    if page_token and page_token not in ids:
+        raise usage("--page-token names no key; begin without it")
+    first = ids.index(page_token) + 1 if page_token else 0
+    page = found[first : first + limit]
+    more = first + limit < len(found)
+    show_page(run, page, page[-1]["id"] if more else "", lambda item: _fields(run, item))
+
+
+@command("show")
+@click.argument("id", metavar="KEY_ID")
+@_FILE
+def show(run: Invocation, id: str, file: str | None) -> None:
+    """Show a key without its secret, which is kept nowhere."""
+    from dragoman.security import key_file
+
+    _tell(run, _item(key_file.find(_path(run, file), _id(id))))
+
+
+@command("revoke")
+@click.argument("id", metavar="KEY_ID")
+@_FILE
+@YES
+@_DRY_RUN
+def revoke(run: Invocation, id: str, file: str | None, yes: bool, dry_run: bool) -> None:
+    """End a key: servers let nobody in by it any more, within seconds."""
+    from dragoman.security import key_file
+
+    path, id = _path(run, file), _id(id)
+    if dry_run:
+        _tell(run, {"result": "would be revoked", **_item(key_file.find(path, id))})
+        return
+    key_file.find(path, id)
+    if not yes:
+        from dragoman.cli.hints import again
+
+        raise usage(f"{id} cannot be brought back; --yes revokes it", again(run, "--yes"))
+    with budget(run), _recording(run) as audit:
+        key = key_file.revoke(path, id)
+        _record(audit, "key.revoke", key)
+    _tell(run, {"result": "revoked", **_item(key)})
+
+
+@command("rotate")
+@click.argument("id", metavar="KEY_ID")
+@own(
+    "--overlap",
+    type=Lifetime(),
+    default="24h",
+    in_environment=False,
+    metavar="<duration>",
+    help="How long the key before is still good (24h).",
+)
+@_EXPIRES
+@_FILE
+@_DRY_RUN
+def rotate(
+    run: Invocation,
+    id: str,
+    overlap: timedelta,
+    expires: timedelta | None,
+    file: str | None,
+    dry_run: bool,
+) -> None:
+    """Make a key with the owner and the rights of another, which ends after a while.
+
+    The successor is shown this once. Without --expires it is good for as long as the key before
+    was when it was made.
+    """
+    from dragoman.security import key_file
+
+    _check_lifetime(expires)
+    path, id = _path(run, file), _id(id)
+    if dry_run:
+        before = key_file.find(path, id)
+        key_file.check_rotation(before)
+        _tell(run, {"result": "would be rotated", **_item(before)})
+        return
+    with budget(run), _recording(run) as audit:
+        before, key, text = key_file.rotate(path, id, overlap=overlap, lifetime=expires)
+        _record(audit, "key.rotate", before, f"followed by {key.id}")
+    _tell(
+        run,
+        {
+            "key": text,
+            **_item(key),
+            "replaces": before.id,
+            "replacedUntil": _instant(before.expires_at),
+            "file": str(path),
+        },
+    )
+    _only_now(run)
+
+
+@contextmanager
+def _recording(run: Invocation) -> "Generator[Audit]":
+    """Open the audit log, before anything is changed: one that cannot be written prevents it."""
+    from dragoman.security.audit import AuditLog, NoAudit
+
+    path = settings_of(run).audit_path()
+    audit: Audit = NoAudit() if path is None else AuditLog(path)
+    audit.start()
+    try:
+        yield audit
+    finally:
+        audit.stop()
+
+
+def _record(audit: "Audit", act: str, key: "Key", reason: str = "") -> None:
+    audit.record(
+        act,
+        outcome="allowed",
+        who=f"local:{_user()}",
+        object=f"{key.id} {key.owner}",
+        reason=reason,
+    )
+
+
+def _grants(key: "Key") -> str:
+    return " ".join([*key.scopes, *([f"tenant {key.tenant}"] if key.tenant is not None else [])])
+
+
+def _user() -> str:
+    """Return the name of whoever types this, or its number if it has none."""
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _path(run: Invocation, file: str | None) -> Path:
+    return settings_of(run, keys=file).keys_path()
+
+
+def _id(text: str) -> str:
+    """Return the id that was named; a whole key has one too, but is nothing to type."""
+    from dragoman.security.api_keys import PREFIX
+
+    if text.startswith(f"{PREFIX}_"):
+        raise usage(
+            "name the id of the key, and not the key: it is in the history of your shell and in "
+            "the list of processes; rotate it",
+            "dragoman keys list",
+        )
+    return text
+
+
+def _check_name(flag: str, text: str) -> None:
+    if not re.fullmatch(r"[\x21-\x7e]{1,200}", text, re.ASCII):
+        raise usage(f"{flag} must be 1 to 200 visible ASCII characters without spaces")
+
+
+def _check_lifetime(lifetime: timedelta | None) -> None:
+    if lifetime is not None and lifetime < timedelta(seconds=1):
+        raise usage("--expires must be at least 1s; without it the key is good until it is revoked")
+
+
+def _item(key: "Key") -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "state": key.state(time.time()),
+        "owner": key.owner,
+        "scopes": key.scopes,
+        "tenant": key.tenant,
+        "createdAt": _instant(key.created_at),
+        "expiresAt": _instant(key.expires_at),
+        "revokedAt": _instant(key.revoked_at),
+        "followedBy": key.followed_by or None,
+    }
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
+
+
+_LABELS = {
+    "result": "Result",
+    "key": "Key",
+    "id": "Id",
+    "state": "State",
+    "owner": "Owner",
+    "scopes": "Scopes",
+    "tenant": "Tenant",
+    "createdAt": "Created",
+    "expiresAt": "Expires",
+    "revokedAt": "Revoked",
+    "followedBy": "Followed-By",
+    "replaces": "Replaces",
+    "replacedUntil": "Replaced-Until",
+    "file": "File",
+}
+
+
+def _fields(run: Invocation, item: dict[str, Any]) -> None:
+    for name, label in _LABELS.items():
+        if value := " ".join(item["scopes"]) if name == "scopes" else item.get(name):
+            run.out.field(label, str(value))
+
+
+def _tell(run: Invocation, item: dict[str, Any]) -> None:
+    if run.out.is_json:
+        run.out.json(item)
+    else:
+        _fields(run, item)
+
+
+def _only_now(run: Invocation) -> None:
+    run.out.note("Note", "the key is shown this once, and kept by nobody but you")

@@ -1,0 +1,215 @@
+"""API keys: how they look, the authenticator that knows them, and what a key file may say.
+
+The file has hashes only; `security/key_file.py` changes it, and servers see a change within a
+second. A file that cannot be understood lets nobody in.
+"""
+
+import hmac
+import re
+import secrets
+import time
+import zlib
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.errors import ConfigError
+from dragoman.model.identity import Caller
+from dragoman.model.message import Json
+from dragoman.security.authentication import NEVER, Evidence, Pass, Refused
+from dragoman.security.watched import Watched
+
+# A prefix and a checksum, so that whoever looks for keys that leaked knows one when it sees one.
+PREFIX = "dgm"
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ID_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ID_LENGTH = 10
+_SECRET_BYTES = 32
+_SECRET_LENGTH = 43
+_SUM_LENGTH = 6
+_KEY = re.compile(
+    rf"{PREFIX}_([0-9a-z]{{{_ID_LENGTH}}})_[0-9A-Za-z]{{{_SECRET_LENGTH}}}"
+    rf"_[0-9A-Za-z]{{{_SUM_LENGTH}}}",
+    re.ASCII,
+)
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+# What an unknown id is compared with, so that it takes as long as a known one.
+_NOBODY = bytes(32)
+
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+_Instant = Annotated[datetime, Meta(tz=True)]
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """A key as the file has it. Who reads it can neither use the key nor guess it."""
+
+    id: Annotated[str, Meta(pattern=rf"\A[0-9a-z]{{{_ID_LENGTH}}}\Z")]
+    owner: _Name
+    # SHA-256 of the key's text. A slow hash would only help a secret that can be guessed; this
+    # one is 256 random bits, and a slow one would let strangers keep our processors busy.
+    hash: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    scopes: list[_Name] = []
+    # The only tenant it may act in; None: any.
+    tenant: str | None = None
+    created_at: _Instant
+    expires_at: _Instant | None = None
+    revoked_at: _Instant | None = None
+    # The id of the key that was made to replace it.
+    followed_by: str = ""
+
+    def state(self, now: float) -> str:
+        """Return how it is: `active`, `expired` or `revoked`."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "active" if now < self.until else "expired"
+
+    @property
+    def until(self) -> float:
+        """Return when it ends, in seconds since the epoch."""
+        return NEVER if self.expires_at is None else self.expires_at.timestamp()
+
+    @property
+    def caller(self) -> Caller:
+        """Return whom it stands for."""
+        return Caller(f"key:{self.owner}", True, frozenset(self.scopes), self.tenant)
+
+
+class KeyFile(msgspec.Struct, forbid_unknown_fields=True):
+    """All that a file says."""
+
+    keys: list[Key] = []
+    version: Annotated[int, Meta(ge=1, le=1)] = 1
+
+
+def new_id() -> str:
+    """Return a name for a key; it is no secret."""
+    return "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
+
+
+def new_text(id: str) -> str:
+    """Return the text of a key, which is kept by nobody but its holder."""
+    number = int.from_bytes(secrets.token_bytes(_SECRET_BYTES))
+    body = f"{PREFIX}_{id}_{_in_digits(number, _SECRET_LENGTH)}"
+    return f"{body}_{checksum(body)}"
+
+
+def checksum(body: str) -> str:
+    """Return the end of a key, by which a text that only looks like one is told from a key."""
+    return _in_digits(zlib.crc32(body.encode()), _SUM_LENGTH)
+
+
+def _in_digits(number: int, length: int) -> str:
+    found = ""
+    for _ in range(length):
+        number, digit = divmod(number, len(_DIGITS))
+        found = _DIGITS[digit] + found
+    return found
+
+
+def hash_of(text: str) -> bytes:
+    """Return what the file has of a key."""
+    return sha256(text.encode()).digest()
+
+
+def decode_keys(path: Path, body: bytes) -> list[Key]:
+    """Return what a key file says; raises `ConfigError` for one that makes no sense."""
+    try:
+        keys = msgspec.json.decode(body, type=KeyFile).keys
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is no key file ({error}); restore it from a copy") from None
+    if len({key.id for key in keys}) < len(keys):
+        raise ConfigError(f"{path}: has two keys with one id; restore it from a copy")
+    return keys
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    hash: bytes
+    caller: Caller
+    until: float
+    is_revoked: bool
+
+
+class ApiKeys:
+    """Knows callers by the keys of a file."""
+
+    name = "apiKey"
+    challenge = 'ApiKey realm="dragoman"'
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        header: str = "X-API-Key",
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not _HEADER.fullmatch(header):
+            raise ConfigError(f"api_key_header: {header!r} is no header; write X-API-Key")
+        if header.lower() == "authorization":
+            raise ConfigError("api_key_header: Authorization is for tokens; write X-API-Key")
+        self.scheme: dict[str, Json] = {
+            "apiKeySecurityScheme": {"location": "header", "name": header}
+        }
+        self._header = header.lower().encode()
+        self.reads = frozenset({self._header})
+        self._now = now
+        self._file = Watched(file, self._entries, monotonic=monotonic)
+
+    async def start(self) -> None:
+        """Read the file; raises `ConfigError` for one that cannot work."""
+        if not self._file.path.exists():
+            raise ConfigError(
+                f"{self._file.path}: there are no keys; dragoman keys create --owner NAME makes one"
+            )
+        self._file.load()
+
+    async def stop(self) -> None:
+        """There is nothing to let go of."""
+
+    async def look(self, evidence: Evidence) -> Pass | None:
+        """Return the owner of the key; raises `Refused` for whatever is not a key that holds."""
+        values = evidence.values(self._header)
+        if not values:
+            return None
+        if len(values) > 1:
+            raise Refused("two keys")
+        shape = _KEY.fullmatch(text := values[0].decode("latin-1"))
+        if shape is None:
+            raise Refused("not shaped like a key")
+        id = shape[1]
+        entries = self._file.says()
+        if entries is None:
+            raise Refused("the key file cannot be used", id)
+        entry = entries.get(id)
+        is_right = hmac.compare_digest(hash_of(text), entry.hash if entry else _NOBODY)
+        if entry is None:
+            raise Refused("unknown key", id)
+        if not is_right:
+            raise Refused("wrong secret", id)
+        if entry.is_revoked:
+            raise Refused("revoked key", id)
+        if self._now() >= entry.until:
+            raise Refused("expired key", id)
+        return Pass(entry.caller, self, entry.until, id)
+
+    def still_holds(self, found: Pass) -> bool:
+        """Tell whether the key is there, with what it was given, and neither revoked nor over."""
+        entries = self._file.says()
+        entry = entries.get(found.ref) if entries else None
+        return (
+            entry is not None
+            and not entry.is_revoked
+            and self._now() < entry.until
+            and (entry.caller is found.caller or entry.caller == found.caller)
+        )
+
+    def _entries(self, body: bytes) -> dict[str, _Entry]:
+        return {
+            key.id: _Entry(bytes.fromhex(key.hash), key.caller, key.until, bool(key.revoked_at))
+            for key in decode_keys(self._file.path, body)
+        }

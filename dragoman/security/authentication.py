@@ -1,0 +1,198 @@
+"""Who asks: what a request shows of its sender, and the ways to tell from it who that is.
+
+A way is an `Authenticator`; a `Gatekeeper` has one or several, and any one of them lets a caller
+in. Whatever goes wrong inside one keeps the caller out, and every refusal looks the same.
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from dragoman.errors import Unauthenticated
+from dragoman.model.identity import Caller
+from dragoman.model.message import Json
+
+logger = logging.getLogger("dragoman")
+
+NEVER = float("inf")
+# Credentials whose verdict is remembered: enough for the callers of a minute, and no more memory
+# than a caller with endless tokens may take.
+MAX_REMEMBERED = 4096
+MAX_CREDENTIAL_BYTES = 16 * 1024
+# Why a request is refused that does not even try.
+NO_CREDENTIALS = "no credentials"
+
+
+class Evidence(msgspec.Struct, frozen=True, gc=False):
+    """What a request shows of its sender."""
+
+    headers: Sequence[tuple[bytes, bytes]]
+    # The certificate (DER) that the sender of the connection proved to own.
+    certificate: bytes | None = None
+    # The address at the other end of the connection.
+    address: str = ""
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of a header, as often as it was sent."""
+        return [value for key, value in self.headers if key == name]
+
+
+class Refused(Exception):
+    """A credential that does not hold. The reason is for the operator's log, never the caller."""
+
+    def __init__(self, reason: str, subject: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        # Whom the credential claims to be, as far as that could be read; not believed.
+        self.subject = subject
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """A caller, and for how long it may be taken for one."""
+
+    caller: Caller
+    by: "Authenticator"
+    # Seconds since the epoch.
+    until: float = NEVER
+    # What the authenticator knows its credential by: the id of a key, the state of a key set.
+    ref: str = ""
+
+
+class Authenticator(Protocol):
+    """One way to tell who asks, and how the card describes it."""
+
+    # The name of its scheme in the card.
+    name: str
+    # The scheme in the shape of 1.0: `{"httpAuthSecurityScheme": {"scheme": "Bearer"}}`.
+    scheme: dict[str, Json]
+    # What `WWW-Authenticate` asks for; empty: there is nothing a header could bring.
+    challenge: str
+    # The headers it goes by, in lower case, and no others: its verdict is remembered by them.
+    reads: frozenset[bytes]
+
+    async def start(self) -> None:
+        """Make ready; raises `ConfigError` for settings that cannot work."""
+        ...
+
+    async def stop(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+    async def look(self, evidence: Evidence) -> Pass | None:
+        """Return who asks; None if nothing here is for this way; raises `Refused` if it is and
+        does not hold."""
+        ...
+
+    def still_holds(self, found: Pass) -> bool:
+        """Tell whether a pass given before would be given again: not revoked, its key not
+        retired. Asked for every request and now and then for open streams, so it is quick."""
+        ...
+
+
+class Gatekeeper:
+    """Lets callers in whom any of several authenticators knows."""
+
+    def __init__(
+        self, authenticators: Sequence[Authenticator], now: Callable[[], float] = time.time
+    ) -> None:
+        self.authenticators = list(authenticators)
+        self._now = now
+        self._remembered: dict[bytes, Pass] = {}
+        # Credentials are looked up by a hash that nobody outside this process can compute.
+        self._pepper = os.urandom(16)
+        self._reads = frozenset(name for one in self.authenticators for name in one.reads)
+        challenges = [one.challenge for one in self.authenticators if one.challenge]
+        self.challenge = ", ".join(dict.fromkeys(challenges)) or "Bearer"
+
+    async def start(self) -> None:
+        """Make every way ready."""
+        for one in self.authenticators:
+            await one.start()
+
+    async def stop(self) -> None:
+        """Let go of everything."""
+        self._remembered.clear()
+        for one in self.authenticators:
+            await one.stop()
+
+    async def admit(self, evidence: Evidence) -> Pass:
+        """Return who asks; raises `Denied`, also for whatever goes wrong on the way."""
+        key = self._key(evidence)
+        found = self._remembered.get(key)
+        if found is not None:
+            if self.holds(found):
+                return found
+            del self._remembered[key]
+        found = await self._ask(evidence)
+        if len(self._remembered) >= MAX_REMEMBERED:
+            # The oldest: it is looked at again, which is all that happens to it.
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[key] = found
+        return found
+
+    def holds(self, found: Pass) -> bool:
+        """Tell whether a pass is still good."""
+        try:
+            return self._now() < found.until and found.by.still_holds(found)
+        except Exception:
+            logger.exception("%s could not be asked; its callers are kept out", found.by.name)
+            return False
+
+    async def _ask(self, evidence: Evidence) -> Pass:
+        reason, subject = NO_CREDENTIALS, ""
+        for one in self.authenticators:
+            try:
+                found = await one.look(evidence)
+            except Refused as error:
+                reason, subject = f"{one.name}: {error.reason}", error.subject
+                continue
+            except Exception:
+                # Whatever it was: who cannot be told apart is not let in.
+                logger.exception("%s failed; its callers are kept out", one.name)
+                reason = f"{one.name}: it failed"
+                continue
+            if found is not None and self.holds(found):
+                return found
+        raise Denied(reason, subject)
+
+    def _key(self, evidence: Evidence) -> bytes:
+        digest = hashlib.blake2b(evidence.certificate or b"", key=self._pepper, digest_size=16)
+        for name, value in evidence.headers:
+            if name in self._reads:
+                digest.update(b"%d %b %d %b" % (len(name), name, len(value), value))
+        digest.update(evidence.address.encode())
+        return digest.digest()
+
+
+class Denied(Unauthenticated):
+    """Authentication is required"""
+
+    def __init__(self, reason: str, subject: str = "") -> None:
+        super().__init__()
+        self.reason = reason
+        self.subject = subject
+
+
+def bearer_token(evidence: Evidence) -> str | None:
+    """Return the token of `Authorization: Bearer`; None if there is no such header.
+
+    Raises `Refused` for one that is not read the same way by everybody.
+    """
+    values = evidence.values(b"authorization")
+    if not values:
+        return None
+    if len(values) > 1:
+        raise Refused("two Authorization headers")
+    if len(values[0]) > MAX_CREDENTIAL_BYTES:
+        raise Refused("the token is too long")
+    scheme, _, token = values[0].decode("latin-1").partition(" ")
+    if scheme.lower() != "bearer":
+        return None
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise Refused("not a bearer token")
+    return token

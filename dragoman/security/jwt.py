@@ -1,0 +1,161 @@
+"""JSON Web Tokens: a caller is whom its issuer, in a signed token, says it is.
+
+Keys come from one source, and that decides the algorithms: an issuer's public keys never check
+what was made with a shared secret. What a token says about where its key is (`jku`, `x5u`, `jwk`,
+`x5c`) is not looked at.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dragoman.errors import ConfigError
+from dragoman.model.clock import Clock
+from dragoman.model.message import Json
+from dragoman.security.authentication import Evidence, Pass, Refused, bearer_token
+from dragoman.security.egress import Egress
+from dragoman.security.jwks import DISCOVERY, RemoteKeys
+from dragoman.security.jwt_claims import Expected, read_claims
+from dragoman.security.jwt_flows import Flows, schemes
+from dragoman.security.jwt_form import Token, claimed_subject, is_shaped, read_token
+from dragoman.security.jwt_keys import (
+    ASYMMETRIC,
+    LONGEST_KID,
+    SYMMETRIC,
+    VerificationKey,
+    check_extra,
+    from_secret,
+    holds,
+)
+from dragoman.security.jwt_sources import FileKeys, FixedKeys, KeySource
+
+
+class JwtAuthenticator:
+    """Lets in the bearers of tokens from one issuer.
+
+    Give one source of keys: `jwks_url`, `key_file` (a JWKS document or PEM) or `secret`; with none
+    of them the issuer is asked where its keys are, as OpenID Connect has it.
+    """
+
+    challenge = 'Bearer realm="dragoman"'
+    reads = frozenset({b"authorization"})
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        audience: Sequence[str],
+        jwks_url: str = "",
+        key_file: str | Path = "",
+        secret: bytes = b"",
+        algorithms: Sequence[str] = (),
+        leeway: float = 60.0,
+        owner_claim: str = "sub",
+        tenant_claim: str = "",
+        token_type: str = "",
+        parties: Sequence[str] = (),
+        token_url: str = "",
+        authorization_url: str = "",
+        device_url: str = "",
+        scopes: Mapping[str, str] | None = None,
+        name: str = "",
+        allow_private: bool = False,
+        egress: Egress | None = None,
+        now: Callable[[], float] = time.time,
+        clock: Clock | None = None,
+    ) -> None:
+        check_extra()
+        self._expected = Expected(
+            issuer=issuer,
+            audience=frozenset(audience),
+            parties=frozenset(parties),
+            leeway=leeway,
+            owner_claim=owner_claim,
+            tenant_claim=tenant_claim,
+            token_type=token_type,
+        )
+        self._expected.check()
+        if sum(map(bool, (jwks_url, key_file, secret))) > 1:
+            raise ConfigError("jwt: give the keys in one way: a URL, a file or a secret")
+        self._algorithms = _accepted(algorithms, SYMMETRIC if secret else ASYMMETRIC)
+        self._now = now
+        self._remote: RemoteKeys | None = None
+        self._source: KeySource
+        if secret:
+            self._source = FixedKeys(from_secret(secret))
+        elif key_file:
+            self._source = FileKeys(key_file)
+        else:
+            self._source = self._remote = RemoteKeys(
+                url=jwks_url,
+                issuer=issuer,
+                allow_private=allow_private,
+                egress=egress,
+                clock=clock,
+            )
+        self._given = Flows(token_url, authorization_url, device_url, scopes or {})
+        is_oidc = self._remote is not None and not jwks_url
+        self._discovery_url = issuer.rstrip("/") + DISCOVERY if is_oidc else ""
+        self.name = name or ("oauth2" if token_url else "oidc" if is_oidc else "jwt")
+        self.schemes = schemes(self.name, self._given, self._discovery_url)
+        self.scheme: dict[str, Json] = self.schemes[self.name]
+
+    def __repr__(self) -> str:
+        return f"JwtAuthenticator({self._expected.issuer!r})"
+
+    async def start(self) -> None:
+        """Get the keys; raises `ConfigError` for a file that has none."""
+        await self._source.start()
+
+    async def stop(self) -> None:
+        """Get no more keys."""
+        await self._source.stop()
+
+    def flows(self) -> dict[str, Json]:
+        """Return the ways to get a token, as given or as the issuer describes itself."""
+        if self._given.token_url or self._remote is None:
+            return self._given.described()
+        return self._given.found(self._remote.endpoints).described()
+
+    async def look(self, evidence: Evidence) -> Pass | None:
+        """Return whom a token speaks for; None if there is none; raises `Refused`."""
+        text = bearer_token(evidence)
+        if text is None or not is_shaped(text):
+            return None
+        token = read_token(text, self._expected.token_type)
+        subject = claimed_subject(token.claims)
+        if token.algorithm not in self._algorithms:
+            raise Refused(f"the algorithm {token.algorithm[:32]!r} is not accepted", subject)
+        if len(token.kid) > LONGEST_KID:
+            raise Refused("the name of the key is too long", subject)
+        said = read_claims(token.claims, self._expected, self._now(), evidence.certificate)
+        key = await self._signer(token, subject)
+        return Pass(said.caller, self, said.until, key.ref)
+
+    def still_holds(self, found: Pass) -> bool:
+        """Tell whether the key behind a pass is still one of the issuer's."""
+        return found.ref in self._source.current().refs
+
+    async def _signer(self, token: Token, subject: str) -> VerificationKey:
+        """Return the key that signed a token; raises `Refused` if none of the issuer's did."""
+        known = self._source.current().meant(token)
+        if known is not None and holds(known, token):
+            return known
+        # The issuer may have another key by this name, or by none, since we last looked.
+        found = (await self._source.renewed(token.kid)).meant(token)
+        if found is None:
+            raise Refused("the key is not known", subject)
+        if (known is not None and found.ref == known.ref) or not holds(found, token):
+            raise Refused("the signature does not hold", subject)
+        return found
+
+
+def _accepted(named: Sequence[str], possible: Mapping[str, object]) -> frozenset[str]:
+    """Return the algorithms to accept; raises `ConfigError` for one that the keys are not for."""
+    for name in named:
+        if name not in possible:
+            raise ConfigError(
+                f"jwt: the algorithm {name!r} is not for this source of keys: "
+                f"choose among {', '.join(possible)}"
+            )
+    return frozenset(named or possible)

@@ -1,0 +1,117 @@
+"""The form of a JSON Web Token: three parts of strict base64url, two of them JSON objects.
+
+A token has one spelling or is refused: padding, stray bits, members that are there twice and
+headers that change what a signature means are read differently by different readers. Nothing here
+tells whether a token is genuine.
+"""
+
+import base64
+import binascii
+import json
+from typing import Any, NoReturn, cast
+
+import msgspec
+
+from dragoman.security.authentication import Refused
+
+Object = dict[str, Any]
+
+# The types of tokens that are made to be shown to a server like this one.
+ACCESS_TOKEN = "at+jwt"
+_PLAIN_TYPES = frozenset({"", "jwt", ACCESS_TOKEN})
+# Header members that change what is signed or say that it is not all: none is understood here.
+_EXTENSIONS = ("crit", "b64", "enc", "zip")
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token taken apart, and believed in nothing."""
+
+    algorithm: str
+    # Empty: the header names no key.
+    kid: str
+    claims: Object
+    signed: bytes
+    signature: bytes
+
+
+def is_shaped(text: str) -> bool:
+    """Tell whether a text is meant to be a token of this kind."""
+    return "." in text
+
+
+def read_token(text: str, token_type: str = "") -> Token:
+    """Return the parts of a token; raises `Refused`.
+
+    With a token type its header must have it; without one, it must have none that says that the
+    token is for something else.
+    """
+    parts = text.split(".")
+    if len(parts) == 5:
+        raise Refused("the token is encrypted")
+    if len(parts) != 3:
+        raise Refused(f"the token has {len(parts)} parts and not 3")
+    header = _object(parts[0], "the header")
+    claims = _object(parts[1], "the payload")
+    subject = claimed_subject(claims)
+    for name in _EXTENSIONS:
+        if name in header:
+            raise Refused(f"the header has {name!r}", subject)
+    if "cty" in header:
+        raise Refused("there is a token in the token", subject)
+    _check_type(header.get("typ", ""), token_type, subject)
+    algorithm, kid = header.get("alg"), header.get("kid", "")
+    if not isinstance(algorithm, str) or not isinstance(kid, str):
+        raise Refused("the algorithm or the name of the key is no text", subject)
+    signature = _decoded(parts[2], "the signature")
+    return Token(algorithm, kid, claims, f"{parts[0]}.{parts[1]}".encode(), signature)
+
+
+def claimed_subject(claims: Object) -> str:
+    """Return whom a token claims to be about, in a form that is fit for a log."""
+    subject = claims.get("sub")
+    if not isinstance(subject, str):
+        return ""
+    return "".join(letter if letter.isprintable() else "?" for letter in subject[:128])
+
+
+def _check_type(found: object, wanted: str, subject: str) -> None:
+    if not isinstance(found, str):
+        raise Refused("the type of the token is no text", subject)
+    kind = found.lower().removeprefix("application/")
+    if kind != wanted if wanted else kind not in _PLAIN_TYPES:
+        raise Refused(f"the token is of the type {found[:64]!r}", subject)
+
+
+def _object(part: str, what: str) -> Object:
+    try:
+        value = json.loads(
+            _decoded(part, what).decode(), object_pairs_hook=_once_each, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError):
+        raise Refused(f"{what} is not JSON that everybody reads alike") from None
+    if not isinstance(value, dict):
+        raise Refused(f"{what} is no object")
+    return cast(Object, value)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> Object:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("a member is there twice")
+    return members
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _decoded(part: str, what: str) -> bytes:
+    try:
+        # Without `validate` whatever is not of the alphabet would be skipped.
+        content = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused(f"{what} is not base64url") from None
+    # The last character has bits that mean nothing, and what they are must mean nothing either.
+    if base64.urlsafe_b64encode(content).rstrip(b"=") != part.encode():
+        raise Refused(f"{what} is not base64url in its one spelling")
+    return content

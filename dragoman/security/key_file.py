@@ -1,0 +1,195 @@
+"""Changes to the file of API keys: each one whole or not at all, and one after the other.
+
+A change is written beside the file and takes its place only once it is on the disk. Who changes it
+holds a lock, so that two commands at a time lose nothing.
+"""
+
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.errors import ConfigError
+from dragoman.security.api_keys import Key, KeyFile, decode_keys, hash_of, new_id, new_text
+from dragoman.security.watched import HAS_MODES
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows, where one command at a time is the user's duty
+    fcntl = None
+
+
+def read_keys(path: Path) -> list[Key]:
+    """Return the keys of a file, in the order they were made; none if there is no file."""
+    try:
+        return decode_keys(path, path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def create(
+    path: Path,
+    owner: str,
+    *,
+    scopes: list[str],
+    tenant: str | None,
+    lifetime: timedelta | None,
+) -> tuple[Key, str]:
+    """Make a key; return it and its text, which is nowhere else."""
+    with _changing(path) as keys:
+        key, text = _made(owner, scopes, tenant, lifetime, {one.id for one in keys})
+        keys.append(key)
+    return key, text
+
+
+def revoke(path: Path, id: str) -> Key:
+    """End a key at once; return it. One that was revoked before stays as it was."""
+    with _changing(path) as keys:
+        place = _place(keys, id, path)
+        if keys[place].revoked_at is None:
+            keys[place] = replace(keys[place], revoked_at=_now())
+        return keys[place]
+
+
+def rotate(
+    path: Path, id: str, *, overlap: timedelta, lifetime: timedelta | None
+) -> tuple[Key, Key, str]:
+    """Make a key with the rights of another, which ends after a while; return the one before, the
+    one that follows it, and its text."""
+    with _changing(path) as keys:
+        place = _place(keys, id, path)
+        before = keys[place]
+        check_rotation(before)
+        if lifetime is None and before.expires_at is not None:
+            # As long as it was given: a successor without an end would be more than it had.
+            lifetime = before.expires_at - before.created_at
+        known = {one.id for one in keys}
+        key, text = _made(before.owner, before.scopes, before.tenant, lifetime, known)
+        ends_at = _now() + overlap
+        if before.expires_at is not None:
+            ends_at = min(ends_at, before.expires_at)
+        before = keys[place] = replace(before, expires_at=ends_at, followed_by=key.id)
+        keys.append(key)
+    return before, key, text
+
+
+def find(path: Path, id: str) -> Key:
+    """Return a key by its id; raises `ConfigError` if there is none."""
+    keys = read_keys(path)
+    return keys[_place(keys, id, path)]
+
+
+def check_rotation(key: Key) -> None:
+    """Refuse to give a key a successor that was taken from its holder, or that has one."""
+    if key.revoked_at is not None:
+        raise ConfigError(f"{key.id} is revoked; dragoman keys create makes another for its owner")
+    if key.followed_by:
+        raise ConfigError(f"{key.id} was rotated before; rotate its successor {key.followed_by}")
+
+
+def _place(keys: list[Key], id: str, path: Path) -> int:
+    for place, key in enumerate(keys):
+        if key.id == id:
+            return place
+    raise ConfigError(f"{path}: there is no key {id}; dragoman keys list shows those there are")
+
+
+def _made(
+    owner: str,
+    scopes: list[str],
+    tenant: str | None,
+    lifetime: timedelta | None,
+    known: set[str],
+) -> tuple[Key, str]:
+    while (id := new_id()) in known:
+        pass
+    text = new_text(id)
+    now = _now()
+    key = Key(
+        id=id,
+        owner=owner,
+        hash=hash_of(text).hex(),
+        scopes=sorted(set(scopes)),
+        tenant=tenant,
+        created_at=now,
+        expires_at=now + lifetime if lifetime is not None else None,
+    )
+    return key, text
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@contextmanager
+def _changing(path: Path) -> Generator[list[Key]]:
+    """Hold the file, and write what became of its keys unless something goes wrong."""
+    # The file itself, if this is a link to it: the link stays.
+    path = Path(os.path.realpath(path))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path):
+            keys = read_keys(path)
+            before = list(keys)
+            yield keys
+            if keys != before:
+                _write(path, msgspec.json.format(msgspec.json.encode(KeyFile(keys)), indent=2))
+    except OSError as error:
+        name = error.filename or path
+        raise ConfigError(f"{name}: cannot be written ({error.strerror})") from None
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    # A file of its own: the key file is another one after each change.
+    file = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+    try:
+        _hand_over(file, path)
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _write(path: Path, body: bytes) -> None:
+    # Always the same name, so that a change that was cut off leaves no litter.
+    draft = _beside(path, ".new")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        if hasattr(os, "fchmod"):
+            os.fchmod(file, stat.S_IRUSR | stat.S_IWUSR)
+        _hand_over(file, path)
+        stream.write(body)
+        stream.flush()
+        os.fsync(file)
+    os.replace(draft, path)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+def _hand_over(file: int, path: Path) -> None:
+    """Give a file to whoever the keys belong to, should we be the administrator: the server that
+    reads them is another user."""
+    if not HAS_MODES or os.geteuid() != 0:
+        return
+    found = os.stat(path if path.exists() else path.parent)
+    os.fchown(file, found.st_uid, found.st_gid)
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)

@@ -1,0 +1,176 @@
+"""Secrets at rest: what is sealed opens with its key in its place, and with nothing else."""
+
+import base64
+import os
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dragoman.config import Settings, load
+from dragoman.errors import ConfigError, StoreUnavailable
+from dragoman.security.vault import (
+    Vault,
+    key_file_of,
+    key_id,
+    make_key_file,
+    new_key,
+    parse_keys,
+    read_key_file,
+    vault_of,
+    write_key_file,
+)
+
+OLD, NEW = new_key(), new_key()
+TEXTS = [base64.b64encode(key).decode() for key in (NEW, OLD)]
+
+
+def test_what_is_sealed_opens_in_its_context_only() -> None:
+    vault = Vault([NEW])
+    sealed = vault.seal(b"hush", b"push 1", key_id(NEW))
+    assert vault.open(sealed, b"push 1") == b"hush"
+    assert b"hush" not in sealed
+    with pytest.raises(StoreUnavailable):
+        vault.open(sealed, b"push 2")
+
+
+def test_the_same_value_is_never_sealed_alike() -> None:
+    vault = Vault([NEW])
+    sealed = {vault.seal(b"hush", b"", key_id(NEW)) for _ in range(100)}
+    assert len(sealed) == 100
+
+
+def test_a_change_of_any_byte_is_found() -> None:
+    vault = Vault([NEW, OLD])
+    sealed = vault.seal(b"hush", b"", key_id(NEW))
+    for place in range(len(sealed)):
+        changed = bytearray(sealed)
+        changed[place] ^= 1
+        with pytest.raises(StoreUnavailable):
+            vault.open(bytes(changed), b"")
+    for length in range(len(sealed)):
+        with pytest.raises(StoreUnavailable):
+            vault.open(sealed[:length], b"")
+
+
+def test_older_keys_open_and_the_first_one_is_to_seal_with() -> None:
+    sealed = Vault([OLD]).seal(b"hush", b"", key_id(OLD))
+    vault = Vault([NEW, OLD])
+    assert vault.open(sealed, b"") == b"hush"
+    assert vault.ready([key_id(OLD)]) == key_id(NEW)
+
+
+def test_a_missing_key_is_named_by_its_id_and_said_how_to_give(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{key_id(OLD).hex()}.*DRAGOMAN_STORE_KEY"):
+        Vault([NEW]).ready([key_id(OLD)])
+    file = tmp_path / "tasks.db.key"
+    with pytest.raises(ConfigError, match="put the key file of this store there"):
+        Vault(file=file).ready([key_id(OLD)])
+    assert not file.exists()
+
+
+def test_a_store_that_was_never_sealed_gets_a_key_file_of_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "tasks.db.key"
+    assert Vault(file=file).ready([]) == key_id(read_key_file(file)[0])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_processes_that_make_a_key_file_at_once_have_the_same_key(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db.key"
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(lambda _: make_key_file(file), range(64)))
+    assert len(read_key_file(file)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_key_that_another_process_put_in_the_file_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "k"
+    write_key_file(file, [OLD])
+    vault = Vault(file=file)
+    vault.ready([])
+    write_key_file(file, [NEW, OLD])
+    assert vault.open(Vault([NEW]).seal(b"x", b"", key_id(NEW)), b"") == b"x"
+    assert vault.ids == [key_id(NEW), key_id(OLD)]
+    # What was dropped meanwhile still opens what was read before.
+    sealed = vault.seal(b"y", b"", key_id(OLD))
+    write_key_file(file, [NEW])
+    vault.reload()
+    assert vault.open(sealed, b"") == b"y"
+
+
+def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "k"
+    write_key_file(file, [OLD])
+    file.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Vault(file=file).ready([])
+
+
+@pytest.mark.parametrize("text", ["short", "!" * 44, base64.b64encode(b"x" * 31).decode(), "é"])
+def test_what_is_no_key_is_refused_without_being_said(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_keys(f"{TEXTS[0]},{text}", "store_key")
+    assert text not in str(refused.value) and "openssl rand -base64 32" in str(refused.value)
+
+
+def test_an_empty_key_file_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    file = tmp_path / "k"
+    file.touch(0o600)
+    with pytest.raises(ConfigError, match="has no key"):
+        Vault(file=file).ready([])
+    assert file.read_bytes() == b""
+
+
+def test_keys_come_from_the_environment_or_a_named_file_or_beside_the_store(
+    tmp_path: Path,
+) -> None:
+    given = load({"DRAGOMAN_STORE_KEY": ",".join(TEXTS), "DRAGOMAN_STORE": str(tmp_path / "t")})
+    assert vault_of(given).ids == [key_id(NEW), key_id(OLD)]
+    file = tmp_path / "k"
+    file.write_text("\n".join(TEXTS) + "\n")
+    file.chmod(0o600)
+    named = vault_of(load({"DRAGOMAN_STORE_KEY_FILE": str(file)}))
+    assert named.ready([]) == key_id(NEW)
+    beside = vault_of(Settings(store=str(tmp_path / "tasks.db")))
+    assert beside.file == key_file_of(tmp_path / "tasks.db") == tmp_path / "tasks.db.key"
+    with pytest.raises(ConfigError, match="give one of them"):
+        vault_of(Settings(store_key=TEXTS[0], store_key_file=str(file)))
+
+
+def test_no_key_is_printed() -> None:
+    vault = Vault([NEW, OLD])
+    settings = Settings(store_key=TEXTS[0])
+    for shown in (repr(vault), str(vault), repr(settings)):
+        assert not any(text in shown for text in TEXTS) and repr(NEW) not in shown
+
+
+def test_the_cipher_is_loaded_only_for_what_is_sealed_or_opened(tmp_path: Path) -> None:
+    code = """
+import asyncio, sys
+from dragoman import Agent, App, Settings
+
+agent = Agent("A", "Is started.")
+
+@agent.skill
+async def work(text: str) -> str:
+    return text
+
+async def main(store):
+    async with App(agent, settings=Settings(store=store)).running():
+        assert not any(name.startswith("cryptography") for name in sys.modules)
+
+asyncio.run(main(sys.argv[1]))
+"""
+    store = tmp_path / "tasks.db"
+    for _ in range(2):
+        subprocess.run(
+            [sys.executable, "-c", code, str(store)],
+            check=True,
+            timeout=30,
+            env=os.environ | {"DRAGOMAN_STORE_KEY": ""},
+        )
+    assert key_file_of(store).exists()
