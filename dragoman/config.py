@@ -23,7 +23,10 @@ PREFIX = "DRAGOMAN_"
 _PORT = 8000
 # What can be served, by the names people write.
 _BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
+_WAYS = ("bearer", "api-key", "jwt", "oidc", "mtls")
 VERSIONS = ("1.0", "0.3", "0.2")
+# Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
+SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key"})
 # What people write for a switch, besides true and false.
 _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
@@ -42,6 +45,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Empty: `tasks.db` in the user's data folder."
         ),
     ] = ""
+    store_key: Annotated[
+        str,
+        _about(
+            "What secrets in the store are sealed with: a key of 32 bytes in base64, and older "
+            "ones after it while they change, separated by commas. Empty: as in `store_key_file`."
+        ),
+    ] = ""
+    store_key_file: Annotated[
+        str,
+        _about(
+            "A file with these keys, one a line. Empty: the file beside the store that has its "
+            "name and `.key`; the first server makes it."
+        ),
+    ] = ""
     synchronous: Annotated[
         Literal["full", "normal", "off"],
         _about(
@@ -52,6 +69,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     accept_data_loss: Annotated[
         bool, _about("Whether settings that lose acknowledged tasks may be used.")
     ] = False
+    audit: Annotated[
+        str,
+        _about(
+            "The file of the audit log, or `off`. Empty: `audit.jsonl` beside the SQLite file, and "
+            "none for `memory:`."
+        ),
+    ] = ""
     listen: Annotated[
         str,
         _about(
@@ -67,6 +91,113 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _about("Authorities (PEM): only callers with a certificate of theirs are let in."),
     ] = ""
+    client_crl: Annotated[
+        str,
+        _about(
+            "Certificates that those authorities have revoked (PEM or DER), read again when the "
+            "file changes. One that is out of date lets nobody in. Needs the extra `jwt`."
+        ),
+    ] = ""
+    proxies: Annotated[
+        str,
+        _about(
+            "Addresses or networks of proxies whose word counts, separated by commas. What others "
+            "claim in a proxy's headers is ignored."
+        ),
+    ] = ""
+    proxy_cert_header: Annotated[
+        str,
+        _about(
+            "The header in which those proxies hand over a caller's certificate: `Client-Cert` "
+            "(RFC 9440), `X-Forwarded-Client-Cert` (Envoy), or any other, with a URL-encoded PEM. "
+            "The proxy must remove it from what callers send."
+        ),
+    ] = ""
+    auth_token: Annotated[
+        str,
+        _about("A bearer token that lets its holder in, of at least 16 characters."),
+    ] = ""
+    auth_tokens: Annotated[
+        str,
+        _about(
+            "A file (TOML) of bearer tokens, one table for each holder: `token`, and if wanted "
+            "`scopes` and `tenant`. Read again when it changes."
+        ),
+    ] = ""
+    keys: Annotated[
+        str,
+        _about(
+            "The file of API keys, kept by `dragoman keys`. Empty: `keys.json` in the user's data "
+            "folder."
+        ),
+    ] = ""
+    api_key_header: Annotated[str, _about("The header that brings an API key.")] = "X-API-Key"
+    auth: Annotated[
+        str,
+        _about(
+            "How callers prove who they are: `bearer` (tokens), `api-key`, `jwt`, `oidc`, `mtls`; "
+            "of several, separated by commas, any one will do. `none`: they are not asked. Empty: "
+            "`bearer` if there are tokens, `mtls` if there is a `client_ca`, else `none`."
+        ),
+    ] = ""
+    jwt_issuer: Annotated[
+        str, _about("Who makes the tokens (`iss`), word for word. `oidc` finds its keys there.")
+    ] = ""
+    jwt_audience: Annotated[
+        str, _about("Whom tokens must be for (`aud`): us, by any of these names (commas).")
+    ] = ""
+    jwt_keys: Annotated[
+        str,
+        _about("The issuer's public keys: the URL or the file of a JWKS, or a file in PEM."),
+    ] = ""
+    jwt_secret: Annotated[
+        str,
+        _about("A secret shared with the issuer, of at least 32 bytes, for tokens signed by HMAC."),
+    ] = ""
+    jwt_algorithms: Annotated[
+        str,
+        _about(
+            "Algorithms a token may be signed with (commas). Empty: those that fit the keys: "
+            "RS, PS, ES and EdDSA for public keys, HS for a secret."
+        ),
+    ] = ""
+    jwt_leeway: Annotated[
+        float, _about("Seconds that the issuer's clock may be off.", ge=0, le=600)
+    ] = 60.0
+    jwt_type: Annotated[
+        str, _about("The `typ` a token must have, such as `at+jwt`. Empty: any of an access token.")
+    ] = ""
+    jwt_owner_claim: Annotated[str, _about("The claim that says whose tasks a caller sees.")] = (
+        "sub"
+    )
+    jwt_tenant_claim: Annotated[
+        str, _about("The claim that names the caller's tenant. Empty: tokens name none.")
+    ] = ""
+    oauth_token_url: Annotated[
+        str, _about("Where callers get tokens, for the card: its scheme is then OAuth 2.")
+    ] = ""
+    oauth_authorization_url: Annotated[
+        str, _about("Where people log in for tokens by authorization code, for the card.")
+    ] = ""
+    oauth_device_url: Annotated[str, _about("Where devices ask for tokens, for the card.")] = ""
+    oauth_scopes: Annotated[str, _about("Scopes the issuer knows, for the card (commas).")] = ""
+    hosts: Annotated[
+        str,
+        _about(
+            "Names callers may call us by in `Host`, separated by commas. Empty: any, except that "
+            "a server only this machine reaches goes by its local names and that of `public_url`."
+        ),
+    ] = ""
+    cors: Annotated[
+        str,
+        _about(
+            "Origins whose pages may call us from a browser, separated by commas; `*`: all. "
+            "Empty: none."
+        ),
+    ] = ""
+    card_public: Annotated[
+        bool, _about("Whether the card is shown to callers who do not say who they are.")
+    ] = True
     public_url: Annotated[
         str,
         _about("The address peers reach us at, for the card. Empty: as the request says."),
@@ -158,6 +289,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
     card_max_age: Annotated[int, _about("Seconds a card may be cached.", ge=0)] = 300
     max_body_bytes: Annotated[int, _about("The largest request body.", ge=1024)] = 10 * 1024 * 1024
+    max_connections: Annotated[
+        int, _about("Open connections of one process; those that wait make room first.", ge=1)
+    ] = 10_500
+    max_connections_per_address: Annotated[
+        int,
+        _about(
+            "Open connections of one process from one address; 0: no limit, as behind a proxy, "
+            "where all come from one.",
+            ge=0,
+        ),
+    ] = 0
     max_events: Annotated[
         int, _about("Events in one task's log; more end it as failed.", ge=10, le=1_000_000)
     ] = 100_000
@@ -171,6 +313,56 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, _about("Messages waiting behind one running task.", ge=1)
     ] = 100
     max_streams: Annotated[int, _about("Open streams; further ones are refused.", ge=1)] = 10_000
+    rate_limit: Annotated[
+        str,
+        _about(
+            "Requests one principal may make, `100/60s`: that many at once, and as many in each "
+            "60 seconds. Empty: no limit, since only you know how fast your agents work together, "
+            "and overload is refused anyway. Each of several `workers` counts for itself."
+        ),
+    ] = ""
+    rate_limit_agent: Annotated[
+        str,
+        _about(
+            "Requests a principal may make for one agent, which it names in `X-Source-Agent`. "
+            "Empty: no limit."
+        ),
+    ] = ""
+    rate_limit_address: Annotated[
+        str,
+        _about(
+            "Requests that may come from one address, known or not; of IPv6, from one /64. Behind "
+            "a proxy name it in `proxies`. Empty: no limit."
+        ),
+    ] = ""
+    rate_limit_failures: Annotated[
+        str,
+        _about(
+            "Credentials that do not hold, from one address that is not of this machine: beyond "
+            "that nobody there is let in for a while. `off`: no limit."
+        ),
+    ] = "20/60s"
+    quota: Annotated[
+        str,
+        _about(
+            "Tasks one principal may begin, `1000/d`. Counted since the process started. Empty: "
+            "no limit."
+        ),
+    ] = ""
+    max_requests_per_caller: Annotated[
+        int,
+        _about(
+            "Requests of one principal that are answered at once, open streams among them. Where "
+            "callers are not known, of one address that is not of this machine.",
+            ge=1,
+        ),
+    ] = 256
+    max_streams_per_caller: Annotated[
+        int, _about("Open streams of one principal, or of such an address.", ge=1)
+    ] = 100
+    max_tasks_per_caller: Annotated[
+        int, _about("Tasks of one principal that run at once.", ge=1)
+    ] = 1_000
     threads: Annotated[int, _about("Threads for agents written as plain functions.", ge=1)] = 32
     max_attempts: Annotated[
         int,
@@ -205,6 +397,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keepalive: Annotated[
         float, _about("Seconds of silence before a stream gets a comment.", gt=0)
     ] = 15.0
+    otlp_endpoint: Annotated[
+        str,
+        _about(
+            "Where traces and metrics are sent (OTLP over HTTP), such as `http://127.0.0.1:4318`. "
+            "Empty: as `OTEL_EXPORTER_OTLP_ENDPOINT` says, else nowhere. Needs the extra "
+            "`telemetry`."
+        ),
+    ] = ""
+    metrics: Annotated[
+        bool, _about("Whether `/metrics` is served, to callers with the scope of an operator.")
+    ] = True
+    log_format: Annotated[
+        Literal["text", "json"], _about("Lines of log for people (`text`) or for programs.")
+    ] = "text"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _about("The least that is logged.")
+    ] = "info"
+    access_log: Annotated[
+        bool,
+        _about("Whether each request is logged: its operation, version, outcome and time."),
+    ] = False
     retain_seconds: Annotated[int, _about("How long finished tasks are kept.", ge=86_400)] = (
         30 * 86_400
     )
@@ -213,8 +426,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __repr__(self) -> str:
         shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
         words = [
-            f"{name}={hidden(value) if name == 'push_secret' else repr(value)}"
-            for name, value in shown
+            f"{name}={hidden(value) if name in SECRETS else repr(value)}" for name, value in shown
         ]
         return f"Settings({', '.join(words)})"
 
@@ -225,6 +437,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         path = self.store.removeprefix("sqlite:")
         return Path(path).expanduser() if path else data_folder() / "tasks.db"
 
+    def keys_path(self) -> Path:
+        """Return the file of API keys."""
+        return Path(self.keys).expanduser() if self.keys else data_folder() / "keys.json"
+
+    def audit_path(self) -> Path | None:
+        """Return the file of the audit log; None: there is none."""
+        if self.audit == "off" or (not self.audit and self.store == "memory:"):
+            return None
+        if self.audit:
+            return Path(self.audit).expanduser()
+        return self.store_path().with_name("audit.jsonl")
+
     def bindings(self) -> list[str]:
         """Return the bindings to serve, by the names of the card."""
         return [_BINDINGS[name] for name in _chosen("transport", self.transport, _BINDINGS)]
@@ -232,6 +456,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def versions(self) -> list[str]:
         """Return the versions of the protocol to serve, the newest first."""
         return _chosen("a2a_version", self.a2a_version, VERSIONS)
+
+    def ways(self) -> list[str]:
+        """Return how callers prove who they are; none: they are not asked."""
+        if not self.auth.strip():
+            found = ["bearer"] if self.auth_token or self.auth_tokens else []
+            return found or (["mtls"] if self.client_ca else [])
+        if self.auth.strip().lower() == "none":
+            return []
+        return _chosen("auth", self.auth, _WAYS)
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return hosts and ports to listen on."""
@@ -283,6 +516,12 @@ def load(environment: Mapping[str, str], **given: Any) -> Settings:
         for name in names
         if PREFIX + name.upper() in environment
     }
+    # A file that is a setting of its own is read by whoever needs it, and again when it changes.
+    for name in SECRETS - {name.removesuffix("_file") for name in names if name.endswith("_file")}:
+        if path := environment.get(f"{PREFIX}{name.upper()}_FILE"):
+            if values.get(name):
+                raise ConfigError(f"{name}: given itself and as a file; unset one of the two")
+            values[name] = _secret(name, path)
     for name in values.keys() & _BOOLS:
         values[name] = _SWITCHES.get(values[name].lower(), values[name])
     values |= {name: value for name, value in given.items() if value is not None}
@@ -290,3 +529,17 @@ def load(environment: Mapping[str, str], **given: Any) -> Settings:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"settings: {error}") from None
+
+
+def _secret(name: str, path: str) -> str:
+    """Return the secret in a file, without the newline that editors add."""
+    variable = f"{PREFIX}{name.upper()}_FILE"
+    try:
+        text = Path(path).expanduser().read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{variable}: {path} cannot be read ({reason})") from None
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text:
+        raise ConfigError(f"{variable}: {path} is empty; write the secret into it")
+    return text

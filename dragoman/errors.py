@@ -18,6 +18,7 @@
     ├── Unauthenticated
     ├── PermissionDenied
     ├── Overloaded                  try again later
+    │   └── RateLimited             it is this caller who asks for too much
     ├── InternalError               our fault; the cause is in our log under the incident
     └── CallFailed                  raised by our client alone: no peer says these on a wire
         ├── Unreachable             no answer: name, connection, TLS, or a proxy in between
@@ -43,6 +44,7 @@
 A class's docstring is its default public message; facts are fields, so nobody parses text.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -131,6 +133,23 @@ class PermissionDenied(A2AError):
 
 class Overloaded(A2AError):
     """The server is busy, try again later"""
+
+
+class RateLimited(Overloaded):
+    """Too many requests"""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retry_after: int = 1,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(message)
+        # Seconds after which there is room again.
+        self.retry_after = retry_after
+        # What the caller is told about its limits.
+        self.headers = headers
 
 
 class InternalError(A2AError):

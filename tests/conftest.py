@@ -1,11 +1,58 @@
-"""What every test shares: async tests run on asyncio, the loop the product runs on."""
+"""What every test shares: the loop async tests run on, and how a run is spread over processes.
+
+`./dev test` gives whole files to several processes, because a file's tests may share a server.
+"""
+
+import os
+from pathlib import Path
 
 import pytest
 
 # The shipped suites live in the package; their assertions explain themselves like our own.
 pytest.register_assert_rewrite("dragoman.testing.stores")
 
+# Files that take long, longest first: begun late, one of them would keep the others waiting at the
+# end. The peers are further down, because their environments may have to be made first.
+LONG = (
+    "test_check.py",
+    "cli/test_serve.py",
+    "proof/test_proofs.py",
+    "corpus/test_corpus.py",
+    "client/test_cuts.py",
+    "client/test_hostile.py",
+    "dialects/test_round_trips.py",
+    "server/test_skill.py",
+    "cli/requirements/test_auth.py",
+    "cli/requirements/test_tasks.py",
+    "crash/test_kill.py",
+    "test_examples.py",
+    "client/test_client.py",
+    "client/test_remote.py",
+    "peers/test_client_against_peers.py",
+    "peers/test_interop.py",
+    "test_bench.py",
+    "security/test_egress.py",
+    "cli/requirements/test_output.py",
+    "test_docs.py",
+    "cli/test_up.py",
+    "mock/test_playing_commands.py",
+    "cli/test_tasks_command.py",
+    "crash/test_posts.py",
+    "cli/test_workers.py",
+)
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice the cores: a test waits for processes and clocks about as long as it computes."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(LONG)))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dragoman import Settings
-from dragoman.config import PREFIX, load
+from dragoman.config import PREFIX, SECRETS, load
 from dragoman.errors import ConfigError
 
 EXAMPLES: dict[str, tuple[str, Any]] = {
@@ -145,3 +145,34 @@ def test_tasks_are_kept_where_the_user_says_or_in_the_data_folder(
 @pytest.mark.parametrize(("word", "means"), [("on", True), ("Yes", True), ("off", False)])
 def test_a_switch_may_be_written_as_people_do(word: str, means: bool) -> None:
     assert load({"DRAGOMAN_CLIENT_TASK_IDS": word}).client_task_ids is means
+
+
+@pytest.mark.parametrize("name", sorted(SECRETS))
+def test_a_secret_is_never_shown_and_may_be_in_a_file(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("s3cret\n\n")
+    variable = PREFIX + name.upper()
+    if f"{name}_file" in Settings.__struct_fields__:
+        # A setting of its own, read by whoever needs it.
+        settings = load({variable: "s3cret\n", f"{variable}_FILE": str(file)})
+    else:
+        settings = load({f"{variable}_FILE": str(file)})
+    assert getattr(settings, name) == "s3cret\n"
+    assert "s3cret" not in repr(settings) and f"{name}='***'" in repr(settings)
+    assert f"{name}=''" in repr(Settings())
+
+
+def test_a_secret_that_is_given_twice_or_not_at_all_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    variable = "DRAGOMAN_AUTH_TOKEN_FILE"
+    with pytest.raises(ConfigError, match=f"{variable}: .*cannot be read"):
+        load({variable: str(file)})
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match=f"{variable}: .*is empty"):
+        load({variable: str(file)})
+    file.write_text("from-the-file")
+    with pytest.raises(ConfigError, match="auth_token: given itself and as a file"):
+        load({variable: str(file), "DRAGOMAN_AUTH_TOKEN": "itself"})
+    assert load({variable: str(file)}, auth_token="in code").auth_token == "in code"
+    # Only secrets: what others mean by such a name is theirs.
+    assert load({"DRAGOMAN_STORE_FILE": str(file)}) == Settings()

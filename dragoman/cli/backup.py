@@ -23,9 +23,11 @@ def backup(run: Invocation, target: Path, store: str | None, force: bool) -> Non
     """Copy the store to TARGET, also while servers use it.
 
     To restore, stop every server on the old file and serve with --store TARGET: unfinished tasks
-    go on from where they were at the time of the copy.
+    go on from where they were at the time of the copy. Secrets in the copy are sealed, and the key
+    is not in it: keep the key file apart, and put it beside the restored copy as TARGET.key.
     """
     from dragoman.errors import ConfigError, StoreRefused
+    from dragoman.security.vault import vault_of
     from dragoman.stores.sqlite.backup import back_up
 
     settings = settings_of(run, store=store)
@@ -40,13 +42,17 @@ def backup(run: Invocation, target: Path, store: str | None, force: bool) -> Non
             )
         except StoreRefused as error:
             raise Failure(STORE, str(error)) from None
+    key_file = vault_of(settings).file
+    needed = str(key_file) if key_file is not None and key_file.exists() else ""
     if run.out.is_json:
-        run.out.json(copy._asdict() | {"path": str(copy.path)})
+        run.out.json(copy._asdict() | {"path": str(copy.path), "keyFile": needed})
         return
     run.out.field("File", str(copy.path))
     run.out.field("Bytes", str(copy.size))
     run.out.field("Tasks", str(copy.tasks))
     run.out.field("Unfinished", str(copy.unfinished))
+    if needed:
+        run.out.field("Key-File", f"{needed} (not in the copy)")
 
 
 class Progress:

@@ -1,4 +1,7 @@
-"""`dragoman card get`: what an agent says of itself, and what is to be thought of it."""
+"""`dragoman card get`: what an agent says of itself, and what is to be thought of it.
+
+Signing a card and judging its signatures one by one is in `card_signatures.py`.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +20,12 @@ if TYPE_CHECKING:
 
 card = Group(
     "card",
-    help="Show what an agent says of itself.",
-    places={"get": Place("dragoman.cli.card:get", "Show an agent's card.")},
+    help="Show what an agent says of itself; sign a card, and verify one.",
+    places={
+        "get": Place("dragoman.cli.card:get", "Show an agent's card."),
+        "sign": Place("dragoman.cli.card_signatures:sign", "Sign the card in a file."),
+        "verify": Place("dragoman.cli.card_signatures:verify", "Judge a card's signatures."),
+    },
 )
 
 

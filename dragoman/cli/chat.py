@@ -83,6 +83,8 @@ class Dialogue:
         self._context_id = session.settings.context_id
         self._files: list[Part] = []
         self._is_busy = False
+        # Whether the agent asked for what nobody is to see.
+        self._is_sensitive = False
         # Whether it ended at its prompt.
         self.is_left = False
 
@@ -94,9 +96,12 @@ class Dialogue:
         try:
             if text is not None:
                 await self._say(text)
-            while (line := await _line()) not in (None, *_LEAVING):
+            while (line := await _line(hidden=self._is_sensitive)) not in (None, *_LEAVING):
                 assert line is not None
-                if line == "/help":
+                if self._is_sensitive:
+                    # Not a command, however it begins: it would be shown again.
+                    await self._say(line)
+                elif line == "/help":
                     out.write(_HELP)
                 elif line.startswith("/file"):
                     self._attach(line.removeprefix("/file").strip())
@@ -194,6 +199,8 @@ class Dialogue:
         self._context_id = answer.context_id or self._context_id
         is_waiting = answer.state is not None and answer.state.is_interrupted
         self._task_id = answer.task_id if is_waiting else ""
+        question = answer.task.status.message if is_waiting and answer.task is not None else None
+        self._is_sensitive = question is not None and question.metadata.get("sensitive") is True
         if answer.state is not None and answer.state.is_resting and not _is_good(answer.state):
             out.note("State", answer.state.value)
 
@@ -253,8 +260,8 @@ def _history() -> None:
         readline.set_auto_history(True)
 
 
-async def _line() -> str | None:
-    """Return what a person types; None at the end."""
+async def _line(*, hidden: bool = False) -> str | None:
+    """Return what a person types, without showing it if it is sensitive; None at the end."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str | None] = loop.create_future()
 
@@ -264,12 +271,13 @@ async def _line() -> str | None:
 
     def read() -> None:
         try:
-            line: str | None = input(_PROMPT)
+            line: str | None = getpass.getpass(_PROMPT) if hidden else input(_PROMPT)
         except (EOFError, KeyboardInterrupt, ValueError):
             line = None
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, line)
 
+    import getpass
     import threading
 
     # A daemon: a signal ends the command though nobody has typed anything.

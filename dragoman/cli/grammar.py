@@ -26,7 +26,8 @@ WIDTH = 100
 PATHS = frozenset({"<path>", "<file>", "<dir>", "<jwks|pem>", "<path|->", "<path|url>"})
 # A path is whatever bytes the system has for it; the name of a file that is sent is a text.
 _BYTES = (PATHS - {"<path|url>"}) | {
-    *("<ref>", "[REF]", "[DIR]", "[TARGET]...", "TARGET", "SCRIPT", "CASSETTE", "<cassette>")
+    *("<ref>", "[REF]", "[DIR]", "[TARGET]...", "TARGET", "FILE"),
+    *("SCRIPT", "CASSETTE", "<cassette>"),
 }
 
 

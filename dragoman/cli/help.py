@@ -30,6 +30,8 @@ _ARGUMENTS = {
     "CASSETTE": "The file of a recorded dialogue.",
     "[ID]...": "The ids of failed pushes.",
     "TARGET": "The file to write.",
+    "KEY_ID": "The id of a key, as `dragoman keys list` shows it.",
+    "FILE": "The file of the card (JSON).",
     "{bash|zsh|fish|powershell}": "The shell it is for.",
     "[COMMAND]...": "The words of the command.",
 }

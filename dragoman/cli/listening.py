@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dragoman.cli.failures import usage
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import Duration, added, own, settings_of
 
@@ -37,10 +36,25 @@ LISTENING = added(
         ),
         own(
             "--auth",
-            default="none",
-            metavar="<none>",
-            help="How callers are authenticated; none is all there is yet.",
+            multiple=True,
+            metavar="<none|bearer|api-key|jwt|oidc|mtls>",
+            help="How callers prove who they are (none). Repeatable: any one will do.",
         ),
+        own(
+            "--auth-tokens",
+            metavar="<path>",
+            help="Bearer tokens (TOML); for one alone set DRAGOMAN_AUTH_TOKEN.",
+        ),
+        own("--keys", metavar="<path>", help="API keys, kept by dragoman keys."),
+        own("--jwt-issuer", metavar="<url>", help="Who makes the callers' tokens."),
+        own("--jwt-audience", metavar="<name>", help="Whom tokens must be for: us."),
+        own("--jwt-keys", metavar="<url|path>", help="The issuer's keys (JWKS or PEM)."),
+        own(
+            "--hosts",
+            metavar="<names>",
+            help="Names callers may call us by (any; local names where only this machine calls).",
+        ),
+        own("--cors", metavar="<origins>", help="Origins whose pages may call us (none)."),
         own(
             "--drain",
             type=Duration(),
@@ -63,14 +77,12 @@ LISTENING = added(
 )
 
 
-def served(run: Invocation, listen: Sequence[str], auth: str, values: dict[str, Any]) -> "Settings":
+def served(
+    run: Invocation, listen: Sequence[str], auth: Sequence[str], values: dict[str, Any]
+) -> "Settings":
     """Return the settings of something that listens."""
-    if auth != "none":
-        raise usage(
-            f"--auth {auth}: there is no authentication of callers yet; --client-ca lets in only "
-            "those with a certificate",
-        )
-    return settings_of(run, listen=",".join(listen) or None, **values)
+    places, ways = ",".join(listen) or None, ",".join(auth) or None
+    return settings_of(run, listen=places, auth=ways, **values)
 
 
 def record(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:

@@ -115,9 +115,24 @@ PROOFS: dict[str, Proof] = {
         [_count("readers", 1000, "Sockets that never read.")],
         compares=True,
     ),
+    "trickle": Proof(
+        "Connections that trickle or do not read; they are cut off, and nobody else notices.",
+        [
+            _count("connections", 2000, "Connections that attack at once."),
+            _count("seconds", 20, "How long callers are measured, with and without."),
+        ],
+    ),
     "drain": Proof(
         "Stop servers under load; streams end with a cursor, nothing is lost.",
         [_count("restarts", 5, "How often to stop."), _count("processes", 2, _PROCESSES)],
+    ),
+    "tenancy": Proof(
+        "Reach for the tasks of others; the answer is that of a task that never existed.",
+        [_count("samples", 200, "Requests timed of each kind.")],
+    ),
+    "overload": Proof(
+        "Ask five times what a server can do, and ten times what one caller may.",
+        [_count("seconds", 30, "How long the overload lasts.")],
     ),
     "sabotage": Proof("Remove each guard in turn; a check has to notice."),
 }

@@ -50,7 +50,6 @@ FROM pushes JOIN tasks ON tasks.number = pushes.task JOIN scopes ON scopes.numbe
 ORDER BY pushes.number
 """
 _LETTERS = "SELECT push, seq, tries, at, problem FROM dead_letters ORDER BY push, seq"
-_SECRET = "SELECT value FROM facts WHERE name = 'secret'"
 _FORGET = "DELETE FROM dead_letters WHERE push = ? AND seq = ?"
 _REOPEN = """
 UPDATE pushes SET is_open = 1, tries = 0, due_at = 0, failing_since = 0, problem = '', holder = 0
@@ -281,11 +280,12 @@ async def _replay(
 ) -> list[dict[str, Any]]:
     """Do it; return what came of each."""
     from dragoman.security.egress import Egress
+    from dragoman.security.vault import vault_of
     from dragoman.server.push import allowed, tokens_of
     from dragoman.stores.sqlite import SQLiteStore
     from dragoman.stores.sqlite.schema import connect, run
 
-    store = SQLiteStore(settings.store_path())
+    store = SQLiteStore(settings.store_path(), sealing=vault_of(settings))
     results: list[dict[str, Any]] = []
     await store.open()
     connection = connect(str(settings.store_path()))
@@ -328,7 +328,11 @@ async def _post(
     from dragoman.security.egress import EgressError
 
     dialects: dict[str, Dialect] = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_2}
-    one = letter.push
+    # As the file shows it, without its secrets, until it is posted.
+    kept = {push.number: push for push in await store.pushes(letter.push.task)}
+    one = kept.get(letter.push.number)
+    if one is None:
+        return "its receiver is gone"
     dialect = dialects[one.config.version]
     events = await store.read(one.task, after=letter.seq - 1, limit=1)
     reading = await read_task(store, one.task, upto=letter.seq) if events else None
@@ -357,11 +361,13 @@ async def _post(
 def secret(run: Invocation, store: str | None) -> None:
     """Print the secrets that receivers check signatures with, one a line: any of them will do."""
     from dragoman.push.signature import encode_secret, secrets_of
-    from dragoman.stores.sqlite.schema import run as query
+    from dragoman.security.vault import vault_of
+    from dragoman.stores.sqlite.seals import secret_of
 
-    stored = bytes(_read(run, store, lambda connection: query(connection, _SECRET)[0][0]))
-    push_secret = settings_of(run, store=store).push_secret
-    found = [encode_secret(one) for one in secrets_of(push_secret, stored)]
+    settings = file_of(run, store)
+    # Of a store whose secret is not used, any will do.
+    stored = b"" if settings.push_secret else secret_of(settings.store_path(), vault_of(settings))
+    found = [encode_secret(one) for one in secrets_of(settings.push_secret, stored)]
     if run.out.is_json:
         run.out.json({"secrets": found})
         return

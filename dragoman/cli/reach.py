@@ -32,7 +32,13 @@ _REACH: Mapping[str, frozenset[str]] = {
     "push secret": _OURS,
     "tasks": _LISTS | {"context-id", "task-id"},
     "tasks show": _OURS,
+    "keys": _OURS,
+    "keys list": _LISTS,
     "backup": _OURS,
+    "card sign": _OURS,
+    "card verify": _OURS | _ASKS | {"agent-card"},
+    "audit": _LISTS,
+    "audit verify": _OURS,
     "proof": _OURS,
 }
 # It follows nothing on most of our commands, and makes their JSON compact on all.

@@ -89,6 +89,34 @@ _SPECIAL = added(
             default=None,
             help="Show the extended card without authentication (off).",
         ),
+        own(
+            "--audit",
+            metavar="<path>",
+            help="The file of the audit log, or off (audit.jsonl beside the store).",
+        ),
+        own(
+            "--otlp-endpoint",
+            metavar="<url>",
+            help="Send traces and metrics to this collector (nowhere).",
+        ),
+        own(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            metavar="<text|json>",
+            help="Lines of log for people or for programs (text).",
+        ),
+        own(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            metavar="<debug|info|warning|error>",
+            help="The least that is logged (info).",
+        ),
+        own(
+            "--access-log",
+            switch=True,
+            default=None,
+            help="Log each request: its operation, version, outcome and time (off).",
+        ),
     ]
 )
 
@@ -116,7 +144,7 @@ def serve(
     targets: tuple[str, ...],
     program: str,
     listen: tuple[str, ...],
-    auth: str,
+    auth: tuple[str, ...],
     public: bool,
     reload: bool,
     transport: tuple[str, ...],

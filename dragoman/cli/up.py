@@ -59,7 +59,7 @@ def _store(store: str | None, folder: str) -> str | None:
 def up(
     run: Invocation,
     listen: tuple[str, ...],
-    auth: str,
+    auth: tuple[str, ...],
     public: bool,
     store: str | None,
     data_dir: str,

@@ -180,6 +180,18 @@ class Cards:
                 found = found | KeySet.decode(document)
         return found
 
+    async def keys_at(self, http: Http, url: str) -> KeySet:
+        """Return the keys of a document that the user names; raises like `fetch`, and
+        `ConfigError` for a document without keys."""
+        asked = _Asked(url, "1.0", _known_by(http), {}, "", LARGEST_KEYS)
+        try:
+            async with asyncio.timeout(self._timeout):
+                # Asked for anew: a key that was taken back is not to be trusted a while longer.
+                document, _ = await self._document(http, asked, True)
+        except TimeoutError:
+            raise TimedOut(f"The keys did not come within {self._timeout:g} s", url=url) from None
+        return KeySet.decode(document)
+
     async def _from_catalog(
         self, http: Http, asked: _Asked, found: Reference, fresh: bool
     ) -> Fetched:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dragoman.client import trace
 from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.credentials import Chosen, Credential, challenged, choose
 from dragoman.client.http import Http
@@ -40,6 +39,7 @@ from dragoman.model import operations as ops
 from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
 from dragoman.model.task import TaskState
 from dragoman.service import Batch, Call, Reply, TaskReply
+from dragoman.telemetry import tracing
 
 if TYPE_CHECKING:
     # Heavy: loaded where a signature is looked at.
@@ -266,7 +266,7 @@ class Line:
             self._origins.check(url)
         attached = await self._chosen.attach(url, self._http, self._origins)
         named = {name.lower(): value for name, value in self.options.headers.items()}
-        return attached.onto({"traceparent": trace.current(), **named, **headers})
+        return attached.onto({**tracing.outgoing(), **named, **headers})
 
     # Calls
 

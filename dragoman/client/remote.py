@@ -38,6 +38,8 @@ from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task
 from dragoman.security.egress import EgressFailed, EgressRefused
 from dragoman.service import Batch, Call, Opening, Reply, TaskReply
+from dragoman.telemetry import tracing
+from dragoman.telemetry.tracing import Span
 from dragoman.transports import json_text, jsonrpc, rest, sse
 
 # The largest answer, and the largest event of a stream: a task with its files comes as one.
@@ -213,6 +215,10 @@ class Remote:
         shown = url
         if self._dress is not None:
             url, headers = await self._dress(url, headers)
+        problem = ""
+        span = self._span(operation, shown, headers) if tracing.on else None
+        if span is not None:
+            headers = {**headers, **span.trace.headers}
         observe = _Observe(self._observer, verb, shown)
         observe("request", headers=headers, body=body or b"")
         # A connection that its peer just closed loses what is sent on it, and nobody can tell.
@@ -222,16 +228,41 @@ class Remote:
         try:
             async with opened as exchange:
                 observe("answer", status=exchange.status, headers=exchange.headers)
+                if span is not None:
+                    span.set({"http.response.status_code": exchange.status})
+                    if exchange.status >= 400:
+                        span.fail(str(exchange.status))
                 yield exchange, observe
         except EgressRefused as error:
+            problem = "EgressRefused"
             observe("failure", text=error.reason)
             raise NotDialled(f"{_host(shown)} is not called: {error.reason}") from None
         except EgressFailed as error:
+            problem = "EgressFailed"
             observe("failure", text=error.reason)
             # Whether the peer took a message matters only where it does something.
             is_risky = error.is_sent and isinstance(operation, ops.SendMessage)
             kind = DeliveryUnknown if is_risky else Unreachable
             raise kind(f"{_host(shown)}: {error.reason}", reason=error.reason) from None
+        except Exception as error:
+            problem = type(error).__name__
+            raise
+        finally:
+            if span is not None:
+                if problem:
+                    span.fail(problem)
+                span.end()
+
+    def _span(self, operation: ops.Operation, url: str, headers: Mapping[str, str]) -> Span:
+        """Begin the span of one request, below what its headers say it belongs to."""
+        names = {
+            "a2a.operation": type(operation).__name__,
+            "a2a.version": self.dialect.version,
+            "a2a.binding": self.interface.protocol_binding,
+            "server.address": _host(url),
+        }
+        parent = tracing.parse(headers.get("traceparent", ""), headers.get("tracestate", ""))
+        return tracing.begin(type(operation).__name__, names, kind="client", parent=parent)
 
 
 def _read(decode: Callable[[], T]) -> T:

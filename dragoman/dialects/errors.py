@@ -119,6 +119,7 @@ ROWS = (
     Row(errors.Unauthenticated, -32603, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
     Row(errors.PermissionDenied, -32603, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
     Row(errors.Overloaded, -32603, 503, "UNAVAILABLE", "UNAVAILABLE"),
+    Row(errors.RateLimited, -32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"),
 )
 
 # What 0.x says for each code, word for word; a detail follows after a colon.
@@ -145,7 +146,6 @@ _BY_STATUS: dict[int, type[A2AError]] = {
     409: errors.TaskNotCancelable,
     415: errors.ContentTypeNotSupported,
     502: errors.InvalidAgentResponse,
-    429: errors.Overloaded,
     422: errors.InvalidParams,
     501: errors.UnsupportedOperation,
 }

@@ -30,8 +30,8 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.clock import Clock, SystemClock
-from dragoman.model.events import DeadlineSet, MessageAdded, StatusUpdate
-from dragoman.model.identity import ContextId, Scope, TaskId, new_id
+from dragoman.model.events import DeadlineSet, MessageAdded, StatusUpdate, TraceJoined
+from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, decode_message, encode
@@ -45,6 +45,7 @@ from dragoman.service import (
     TaskReply,
 )
 from dragoman.stores.interface import Head, KeepReply, LeaveNote, Push, Query, Store, Write
+from dragoman.telemetry import tracing
 
 # A page of a list holds not much more than this.
 _PAGE_BYTES = 16 * 1024 * 1024
@@ -135,6 +136,11 @@ class Engine:
 
     def _scope(self, call: Call) -> Scope:
         return Scope(self._code.name, call.operation.tenant, call.caller.owner)
+
+    @property
+    def live_tasks(self) -> int:
+        """How many tasks this process works on."""
+        return self._holdings.live
 
     # Reading
 
@@ -323,7 +329,7 @@ class Engine:
             if operation.message.task_id:
                 head = await self._store.head(scope, operation.message.task_id)
                 if head is not None:
-                    return await self._continue(operation, head, key)
+                    return await self._continue(call.caller, operation, head, key)
                 if not call.client_task_id:
                     raise TaskNotFound(taskId=operation.message.task_id)
             accepted = self._begin(call, operation, scope, key)
@@ -372,6 +378,9 @@ class Engine:
             resting = log is not None and log.is_idle and not log.is_active
             return _Accepted(worker.log.task_id, worker, None if resting else log, durable=seq)
         known = await self._store.known(scope, key)
+        if known is None and operation.message.task_id:
+            # Earlier releases left bare fingerprints of all messages.
+            known = await self._store.known(scope, _digest(operation))
         if known is None:
             return None
         if known.reply:
@@ -395,11 +404,13 @@ class Engine:
             if said is not None and said.message.message_id == message_id:
                 await self._taken_in_time(head, message_id)
 
-    @staticmethod
-    def _key(operation: ops.SendMessage) -> bytes:
-        """Return the fingerprint of a message: its id and what it says."""
-        said = _fingerprint([operation.message, operation.metadata])
-        return hashlib.blake2b(said, digest_size=16).digest()
+    def _key(self, operation: ops.SendMessage) -> bytes:
+        """Return the fingerprint of a message: its id and what it says.
+
+        What is said to a task may answer a sensitive question: a bare fingerprint would let whoever
+        has the store's file try out answers."""
+        secret = self._store.secret if operation.message.task_id else b""
+        return _digest(operation, secret)
 
     def _begin(
         self, call: Call, operation: ops.SendMessage, scope: Scope, key: bytes | None
@@ -407,8 +418,9 @@ class Engine:
         """Start a task, or at least the code that decides whether there will be one.
 
         Where others share the store the code of a task waits: see `_start_recorded`."""
-        self._holdings.make_room()
+        self._holdings.make_room(scope.owner)
         plan = self._code.plan(operation)
+        plan.check(call.caller)
         message = operation.message
         if message.task_id and self._holdings.get(message.task_id) is not None:
             # Someone is making a task of this very id; once it is there, this is a message to it.
@@ -445,8 +457,13 @@ class Engine:
 
         replay = Replay(operation)
         worker = Worker(log, replay, plan, call.caller, self._clock, keep)
+        replay.trace = tracing.current()
         try:
             log.emit(task, at=now // 1000)
+            if replay.trace is not None:
+                log.emit(TraceJoined(replay.trace.parent, replay.trace.state))
+                if tracing.on:
+                    tracing.note({"agent.task.id": task_id, "session.id": context_id})
             if plan.deadline is not None:
                 log.deadline = replay.deadline = self._clock.now() + int(plan.deadline * 1000)
                 log.emit(DeadlineSet(log.deadline))
@@ -466,7 +483,7 @@ class Engine:
         return _Accepted(log.task_id, worker, log, task, 1)
 
     async def _continue(
-        self, operation: ops.SendMessage, head: Head, key: bytes | None
+        self, caller: Caller, operation: ops.SendMessage, head: Head, key: bytes | None
     ) -> _Accepted:
         """Give a further message to a task."""
         message = operation.message
@@ -475,9 +492,13 @@ class Engine:
         if head.standing.state.is_terminal:
             raise _finished(head.standing.state)
         operation = _stamped(operation, head.task_id, head.context_id)
+        is_elsewhere = self._holdings.is_elsewhere(head)
+        if is_elsewhere:
+            began = await self._began(head) if self._code.is_scoped else None
+            self._code.plan(operation, began, is_answer=True).check(caller)
         if operation.push is not None:
             await self._receivers.put(head, operation.push)
-        if self._holdings.is_elsewhere(head):
+        if is_elsewhere:
             return await self._leave_note(operation, head, key)
         worker = await self._holdings.worker_of(head)
         if worker is None:
@@ -485,6 +506,7 @@ class Engine:
         if worker.queued >= self._settings.max_queued_messages:
             raise Overloaded
         plan = self._holdings.plan_for(operation, worker.replay, worker.log)
+        plan.check(caller)
         try:
             seq = self._holdings.hand_over(worker, operation, plan)
         except TaskIsFinished:
@@ -498,11 +520,15 @@ class Engine:
             self._holdings.add(worker, (head.scope, key), seq)
         return _Accepted(head.task_id, worker, worker.log, None, seq)
 
+    async def _began(self, head: Head) -> ops.SendMessage:
+        """Return what a task began with, as far as the choice of its skill goes."""
+        task = (await self._reading(head.number, 1)).task
+        return ops.SendMessage(message=task.history[0], metadata=task.metadata)
+
     async def _leave_note(
         self, operation: ops.SendMessage, head: Head, key: bytes | None
     ) -> _Accepted:
         """Leave a message to a task for the process that holds it."""
-        self._code.plan(operation, None, is_answer=True)
         keys = [] if key is None else [key]
         body = NoteBody(operation).encoded()
         await self._write(LeaveNote(head.scope, head.number, keys, body))
@@ -621,6 +647,11 @@ class Engine:
     async def task_as_of(self, push: Push, seq: int) -> Task:
         """Return a receiver's task as it was after an event."""
         return (await self._reading(push.task, seq)).task
+
+
+def _digest(operation: ops.SendMessage, secret: bytes = b"") -> bytes:
+    said = _fingerprint([operation.message, operation.metadata])
+    return hashlib.blake2b(said, digest_size=16, key=secret).digest()
 
 
 def _position(after: int | None, head: Head) -> int | None:

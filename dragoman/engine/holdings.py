@@ -8,6 +8,7 @@ process has to say to it comes as a note.
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
@@ -17,11 +18,13 @@ from dragoman.config import Settings
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
 from dragoman.engine.replay import Replay, read_replay
+from dragoman.engine.withholding import kept, placeholder
 from dragoman.engine.worker import TOO_LARGE, AgentCode, Plan, Worker, status_update
 from dragoman.errors import (
     A2AError,
     InvalidParams,
     Overloaded,
+    RateLimited,
     StoreConflict,
     StoreRefused,
     TaskFailed,
@@ -34,6 +37,7 @@ from dragoman.model.operations import SendMessage
 from dragoman.model.record import encode
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Head, Note, Store
+from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
 
@@ -75,6 +79,8 @@ class Holdings:
         self._limits = Limits(settings.max_events, settings.max_task_bytes)
         self._logs: dict[TaskId, TaskLog] = {}
         self._workers: dict[TaskId, Worker] = {}
+        # How many of them each principal has.
+        self._of_owner: Counter[str] = Counter()
         # Messages whose keys may not be in the store yet: who has each, and its place in the log.
         self._arriving: dict[Key, tuple[Worker, int]] = {}
         self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
@@ -87,13 +93,29 @@ class Holdings:
         self._reading_notes = asyncio.Lock()
         self._lapses = store.lapses
         self._is_stopped = False
+        self._watched = [
+            figures.tasks_running.watch(self._running_now, code.name),
+            figures.messages_waiting.watch(self._waiting_now, code.name),
+        ]
         store.listen(self._others_wrote)
 
     # What there is
 
+    def _running_now(self) -> float:
+        return len(self._workers)
+
+    def _waiting_now(self) -> float:
+        # A copy: whoever asks may be in another thread.
+        return sum(worker.queued for worker in list(self._workers.values()))
+
     def get(self, task_id: TaskId) -> TaskLog | None:
         """Return the log of a task that is being written here."""
         return self._logs.get(task_id)
+
+    @property
+    def live(self) -> int:
+        """How many tasks are here."""
+        return len(self._workers)
 
     def running(self, task_id: TaskId) -> Worker | None:
         """Return the worker of a task, if its code is under way."""
@@ -129,6 +151,8 @@ class Holdings:
         """Have a worker found from here on, by its task and its message."""
         log = worker.log
         self._logs[log.task_id] = log
+        if log.task_id not in self._workers:
+            self._of_owner[log.scope.owner] += 1
         self._workers[log.task_id] = worker
         if key is not None:
             self._arriving[key] = worker, seq
@@ -158,7 +182,8 @@ class Holdings:
         """Let go of a worker and, unless a successor has it, of its log."""
         log = worker.log
         if self._workers.get(log.task_id, worker) is worker:
-            self._workers.pop(log.task_id, None)
+            if self._workers.pop(log.task_id, None) is not None:
+                self._leave(log.scope.owner)
             if self._logs.get(log.task_id) is log:
                 del self._logs[log.task_id]
             log.is_retired = True
@@ -169,24 +194,39 @@ class Holdings:
         for key in worker.keys:
             self._arriving.pop(key, None)
 
-    def make_room(self) -> None:
-        """Refuse what is too much; code that only waits for its caller makes way."""
-        if len(self._workers) < self._settings.max_live_tasks:
-            return
+    def _leave(self, owner: str) -> None:
+        self._of_owner[owner] -= 1
+        if not self._of_owner[owner]:
+            del self._of_owner[owner]
+
+    def make_room(self, owner: str) -> None:
+        """Refuse what is too much, for us or for one principal; code that only waits for its
+        caller makes way."""
+        if len(self._workers) >= self._settings.max_live_tasks:
+            self._dismiss_one(None, Overloaded())
+        # Where nobody is asked who they are, all are one, and have what there is.
+        if owner and self._of_owner[owner] >= self._settings.max_tasks_per_caller:
+            self._dismiss_one(owner, RateLimited("Too many tasks are running"))
+
+    def _dismiss_one(self, owner: str | None, otherwise: Overloaded) -> None:
         for worker in self._workers.values():
-            if worker.is_running and worker.log.is_idle and not worker.log.is_active:
+            is_theirs = owner is None or worker.log.scope.owner == owner
+            if is_theirs and worker.is_running and worker.log.is_idle and not worker.log.is_active:
                 worker.dismiss()
                 return
-        raise Overloaded
+        raise otherwise
 
     def stop(self) -> None:
         """Let go of running tasks; another process takes them over."""
         self._is_stopped = True
+        for forget in self._watched:
+            forget()
         for worker in list(self._workers.values()):
             worker.abandon()
         for task in (*self._later, *self._reviving.values()):
             task.cancel()
         self._workers.clear()
+        self._of_owner.clear()
         self._logs.clear()
 
     def soon(self, deed: Coroutine[Any, Any, None]) -> None:
@@ -258,6 +298,7 @@ class Holdings:
             return None
         if (worker := self.running(head.task_id)) is not None:
             return worker
+        log.has_withheld = log.has_withheld or replay.has_withheld
         if replay.is_cancelled:
             self._end(log, TaskState.CANCELED, CANCELED)
             return None
@@ -273,7 +314,7 @@ class Holdings:
             sentence = TOO_LARGE if isinstance(error, LogIsFull) else error.public
             self._end(log, TaskState.FAILED, sentence)
             return None
-        worker = Worker(log, replay, plan, Caller(head.scope.owner), self._clock, _no_reply)
+        worker = Worker(log, replay, plan, _caller(head.scope), self._clock, _no_reply)
         for place, further in waiting:
             worker.give(place, further)
         worker.decide()
@@ -313,12 +354,16 @@ class Holdings:
     def hand_over(self, worker: Worker, operation: SendMessage, plan: Plan) -> int:
         """Record a further message and give it to the code; return its place in the log."""
         log = worker.log
-        recorded = log.emit(MessageAdded(operation.message, operation.metadata))
+        is_withheld = worker.replay.is_discreet
+        if is_withheld:
+            recorded = log.emit(placeholder(operation), withheld=kept(operation))
+        else:
+            recorded = log.emit(MessageAdded(operation.message, operation.metadata))
         if not log.is_active:
             # In the same write: whoever waits for the task waits for what comes of this.
             working, at = status_update(log, TaskState.WORKING)
             log.emit(working, at=at)
-        worker.give(worker.replay.add(operation), plan)
+        worker.give(worker.replay.add(operation, withheld=is_withheld), plan)
         return recorded.seq
 
     def _try_again_later(self, scope: Scope, task_id: TaskId) -> None:
@@ -426,6 +471,7 @@ class Holdings:
                 # Thousands of them must not keep the first callers waiting.
                 await asyncio.sleep(0)
             count += len(claimed)
+            figures.takeovers.add(self._code.name, by=len(claimed))
             logger.info("took over %d tasks that nobody held any more", len(claimed))
         for head in await self._store.overdue(self._code.name, self._clock.now()):
             try:
@@ -505,6 +551,11 @@ class Holdings:
             # The next look at the notes finds it again.
             self._noted.pop(number, None)
             raise
+
+
+def _caller(scope: Scope) -> Caller:
+    """Return whose task it is; what their credential granted is not kept."""
+    return Caller(scope.owner, bool(scope.owner), tenant=scope.tenant or None)
 
 
 async def _no_reply(reply: Message) -> Message:

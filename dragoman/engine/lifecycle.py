@@ -16,6 +16,7 @@ from dragoman.model.events import (
     MessageAdded,
     StatusUpdate,
     StepRecorded,
+    TraceJoined,
     TurnBegan,
 )
 from dragoman.model.message import Message, Part
@@ -52,6 +53,7 @@ _UNCHANGING = (
     StepRecorded,
     CancelRequested,
     DeadlineSet,
+    TraceJoined,
 )
 _EMPTY = Artifact(artifact_id="", parts=[])
 

@@ -21,6 +21,7 @@ from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task, TaskState
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
+from dragoman.telemetry import figures
 
 # How far a worker may run ahead of the disk, and how much of a task it keeps in memory. The
 # contents of larger tasks are only in the store.
@@ -111,6 +112,9 @@ class TaskLog:
         self._size = 0
         self._keys: list[bytes] = []
         self._notes: list[int] = []
+        # What the next write carries besides what its events show, and whether there ever was any.
+        self._withheld: list[tuple[int, bytes]] = []
+        self.has_withheld = False
         # What the first write carries besides its events.
         self.pushes: Sequence[PushConfig] = ()
         self.deadline = 0
@@ -173,8 +177,9 @@ class TaskLog:
         """Whether the task neither has ended nor waits for its caller."""
         return self.draft is None or not self.draft.state.is_resting
 
-    def emit(self, event: Event, *, at: int = 0) -> Recorded:
+    def emit(self, event: Event, *, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen. It is numbered now, written soon, and shown once it is durable.
+        What is withheld is kept with it for the code, and shown to nobody.
 
         Raises `TaskIsFinished` or `InvalidAgentResponse` if it may not happen, `LogIsFull` if the
         log has reached its limit and the event is not its end.
@@ -183,7 +188,7 @@ class TaskLog:
             raise self.failure
         body = encode_event(event)
         recorded = Recorded(self.seq + 1, event, body)
-        size = len(body)
+        size = len(body) + len(withheld)
         # What ends a log, or is to, always has its place.
         ends = isinstance(event, CancelRequested) or (
             isinstance(event, StatusUpdate) and event.status.state.is_terminal
@@ -204,6 +209,9 @@ class TaskLog:
         if at:
             self._status_at = at
         self.seq += 1
+        if withheld:
+            self._withheld.append((self.seq, withheld))
+            self.has_withheld = True
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
         self._write_soon()
@@ -292,6 +300,7 @@ class TaskLog:
         events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
         keys, self._keys = self._keys, []
         notes, self._notes = self._notes, []
+        withheld, self._withheld = self._withheld, []
         draft = self.draft
         standing = Standing(draft.state, self._status_at, self.seq)
         reading = snapshot = None
@@ -322,6 +331,9 @@ class TaskLog:
                 standing,
                 snapshot,
                 notes,
+                withheld,
+                # Code that has ended does not run again.
+                self.has_withheld and draft.state.is_terminal,
             )
         self._is_writing = True
         self._store.submit(
@@ -342,6 +354,10 @@ class TaskLog:
             return
         self.number = number
         self.fence = self._next_fence = max(self._next_fence, 1)
+        if self._standing is None:
+            figures.tasks_started.add(self.scope.agent)
+        if standing.state.is_terminal:
+            figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
         self._standing = standing
         self._keep_at_hand(events)
         if standing.state.is_resting:

@@ -10,6 +10,7 @@ import json
 
 import msgspec
 
+from dragoman.engine.withholding import restored
 from dragoman.model.events import (
     AttemptStarted,
     CancelRequested,
@@ -18,12 +19,14 @@ from dragoman.model.events import (
     MessageAdded,
     StepKind,
     StepRecorded,
+    TraceJoined,
     TurnBegan,
 )
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage
 from dragoman.model.task import Task
 from dragoman.stores.interface import Store
+from dragoman.telemetry import tracing
 
 _READ_AT_ONCE = 500
 # Events that say nothing about the code's progress, by how they begin on disk.
@@ -45,6 +48,9 @@ class Replay:
         self._waiting: list[int] = []
         self._steps: dict[int, StepRecorded] = {}
         self._asked: dict[int, str] = {}
+        # Which of the questions are sensitive, and which of the messages were withheld.
+        self._sensitive: set[int] = set()
+        self._withheld: set[int] = set()
         # Steps that raised, as they would be recorded.
         self._failed: dict[int, StepRecorded] = {}
         self._next = 0
@@ -55,6 +61,8 @@ class Replay:
         self.tries = 1
         self.is_cancelled = False
         self.deadline = 0
+        # The trace it belongs to; None: one of its own.
+        self.trace: tracing.Trace | None = None
 
     @property
     def began(self) -> SendMessage:
@@ -82,20 +90,26 @@ class Replay:
                 self.is_cancelled = True
             case DeadlineSet():
                 self.deadline = event.at
+            case TraceJoined():
+                self.trace = tracing.parse(event.parent, event.state)
             case _:
                 pass
 
-    def add(self, operation: SendMessage) -> int:
+    def add(self, operation: SendMessage, *, withheld: bool = False) -> int:
         """Take in a further message; return its place."""
         self.messages.append(operation)
-        self._waiting.append(len(self.messages) - 1)
-        return self._waiting[-1]
+        place = len(self.messages) - 1
+        self._waiting.append(place)
+        if withheld:
+            self._withheld.add(place)
+        return place
 
     def begin_turn(self, message: int) -> None:
         """Begin afresh with a message."""
         self.turn = message
         self._waiting = [place for place in self._waiting if place != message]
         self._steps, self._asked, self._failed, self.tries = {}, {}, {}, 1
+        self._sensitive.clear()
         self._next, self._furthest = 0, -1
 
     def _record(self, event: StepRecorded) -> None:
@@ -103,6 +117,8 @@ class Replay:
         self._furthest = max(self._furthest, event.index)
         if event.kind is StepKind.ASK:
             self._asked[event.index] = event.name
+            if msgspec.json.decode(event.value, type=bool | None):
+                self._sensitive.add(event.index)
             return
         self._steps[event.index] = event
         if event.kind is StepKind.ANSWER:
@@ -155,9 +171,23 @@ class Replay:
         """Whether the code has yet to come to what it did before."""
         return self._next <= self._furthest
 
-    def is_asked(self, index: int) -> bool:
-        """Tell whether a question was put already."""
-        return index in self._asked
+    def is_asked(self, index: int, *, sensitive: bool = False) -> bool:
+        """Tell whether a question was put already, and as a sensitive one if it is one."""
+        return index in self._asked and (not sensitive or index in self._sensitive)
+
+    @property
+    def is_discreet(self) -> bool:
+        """Whether a sensitive question waits, so that a message that comes is to be withheld."""
+        return any(index not in self._steps for index in self._sensitive)
+
+    def is_withheld(self, place: int) -> bool:
+        """Tell whether a message came in answer to a sensitive question."""
+        return place in self._withheld
+
+    @property
+    def has_withheld(self) -> bool:
+        """Whether any message was withheld."""
+        return bool(self._withheld)
 
     def check_end(self) -> None:
         """Raise `CodeChanged` if the code ended without doing again what it had done."""
@@ -193,6 +223,7 @@ def _named(kind: StepKind, name: str) -> str:
 async def read_replay(store: Store, number: int) -> Replay | None:
     """Return a task's progress from its log."""
     replay: Replay | None = None
+    answers: dict[int, bytes] | None = None
     after = 0
     while batch := await store.read(number, after=after, limit=_READ_AT_ONCE, artifacts=False):
         for recorded in batch:
@@ -201,7 +232,13 @@ async def read_replay(store: Store, number: int) -> Replay | None:
                 assert isinstance(task, Task), "a log begins with its task"
                 replay = Replay(_began(task))
             elif not recorded.body.startswith(_PASSED_OVER):
-                replay.apply(recorded.event)
+                event = recorded.event
+                if isinstance(event, MessageAdded) and event.withheld:
+                    if answers is None:
+                        answers = await store.withheld(number)
+                    replay.add(restored(event, answers.get(recorded.seq)), withheld=True)
+                else:
+                    replay.apply(event)
         after = batch[-1].seq
     return replay
 

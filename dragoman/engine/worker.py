@@ -18,9 +18,11 @@ import msgspec
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.replay import CodeChanged, Replay
+from dragoman.engine.withholding import asking
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
+    PermissionDenied,
     StoreRefused,
     TaskFailed,
     TaskRejected,
@@ -41,6 +43,8 @@ from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState, TaskStatus
+from dragoman.telemetry import figures, tracing
+from dragoman.telemetry.tracing import Here, Span
 
 logger = logging.getLogger("dragoman")
 
@@ -55,6 +59,19 @@ class Plan(msgspec.Struct, frozen=True):
     may_reply: bool = False
     # Seconds a task that begins with it has; None: as many as it needs.
     deadline: float | None = None
+    # The skill it is for, and what a caller's credential must grant.
+    skill: str = ""
+    scopes: frozenset[str] = frozenset()
+
+    def check(self, caller: Caller) -> None:
+        """Raise `PermissionDenied` if it is not for this caller. That the skill exists is no
+        secret: the card shows it."""
+        if missing := self.scopes - caller.scopes:
+            raise PermissionDenied(
+                f"Forbidden: Insufficient permissions for skill '{self.skill}'",
+                skill=self.skill,
+                scope=" ".join(sorted(missing)),
+            )
 
 
 class AgentCode(Protocol):
@@ -63,6 +80,11 @@ class AgentCode(Protocol):
     name: str
     streaming: bool
     required_extensions: frozenset[str]
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether any skill is for some callers only."""
+        ...
 
     def plan(
         self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
@@ -136,6 +158,8 @@ class Worker:
         # Done when it is decided whether there is a task (None) or only a reply.
         self.decision: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self.on_end: Callable[[], None] | None = None
+        # The turn that is under way, while it is traced.
+        self.span: Span | None = None
         # Keys of the messages it was given, for as long as the store may not have them.
         self.keys: list[tuple[Scope, bytes]] = []
         if not plan.may_reply:
@@ -300,18 +324,31 @@ class Worker:
         self._note(StepRecorded(kind, index, name, value))
         await self.log.durable(self.log.seq)
 
-    async def ask(self, state: TaskState, parts: list[Part], metadata: Metadata | None) -> Message:
-        """Put a question, unless it was put before, and return its answer."""
+    async def ask(
+        self,
+        state: TaskState,
+        parts: list[Part],
+        metadata: Metadata | None,
+        *,
+        sensitive: bool = False,
+    ) -> Message:
+        """Put a question, unless it was put before, and return its answer. What a caller said
+        before a sensitive question is no answer to it."""
         name = "authorize" if state is TaskState.AUTH_REQUIRED else "ask"
         index, done = self.recall(StepKind.ANSWER, name)
         if done is not None:
             self.operation = self.replay.messages[msgspec.json.decode(done.value, type=int)]
             return self.message
-        if not self.replay.is_asked(index):
+        if sensitive:
+            metadata = asking(metadata)
+        if not self.replay.is_asked(index, sensitive=sensitive):
             self.decide()
-            self._note(StepRecorded(StepKind.ASK, index, name))
+            kind = msgspec.Raw(b"true" if sensitive else b"null")
+            if self.span is not None:
+                self.span.event(name)
+            self._note(StepRecorded(StepKind.ASK, index, name, kind))
             self.status(state, parts, metadata)
-        while not self._inbox:
+        while (given := self._next_answer(sensitive=sensitive)) is None:
             if self.log.draft is not None and self.log.draft.state is not state:
                 # Another question was answered, or the task went on beside this one: it stands.
                 self.status(state, parts, metadata)
@@ -320,7 +357,7 @@ class Worker:
             assert self._arrival is not None, "made here, or by another question that waits"
             # Shared by all questions that wait: one that is given up must not end the others.
             await asyncio.shield(self._arrival)
-        place, self._plan = self._inbox.popleft()
+        place, self._plan = given
         self.operation = self.replay.messages[place]
         answer = msgspec.Raw(msgspec.json.encode(place))
         self._note(StepRecorded(StepKind.ANSWER, index, name, answer))
@@ -328,6 +365,14 @@ class Worker:
             # The answer was there before the question.
             self.status(TaskState.WORKING)
         return self.message
+
+    def _next_answer(self, *, sensitive: bool) -> tuple[int, Plan] | None:
+        """Take the next message that answers a question, if there is one."""
+        for given in self._inbox:
+            if not sensitive or self.replay.is_withheld(given[0]):
+                self._inbox.remove(given)
+                return given
+        return None
 
     def _note(self, event: TurnBegan | StepRecorded) -> None:
         self.decide()
@@ -345,6 +390,8 @@ class Worker:
 
     async def _work(self) -> None:
         """The border around the author's code: nothing it raises goes further."""
+        # The trace of what the task began with, whichever request or chore we are started by.
+        tracing.here.set(Here(self.replay.trace, self.log.task_id, self.log.scope.agent))
         try:
             if self.begins_after:
                 await self.log.durable(self.begins_after)
@@ -385,7 +432,7 @@ class Worker:
             reply = None
             self._artifacts = 0
             try:
-                reply = await self._plan.run(self)
+                reply = await self._take_turn()
             except TaskCompleted as completed:
                 last_word = completed.parts
             except TaskRejected:
@@ -410,6 +457,37 @@ class Worker:
             self.operation = self.replay.messages[place]
             self._note(TurnBegan(place))
 
+    async def _take_turn(self) -> Message | None:
+        """Let the code work on its message, where operators see it."""
+        began = time.perf_counter()
+        agent = self.log.scope.agent
+        if tracing.on:
+            self.span = tracing.begin(
+                f"agent[{agent}]",
+                {
+                    "agent.id": agent,
+                    "agent.task.id": self.log.task_id,
+                    "session.id": self.log.context_id,
+                    "agent.iteration": self.replay.turn + 1,
+                    "agent.attempt": self.attempt,
+                },
+            )
+            self.span.enter()
+        try:
+            return await self._plan.run(self)
+        except TaskCompleted:
+            raise
+        except BaseException as error:
+            if self.span is not None:
+                self.span.fail(type(error).__name__)
+            raise
+        finally:
+            figures.turn_seconds.add(time.perf_counter() - began, agent)
+            if self.span is not None:
+                self.span.leave()
+                self.span.end()
+                self.span = None
+
     def _check_end(self) -> None:
         """Refuse to complete what is not what was begun."""
         try:
@@ -421,7 +499,9 @@ class Worker:
 
     def _incident(self, sentence: str) -> None:
         incident = new_id()
-        logger.exception("incident %s: agent code, task %s", incident, self.log.task_id)
+        facts = {"incident": incident}
+        message = "incident %s: agent code, task %s"
+        logger.exception(message, incident, self.log.task_id, extra=facts)
         self._finish(TaskState.FAILED, f"{sentence} Incident {incident}.")
 
     def _finish(self, state: TaskState, sentence: str = "") -> None:

@@ -39,6 +39,9 @@ class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     message: Message
     # What its request said besides.
     metadata: Metadata = {}
+    # Whether it answers a sensitive question: then it is a placeholder, and what was really said
+    # is kept apart for the code alone.
+    withheld: bool = False
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
@@ -76,7 +79,7 @@ class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     index: int
     name: str
     # What came of it: a result, when a sleep ends (milliseconds), which message answered, what was
-    # raised.
+    # raised; of a question, whether it is sensitive.
     value: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -92,7 +95,24 @@ class DeadlineSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     at: int
 
 
+class TraceJoined(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The request that began the task belongs to a trace, and so does all that comes of it. Second
+    in its log, or nowhere. Not part of any stream."""
+
+    # As the headers of W3C Trace Context say it.
+    parent: str
+    state: str = ""
+
+
 # What only we read.
-Private = MessageAdded | AttemptStarted | TurnBegan | StepRecorded | CancelRequested | DeadlineSet
+Private = (
+    MessageAdded
+    | AttemptStarted
+    | TurnBegan
+    | StepRecorded
+    | CancelRequested
+    | DeadlineSet
+    | TraceJoined
+)
 # A Task opens every log and every stream; a Message is the whole of a stream without a task.
 Event = Task | StatusUpdate | ArtifactUpdate | Message | Private

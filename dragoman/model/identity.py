@@ -65,8 +65,15 @@ class Caller(msgspec.Struct, frozen=True):
 
     owner: str = ""
     authenticated: bool = False
+    # What its credential grants: they open skills, and two of them our own doors.
+    scopes: frozenset[str] = frozenset()
+    # The one tenant it may act in; None: its credential names none.
+    tenant: str | None = None
 
 
+# Opens what belongs to the server as a whole; and what belongs to the caller's own tenant.
+OPERATOR = "dragoman:operator"
+ADMIN = "dragoman:admin"
 ANONYMOUS = Caller()
 
 

@@ -19,6 +19,7 @@ from dragoman.model.events import (
     MessageAdded,
     StatusUpdate,
     StepRecorded,
+    TraceJoined,
     TurnBegan,
 )
 from dragoman.model.message import Message
@@ -41,6 +42,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     step_recorded: StepRecorded | UnsetType = UNSET
     cancel_requested: CancelRequested | UnsetType = UNSET
     deadline_set: DeadlineSet | UnsetType = UNSET
+    trace_joined: TraceJoined | UnsetType = UNSET
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
@@ -71,6 +73,8 @@ def encode_event(event: Event) -> bytes:
             return encode(_Entry(cancel_requested=event))
         case DeadlineSet():
             return encode(_Entry(deadline_set=event))
+        case TraceJoined():
+            return encode(_Entry(trace_joined=event))
 
 
 def decode_event(body: bytes) -> Event:
@@ -87,6 +91,7 @@ def decode_event(body: bytes) -> Event:
         entry.step_recorded,
         entry.cancel_requested,
         entry.deadline_set,
+        entry.trace_joined,
     ):
         if not isinstance(value, UnsetType):
             return value

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dragoman.dialects.dialect import Dialect
 from dragoman.errors import StoreConflict, StoreRefused, StoreUnavailable
 from dragoman.model.clock import Clock
-from dragoman.model.events import StatusUpdate
+from dragoman.model.events import StatusUpdate, TraceJoined
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task
 from dragoman.push import request
@@ -26,6 +26,8 @@ from dragoman.push.schedule import GIVE_UP_AFTER, TRIES, next_try, retry_after
 from dragoman.push.slots import Slots
 from dragoman.security.egress import Answer, EgressFailed, EgressRefused
 from dragoman.stores.interface import DeadLetter, Push, Store
+from dragoman.telemetry import figures, tracing
+from dragoman.telemetry.tracing import Here, Trace
 
 if TYPE_CHECKING:
     # Only where the option is on: its libraries are an extra.
@@ -97,10 +99,13 @@ class Posting:
         self.is_ending = False
         self._means = means
         self._dialect = means.dialects[push.config.version]
+        self._trace: Trace | None = None
 
     async def run(self) -> None:
         """Post until the task is over, the receiver is given up or someone else has it."""
         pause = _AGAIN_AFTER
+        # Not the request's that named the receiver: what is posted belongs to the task.
+        tracing.here.set(Here(None, self.push.config.task_id, self.push.scope.agent))
         while self.push.is_open and not self.is_ending:
             before = self.push.cursor
             try:
@@ -168,6 +173,16 @@ class Posting:
                 return
         raise StoreConflict("the receiver is no longer ours")
 
+    async def _traced(self) -> Trace:
+        """Return the place of the posts in the task's trace."""
+        if self._trace is None:
+            second = await self._means.store.read(self.push.task, after=1, limit=1)
+            joined = second[0].event if second and not second[0].is_public else None
+            if isinstance(joined, TraceJoined):
+                self._trace = tracing.parse(joined.parent, joined.state)
+            self._trace = self._trace or tracing.of_task(self.push.config.task_id)
+        return self._trace
+
     async def _body(self, recorded: Recorded) -> bytes:
         task = None
         if self._dialect.push_needs_task:
@@ -177,6 +192,7 @@ class Posting:
     async def _try(self, recorded: Recorded) -> Outcome:
         means, config, seq = self._means, self.push.config, recorded.seq
         try:
+            trace = await self._traced()
             body = await self._body(recorded)
             headers = request.headers(
                 config,
@@ -195,15 +211,36 @@ class Posting:
             # that nobody takes.
             logger.exception("event %s of a task could not be made a post", seq)
             return Outcome("could not be made")
+        span = None
+        if tracing.on:
+            names = {"agent.id": self.push.scope.agent, "agent.task.id": config.task_id}
+            names["server.address"] = self._origin
+            span = tracing.begin("push", names, kind="client", parent=trace)
+            trace = span.trace
+        outcome, kind = Outcome(), "cancelled"
         try:
-            answer = await means.egress.post(config.url, body, headers, timeout=means.timeout)
+            outcome, kind = await self._dial(body, headers | trace.headers)
+        finally:
+            figures.push_tries.add(kind)
+            if span is not None:
+                if kind != "taken":
+                    span.fail(kind)
+                span.end()
+        return outcome
+
+    async def _dial(self, body: bytes, headers: Mapping[str, str]) -> tuple[Outcome, str]:
+        """Post; return how that ended, and its kind in one word."""
+        means, url = self._means, self.push.config.url
+        try:
+            answer = await means.egress.post(url, body, headers, timeout=means.timeout)
         except EgressRefused as error:
-            return Outcome(f"refused: {error.reason}"[:_MAX_PROBLEM])
+            return Outcome(f"refused: {error.reason}"[:_MAX_PROBLEM]), "refused"
         except EgressFailed as error:
             means.slots.mark(self._origin, silent=True)
-            return Outcome(f"no answer: {error.reason}"[:_MAX_PROBLEM])
+            return Outcome(f"no answer: {error.reason}"[:_MAX_PROBLEM]), "unanswered"
         means.slots.mark(self._origin, silent=False)
-        return _outcome(answer, means.clock.now())
+        outcome = _outcome(answer, means.clock.now())
+        return outcome, "error" if outcome.problem else "taken"
 
     async def _record(self, recorded: Recorded, outcome: Outcome) -> bool:
         """Write down how a try ended; tell whether the event is dealt with."""
@@ -222,6 +259,7 @@ class Posting:
                     is_open=not _ends(recorded),
                 )
             )
+            figures.push_delivered.add()
             return True
         if not push.failing_since:
             # Once, not at each try.
@@ -256,6 +294,7 @@ class Posting:
         await self._settle(
             replace(failing, cursor=seq, tries=0, is_open=not _ends(recorded)), letter
         )
+        figures.push_dead.add()
         id = request.webhook_id(push.scope, config, seq)
         logger.error("%s never took %s: %s", self._origin, id, outcome.problem)
         return True

@@ -19,6 +19,7 @@ from dragoman.push.request import origin
 from dragoman.push.slots import Slots
 from dragoman.security.egress import EgressRefused
 from dragoman.stores.interface import Push, Store
+from dragoman.telemetry import figures
 
 if TYPE_CHECKING:
     # Only where the option is on: its libraries are an extra.
@@ -59,6 +60,7 @@ class Sender:
             random or Random(),
         )
         self._running: dict[int, tuple[Posting, asyncio.Task[None]]] = {}
+        self._unwatch = figures.push_receivers.watch(self._running_now)
 
     def add(self, push: Push) -> None:
         """Begin to deliver to a receiver that this process holds."""
@@ -94,6 +96,7 @@ class Sender:
 
     async def stop(self, grace: float = 5.0) -> None:
         """End. Posts on their way have a moment to be answered, so that they are not repeated."""
+        self._unwatch()
         tasks: list[asyncio.Task[None]] = []
         for posting, task in self._running.values():
             posting.is_ending = True
@@ -111,6 +114,9 @@ class Sender:
     @property
     def running(self) -> int:
         """How many receivers are being delivered to."""
+        return len(self._running)
+
+    def _running_now(self) -> float:
         return len(self._running)
 
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:

@@ -45,6 +45,8 @@ DEEPEST = 100
 # Whole numbers beyond this are no longer told apart by who reads them as doubles.
 _LARGEST_WHOLE = 2**53 - 1
 
+DOES_NOT_FIT = "the signature does not fit the card"
+
 # What the library of 0.3 leaves out of a card before it signs it.
 _DEFAULTS_0_3 = {"protocolVersion": "0.3.0", "preferredTransport": "JSONRPC"}
 
@@ -207,6 +209,37 @@ def verify(card: Mapping[str, Any], keys: KeySet, *, now: float | None = None) -
     return Verdict("unverifiable", "; ".join(reasons))
 
 
+class Checked(NamedTuple):
+    """What a signature says of itself, which nobody vouches for, and the verdict on it alone."""
+
+    verdict: Verdict
+    kid: str = ""
+    algorithm: str = ""
+    key_url: str = ""
+
+
+def verify_each(
+    card: Mapping[str, Any], keys: KeySet, *, now: float | None = None
+) -> list[Checked]:
+    """Return a verdict for each signature of a card, in their order; as many as are looked at."""
+    signatures = card.get("signatures")
+    if not isinstance(signatures, list):
+        return []
+    moment = time.time() if now is None else now
+    payloads = _Payloads(card)
+    found: list[Checked] = []
+    for entry in cast("list[Any]", signatures)[:MOST_SIGNATURES]:
+        verdict = _verify_one(entry, payloads, keys, moment)
+        try:
+            protected = _signature(entry)[0]
+        except _Refused:
+            found.append(Checked(verdict))
+            continue
+        said = (protected.get(name) for name in ("kid", "alg", "jku"))
+        found.append(Checked(verdict, *(text if isinstance(text, str) else "" for text in said)))
+    return found
+
+
 def key_urls(card: Mapping[str, Any], origins: Sequence[str]) -> list[str]:
     """Return where a card's signatures say their keys are, as far as that is at these origins."""
     allowed = {_origin(origin) for origin in origins} - {""}
@@ -307,7 +340,7 @@ def _verify_one(entry: Any, payloads: _Payloads, keys: KeySet, now: float) -> Ve
         for key in fitting:
             if model.verify(head + b"." + payload, signature, key):
                 return Verdict("verified", form=form, kid=kid, covered=covered)
-    return Verdict("unverifiable", "the signature does not fit the card")
+    return Verdict("unverifiable", DOES_NOT_FIT)
 
 
 def _signature(entry: Any) -> tuple[Object, bytes, bytes]:

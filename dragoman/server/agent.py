@@ -3,7 +3,7 @@ environment unless something else serves it."""
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar, overload
@@ -11,11 +11,17 @@ from typing import Any, TypeVar, overload
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import ConfigError, ContentTypeNotSupported, InvalidParams
 from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
+from dragoman.model.identity import Caller
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage
 from dragoman.server.skill import Function, Skill
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+ExtendedSkills = (
+    Sequence[AgentSkill]
+    | Callable[[Caller], Sequence[AgentSkill] | Awaitable[Sequence[AgentSkill]]]
+)
 
 ANYTHING = "*/*"
 SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
@@ -40,8 +46,11 @@ class Agent:
         output_modes: Sequence[str] = (ANYTHING,),
         streaming: bool = True,
         extensions: Sequence[AgentExtension] = (),
-        extended_skills: Sequence[AgentSkill] | None = None,
+        extended_skills: "ExtendedSkills | None" = None,
     ) -> None:
+        """`extended_skills` are shown to known callers alone: a list, or a function that returns
+        the list for a caller. Of those with security requirements, a caller sees what its scopes
+        fulfil."""
         if not name.strip():
             raise ConfigError("an agent needs a name")
         self.title = name
@@ -58,7 +67,7 @@ class Agent:
         self.extensions = list(extensions)
         self.required_extensions = frozenset(e.uri for e in extensions if e.required)
         # Skills that only known callers see, or None if there is no extended card.
-        self.extended_skills = None if extended_skills is None else list(extended_skills)
+        self.extended_skills: ExtendedSkills | None = extended_skills
         self.skills: dict[str, Skill] = {}
         self.threads: ThreadPoolExecutor | None = None
         self._app: Any = None
@@ -81,6 +90,7 @@ class Agent:
         output_modes: Sequence[str] = (),
         default: bool = False,
         deadline: float | timedelta | None = None,
+        scopes: Sequence[str] = (),
     ) -> Callable[[F], F]: ...
 
     def skill(
@@ -97,11 +107,13 @@ class Agent:
         output_modes: Sequence[str] = (),
         default: bool = False,
         deadline: float | timedelta | None = None,
+        scopes: Sequence[str] = (),
     ) -> Any:
         """Make a function a skill. What is not given is taken from the function itself.
 
         A task that begins with a skill with a deadline fails unless it ends within so many seconds,
-        whatever it waits for."""
+        whatever it waits for. A skill with scopes is only for callers whose credential grants all
+        of them."""
         seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
         if seconds is not None and seconds <= 0:
             raise ConfigError("a deadline lies in the future")
@@ -120,10 +132,25 @@ class Agent:
                 input_modes=list(input_modes),
                 output_modes=list(output_modes),
             )
-            self.skills[skill_id] = Skill(function, card, is_default=default, deadline=seconds)
+            self.skills[skill_id] = Skill(
+                function, card, is_default=default, deadline=seconds, scopes=frozenset(scopes)
+            )
             return function
 
         return register if function is None else register(function)
+
+    async def skills_for(self, caller: Caller) -> list[AgentSkill]:
+        """Return the skills that a caller sees besides those that everybody does."""
+        given = self.extended_skills
+        if callable(given):
+            found = given(caller)
+            given = await found if inspect.isawaitable(found) else found
+        return [skill for skill in given or [] if _is_for(skill, caller)]
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether any skill is for some callers only."""
+        return any(skill.scopes for skill in self.skills.values())
 
     def plan(
         self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
@@ -143,7 +170,7 @@ class Agent:
                 self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
             return await skill.run(arguments, worker, self.threads)
 
-        return Plan(run, skill.may_reply, skill.deadline)
+        return Plan(run, skill.may_reply, skill.deadline, skill.card.id, skill.scopes)
 
     def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
         """Return the skill a message names, else the one its task began with, else the default."""
@@ -177,6 +204,22 @@ class Agent:
 
             self._app = App(self, settings=load(os.environ))
         await self._app(scope, receive, send)
+
+
+def _is_for(skill: AgentSkill, caller: Caller) -> bool:
+    """Tell whether a caller's scopes fulfil any of a skill's requirements, if it has some."""
+    return not skill.security_requirements or any(
+        _fulfils(caller.scopes, requirement) for requirement in skill.security_requirements
+    )
+
+
+def _fulfils(scopes: frozenset[str], requirement: Any) -> bool:
+    try:
+        wanted = [scope for needed in requirement["schemes"].values() for scope in needed["list"]]
+    except (KeyError, TypeError, AttributeError):
+        # What cannot be read is fulfilled by nobody.
+        return False
+    return all(scope in scopes for scope in wanted)
 
 
 def _check_modes(message: Message, modes: Sequence[str]) -> None:

@@ -1,68 +1,53 @@
 """The ASGI app: every agent, binding and version on one port.
 
-Plain ASGI, because the path of a request is short and a framework would double it. Whatever is
-wrong with a request, the answer has the shape its sender expects and says nothing about us.
-What is asked about the server and not of its agents, `server/discovery.py` answers.
+Plain ASGI, because the path of a request is short and a framework would double it. Here is who may
+ask what; `server/endpoints.py` answers calls, `server/discovery.py` what is asked before one.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dragoman.config import Settings
-from dragoman.dialects import errors, negotiate
-from dragoman.dialects.dialect import Dialect
-from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.engine import Engine
 from dragoman.errors import (
-    A2AError,
     ConfigError,
-    InternalError,
-    MethodNotFound,
     Overloaded,
+    PermissionDenied,
+    RateLimited,
     Unauthenticated,
 )
-from dragoman.model import operations as ops
-from dragoman.model.card import HTTP_JSON, JSONRPC
-from dragoman.model.identity import ANONYMOUS, new_id
-from dragoman.model.message import Message
-from dragoman.model.record import Recorded, encode
+from dragoman.model.card import JSONRPC
+from dragoman.model.identity import ADMIN, OPERATOR
+from dragoman.security.audit import Audit, AuditLog, NoAudit
+from dragoman.security.authentication import NO_CREDENTIALS, Authenticator, Denied
+from dragoman.server.admin import Admin
+from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
+from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
-from dragoman.server.discovery import Discovery, unauthenticated
+from dragoman.server.discovery import Discovery, denied, document, unauthenticated
+from dragoman.server.endpoints import HOUSE_R_PATH, Endpoints
+from dragoman.server.guard import PROBLEM_JSON, Guard, Problem
+from dragoman.server.limits import SOURCE_AGENT, Limits, client_address, networks
 from dragoman.server.push import PostRoom
-from dragoman.server.request import (
-    JSON,
-    MAX_URL_BYTES,
-    Headers,
-    Mount,
-    Request,
-    Scope,
-    check_type,
-    is_heavy,
-    not_allowed,
-    read_body,
-    read_value,
-    respond,
-    rest_type,
-    target_length,
-)
-from dragoman.service import Batch, Call, Opening, Reply
+from dragoman.server.request import Mount, Request, Scope
+from dragoman.server.routes import Access, Route, Routes
+from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
-from dragoman.transports import jsonrpc, rest, sse
+from dragoman.telemetry import figures, page
+from dragoman.transports import rest, sse
 
 logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
-_RPC_PATHS = frozenset({"", "/", "/rpc", "/rpc/", "/a2a", "/a2a/"})
-# Says that a stream does not go on from where its reader was, but begins with the task as it is.
-RESET = (b"x-dragoman-resume", b"reset")
+_RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/", HOUSE_R_PATH)
 
 
 class App:
@@ -73,7 +58,11 @@ class App:
         *agents: Agent,
         settings: Settings | None = None,
         store: Store | None = None,
+        authenticators: Sequence[Authenticator] = (),
+        is_local: bool = False,
     ) -> None:
+        """Serve agents. `authenticators` let callers in besides those of the settings; `is_local`
+        says that only this machine can reach us."""
         if not agents:
             raise ConfigError("nothing to serve: give at least one agent")
         names = [agent.name for agent in agents]
@@ -82,11 +71,19 @@ class App:
         self.settings = settings or Settings()
         self.agents = agents
         self.store = store or _store(self.settings)
-        self._bindings = self.settings.bindings()
-        self._discovery = Discovery(agents, self.settings)
+        self._is_local = is_local
+        path = self.settings.audit_path()
+        self.audit: Audit = NoAudit() if path is None else AuditLog(path)
+        self._gatekeeper = gatekeeper(self.settings, authenticators)
+        self._guard = Guard(self.settings, is_local=is_local)
+        self._limits = Limits(self.settings)
+        self._proxies = networks(self.settings.proxies)
+        self.admission = Admission()
+        self._discovery = Discovery(agents, self.settings, self._gatekeeper)
+        self._streams = OpenStreams(self.settings.max_streams)
         self._mounts: dict[str, Mount] = {}
+        self._routes = self._all_routes()
         self._engines: list[Engine] = []
-        self._streams: set[sse.Stream] = set()
         self._chores: list[asyncio.Task[None]] = []
         self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
@@ -94,8 +91,23 @@ class App:
         # Set when the disk lost a write; whoever runs the app may want to know.
         self.is_broken = False
         self.on_broken: Callable[[], None] | None = None
-        # Set when requests are cut off because the server ends, and not by their callers.
-        self.is_stopping = False
+
+    def _all_routes(self) -> Routes:
+        """Return what is served at which path, and to whom."""
+        routes = Routes()
+        endpoints = Endpoints(self.settings, self._discovery, self._streams, self.audit)
+        if JSONRPC in self.settings.bindings():
+            for path in _RPC_PATHS:
+                routes.add(path, endpoints.answer_jsonrpc, Access.CALLER)
+        self._discovery.add_to(routes, lambda: self._post_room, endpoints.answer_rest)
+        routes.add("/healthz", self._alive, Access.PUBLIC)
+        routes.add("/readyz", self._ready, Access.PUBLIC)
+        Admin(self.store, self._mounts, self.audit, self._status).add_to(routes)
+        if self.settings.metrics:
+            routes.add("/metrics", _metrics, Access.OPERATOR)
+        routes.add_others(endpoints.answer_rest, Access.CALLER)
+        routes.check()
+        return routes
 
     # Life
 
@@ -110,7 +122,11 @@ class App:
             try:
                 if self.settings.push:
                     self._post_room = PostRoom(self.store, self.settings, self._engine_of)
+                self.audit.start()
+                if self._gatekeeper is not None:
+                    await self._gatekeeper.start()
             except ConfigError:
+                await asyncio.to_thread(self.audit.stop)
                 await self.store.close()
                 raise
             for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
@@ -120,6 +136,7 @@ class App:
                 offered = offered_extensions(agent, self.settings)
                 uris = frozenset(extension.uri for extension in offered)
                 self._mounts[agent.name] = Mount(agent, engine, rack, f"/agents/{agent.name}", uris)
+                self.audit.card(agent.name, rack.digest())
             loop = asyncio.get_running_loop()
             self._chores = [
                 loop.create_task(self._keep_streams_alive()),
@@ -128,7 +145,7 @@ class App:
                 loop.create_task(self._prune()),
                 loop.create_task(self._watch_disk()),
             ]
-            self.is_running, self.is_stopping = True, False
+            self.is_running, self._streams.is_stopping = True, False
 
     async def stop(self) -> None:
         """End open streams, let go of running tasks, close the store."""
@@ -144,6 +161,10 @@ class App:
             self._post_room = None
         for engine in self._engines:
             await engine.stop()
+        if self._gatekeeper is not None:
+            await self._gatekeeper.stop()
+        # In a thread: it waits for the disk.
+        await asyncio.to_thread(self.audit.stop)
         await self.store.close()
         for agent in self.agents:
             if agent.threads is not None:
@@ -154,9 +175,7 @@ class App:
 
     def end_streams(self) -> None:
         """End every open stream; readers come back with the position they have."""
-        self.is_stopping = True
-        for stream in list(self._streams):
-            stream.stop()
+        self._streams.end()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator["App"]:
@@ -168,12 +187,12 @@ class App:
             await self.stop()
 
     async def _keep_streams_alive(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.settings.keepalive / 4)
-            quiet_since = loop.time() - self.settings.keepalive
-            for stream in list(self._streams):
-                stream.keep_alive(quiet_since)
+            self._streams.keep_alive(self.settings.keepalive)
+            if self._gatekeeper is not None:
+                # Who was let in an hour ago may have lost the right since.
+                self._streams.end_expired(self._gatekeeper.holds)
 
     async def _keep_lease(self) -> None:
         """Renew our lease. Two renewals may be lost before another process takes our tasks over; if
@@ -268,21 +287,90 @@ class App:
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        if target_length(scope) > MAX_URL_BYTES:
-            await respond(send, 414, [(b"content-length", b"0")], b"")
-            return
-        if is_heavy(scope["headers"]):
-            await respond(send, 431, [(b"content-length", b"0")], b"")
-            return
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
-        if path in _RPC_PATHS and JSONRPC in self._bindings:
-            if request.verb == "POST":
-                await self._jsonrpc(request)
-            else:
-                await not_allowed(send, "POST")
-        elif not await self._discovery.answer(request, self._health(), self._post_room):
-            await self._rest(request)
+        self._guard.dress(request)
+        if (problem := self._guard.problem(request)) is not None:
+            await refuse(request, problem)
+            return
+        if (allowed := self._guard.preflight(request)) is not None:
+            await request.respond(204, allowed, b"")
+            return
+        route = self._routes.find(path)
+        if route.access is Access.PUBLIC:
+            await route.answer(request)
+        else:
+            await self._answer_caller(request, route)
+
+    async def _answer_caller(self, request: Request, route: Route) -> None:
+        """Answer someone who has to be known, within what they and we can take."""
+        client = request.scope.get("client")
+        peer: str = client[0] if client else ""
+        request.address = client_address(peer, request.scope["headers"], self._proxies)
+        try:
+            self._admit(request)
+            self._limits.arrive(request.address)
+            if not await self._lets_in(request, route):
+                return
+            agent = request.header(SOURCE_AGENT)
+            room = self._limits.admit(request.caller, agent, request.address)
+        except Overloaded as error:
+            await turn_away(request, error)
+            return
+        request.room = room
+        request.extra += room.headers
+        try:
+            self.admission.know(client, room.key)
+            await route.answer(request)
+        finally:
+            room.leave()
+
+    def _admit(self, request: Request) -> None:
+        """Refuse what is too much for us, unless that was decided where requests come in."""
+        state = request.scope.get("state", {})
+        if state.get("is_admitted"):
+            return
+        is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in request.headers
+        if not self.admission.enter(
+            request.scope.get("client"), is_preferred=is_preferred, came_at=state.get("came_at")
+        ):
+            raise Overloaded
+
+    async def _lets_in(self, request: Request, route: Route) -> bool:
+        """Find out who asks, and tell whether the path is open to them; if not, that is the
+        answer."""
+        keeper = self._gatekeeper
+        if keeper is None:
+            # Whoever reaches a server of this machine alone, without being asked who they are, is
+            # taken for the one who runs it.
+            if route.access is Access.CALLER or self._is_local:
+                return True
+            await unauthenticated(request, Unauthenticated())
+            return False
+        request.challenge = keeper.challenge
+        try:
+            request.pass_ = await keeper.admit(request.evidence)
+        except Denied as error:
+            if error.reason != NO_CREDENTIALS:
+                self._limits.failed(request.address)
+            self._note_denial(request, "auth.denied", error.subject, error.reason)
+            await unauthenticated(request, error)
+            return False
+        if route.access is Access.OPERATOR and not request.caller.scopes & {OPERATOR, ADMIN}:
+            self._note_denial(request, "access.denied", request.caller.owner, "not an operator")
+            await denied(request, PermissionDenied(scope=OPERATOR))
+            return False
+        return True
+
+    def _note_denial(self, request: Request, act: str, who: str, reason: str) -> None:
+        self.audit.record(
+            act,
+            outcome="denied",
+            who=who,
+            object=f"{request.verb} {request.mount.agent.name}",
+            reason=reason,
+            address=request.evidence.address,
+        )
 
     def _route(self, path: str) -> tuple[Mount, str]:
         """Return who answers a path, and the rest of it: the root is the first agent's."""
@@ -293,234 +381,74 @@ class App:
                 return mount, f"/{rest_of_path}"
         return next(iter(self._mounts.values())), path
 
+    def _status(self) -> dict[str, Any]:
+        """Return how we are, for operators."""
+        ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
+        return {
+            "version": figures.release(),
+            "state": self._health(),
+            "agents": [agent.name for agent in self.agents],
+            "authentication": [way.name for way in ways],
+            "runningTasks": sum(engine.live_tasks for engine in self._engines),
+            "openStreams": len(self._streams),
+            "worker": self.store.worker,
+            "isAlone": self.store.is_alone,
+            "auditLinesLost": self.audit.lost,
+        }
+
     def _health(self) -> str:
-        """Return how we are, for whoever balances load."""
         if self.is_broken:
             return "broken"
-        return "ok" if self.is_running and not self.is_stopping else "stopping"
+        return "ok" if self.is_running and not self._streams.is_stopping else "stopping"
 
-    # JSON-RPC
+    async def _alive(self, request: Request) -> None:
+        """Tell whoever watches over the process whether it is of any use to start it again."""
+        await _tell_health(request, "broken" if self.is_broken else "ok")
 
-    async def _jsonrpc(self, request: Request) -> None:
-        id: jsonrpc.Id = None
-        method = ""
-        dialect: Dialect | None = None
-        try:
-            check_type(request)
-            value = await read_value(await read_body(request, self.settings.max_body_bytes))
-            id = jsonrpc.request_id(value)
-            method = jsonrpc.method_name(value)
-            envelope = jsonrpc.parse(value)
-            dialect = negotiate.for_jsonrpc(
-                envelope.method, *request.version, infer=self.settings.version_mode == "infer"
-            )
-            dialect = self._discovery.offered(dialect, request)
-            operation = dialect.decode_request(envelope.method, envelope.params)
-            call = self._call(request, operation, dialect)
-            if operation.streams:
-                await self._stream_jsonrpc(request, call, dialect, id)
-                return
-            reply = await self._answer(request, call, dialect)
-            body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
-            is_card = isinstance(operation, ops.GetExtendedCard)
-            await self._reply(request, JSON, body, dialect.version, private=is_card)
-        except Unauthenticated as error:
-            await unauthenticated(request, error)
-        except asyncio.CancelledError:
-            if not self.is_stopping:
-                raise
-            _forgive_cancellation()
-            await self._jsonrpc_error(request, Overloaded(), id, dialect, method)
-        except A2AError as error:
-            await self._jsonrpc_error(request, error, id, dialect, method)
-        except Exception:
-            await self._jsonrpc_error(request, _incident(), id, dialect, method)
+    async def _ready(self, request: Request) -> None:
+        """Tell whoever balances load whether to send us anything."""
+        await _tell_health(request, self._health())
 
-    async def _jsonrpc_error(
-        self,
-        request: Request,
-        error: A2AError,
-        id: jsonrpc.Id,
-        dialect: Dialect | None,
-        method: str,
-    ) -> None:
-        self._discovery.narrow(error)
-        version = dialect.version if dialect else negotiate.error_version(*request.version, method)
-        body = jsonrpc.failure(id, errors.jsonrpc(error, version))
-        kind = JSON
-        if request.wants_stream_only:
-            # A client that can only read events gets the error as one.
-            kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
-        # Errors of the protocol are 200 here; that we are busy is a matter of HTTP.
-        status = 503 if isinstance(error, Overloaded) else 200
-        await self._reply(request, kind, body, version, status=status)
 
-    def _call(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Call:
-        is_old = dialect.version != "1.0"
-        return Call(
-            operation=operation,
-            caller=ANONYMOUS,
-            after=request.after,
-            extensions=request.extensions,
-            closes_on_input=is_old or not isinstance(operation, ops.SubscribeToTask),
-            patience=self.settings.max_block_seconds if is_old else 0.0,
-            client_task_id=is_old and self.settings.client_task_ids,
-        )
+async def _metrics(request: Request) -> None:
+    if request.verb != "GET":
+        await request.refuse_verb("GET")
+        return
+    # In a thread: it reads what other workers counted.
+    body = await asyncio.to_thread(page.render)
+    headers = [(b"content-type", page.CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
+    await request.respond(200, [*headers, (b"content-length", b"%d" % len(body))], body)
 
-    async def _answer(self, request: Request, call: Call, dialect: Dialect) -> Reply:
-        if isinstance(call.operation, ops.GetExtendedCard):
-            return self._discovery.extended_card(request, dialect)
-        return await request.mount.service.answer(call)
 
-    async def _stream_jsonrpc(
-        self, request: Request, call: Call, dialect: Dialect, id: jsonrpc.Id
-    ) -> None:
-        before, after = jsonrpc.success_frame(id)
+async def _tell_health(request: Request, health: str) -> None:
+    if health == "ok":
+        await document(request, {"status": health})
+    else:
+        await document(request, {"status": health}, (b"retry-after", b"1"), status=503)
 
-        def failed(error: A2AError) -> bytes:
-            return jsonrpc.failure(id, errors.jsonrpc(error, dialect.version))
 
-        await self._stream(request, call, dialect, (before, after), failed)
+async def turn_away(request: Request, error: Overloaded) -> None:
+    """Tell someone to come back later, before what they want is looked at."""
+    if isinstance(error, RateLimited):
+        request.extra += error.headers
+        seconds, problem = error.retry_after, Problem(429, "Too Many Requests", error.public)
+    else:
+        seconds, problem = 1, Problem(503, "Service Unavailable", error.public)
+    request.extra.append((b"retry-after", b"%d" % seconds))
+    await refuse(request, problem)
 
-    # REST
 
-    async def _rest(self, request: Request) -> None:
-        version = negotiate.rest_version(*request.version, request.path)
-        is_old = version != V1_0.version
-        infer = self.settings.version_mode == "infer"
-        try:
-            if HTTP_JSON not in self._bindings:
-                raise MethodNotFound("Nothing is served here")
-            route = rest.find_0_3(request.verb, request.path) if is_old else self._find(request)
-            if isinstance(route, rest.NotAllowed):
-                await not_allowed(request.send, route.allow)
-                return
-            if route is None:
-                raise MethodNotFound("Nothing is served here")
-            dialect: Dialect = V1_0
-            if not is_old:
-                dialect = negotiate.for_rest(*request.version, infer=infer)
-                dialect = self._discovery.offered(dialect, request)
-            check_type(request)
-            body = await read_body(request, self.settings.max_body_bytes)
-            value = await read_value(body) if body else None
-            if is_old:
-                agent = request.header(b"user-agent") or ""
-                dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
-                dialect = self._discovery.offered(dialect, request)
-                version = dialect.version
-            params = rest.params(route, request.scope["query_string"], value)
-            operation = dialect.decode_request(rest.method(route, dialect), params)
-            call = self._call(request, operation, dialect)
-            if operation.streams:
-                await self._stream_rest(request, call, dialect)
-                return
-            reply = await self._answer(request, call, dialect)
-            content = rest.content(dialect.encode_reply(operation, reply))
-            await self._reply(request, rest_type(request, version), content, version, private=True)
-        except Unauthenticated as error:
-            await unauthenticated(request, error)
-        except asyncio.CancelledError:
-            if not self.is_stopping:
-                raise
-            _forgive_cancellation()
-            await self._rest_error(request, Overloaded(), version)
-        except A2AError as error:
-            await self._rest_error(request, error, version)
-        except Exception:
-            await self._rest_error(request, _incident(), version)
-
-    def _find(self, request: Request) -> rest.Route | rest.NotAllowed | None:
-        """Return what a path of 1.0 is. Below `/v1` it is one only for who says so: that is our
-        address then, or a tenant."""
-        if not request.path.startswith("/v1/"):
-            return rest.find(request.verb, request.path)
-        if self._discovery.base(request).endswith("/v1"):
-            return rest.find(request.verb, request.path.removeprefix("/v1"))
-        return rest.find(request.verb, request.path, reserved=rest.RESERVED - {"v1"})
-
-    def _rest_failure(self, error: A2AError, version: str) -> tuple[int, Any]:
-        if version == V1_0.version:
-            return errors.rest(error, self.settings.error_table)
-        return errors.rest_0_x(error)
-
-    async def _rest_error(self, request: Request, error: A2AError, version: str) -> None:
-        self._discovery.narrow(error)
-        status, content = self._rest_failure(error, version)
-        kind = rest_type(request, version)
-        await self._reply(request, kind, encode(content), version, status=status, private=True)
-
-    async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
-        def failed(error: A2AError) -> bytes:
-            return encode(self._rest_failure(error, dialect.version)[1])
-
-        await self._stream(request, call, dialect, (b"", b""), failed)
-
-    # Answers
-
-    async def _stream(
-        self,
-        request: Request,
-        call: Call,
-        dialect: Dialect,
-        wrap: tuple[bytes, bytes],
-        failed: Callable[[A2AError], bytes],
-    ) -> None:
-        if len(self._streams) >= self.settings.max_streams:
-            raise Overloaded
-        batches = request.mount.service.follow(call)
-        stream = sse.Stream(request.send, request.receive)
-        self._streams.add(stream)
-        try:
-            # Waits for the first batch: a refusal is a plain error and not a broken stream.
-            first = await anext(batches)
-        except BaseException:
-            self._streams.discard(stream)
-            raise
-        try:
-            headers = [*sse.HEADERS, *_common(request, dialect.version)]
-            if isinstance(first, Opening) and first.is_reset:
-                headers.append(RESET)
-            await stream.open(headers)
-            await stream.write(_frames(first, dialect, wrap))
-            async for batch in batches:
-                await stream.write(_frames(batch, dialect, wrap))
-        except asyncio.CancelledError:
-            if not stream.is_closed:
-                raise
-            _forgive_cancellation()
-        except A2AError as error:
-            await stream.write(sse.error_frame(failed(error)))
-        except Exception:
-            await stream.write(sse.error_frame(failed(_incident())))
-        finally:
-            stream.is_closed = True
-            self._streams.discard(stream)
-            await batches.aclose()
-            await stream.close()
-
-    async def _reply(
-        self,
-        request: Request,
-        kind: bytes,
-        body: bytes,
-        version: str,
-        *,
-        status: int = 200,
-        private: bool = False,
-    ) -> None:
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-        headers += _common(request, version)
-        if private:
-            headers.append((b"cache-control", b"private, no-store"))
-        if status == 503:
-            headers.append((b"retry-after", b"1"))
-        await respond(request.send, status, headers, body)
+async def refuse(request: Request, problem: Problem) -> None:
+    """Answer a request that gets no further than its head."""
+    body = problem.body()
+    headers = [(b"content-type", PROBLEM_JSON), (b"content-length", b"%d" % len(body))]
+    await request.respond(problem.status, headers, body)
 
 
 def _store(settings: Settings) -> Store:
     if settings.store == "memory:":
         return MemoryStore()
+    from dragoman.security.vault import vault_of
     from dragoman.stores.sqlite import SQLiteStore
 
     if settings.synchronous != "full" and not settings.accept_data_loss:
@@ -529,49 +457,8 @@ def _store(settings: Settings) -> Store:
             "say --i-accept-data-loss if that is what you want"
         )
     return SQLiteStore(
-        settings.store_path(), lease=settings.lease, synchronous=settings.synchronous
+        settings.store_path(),
+        lease=settings.lease,
+        synchronous=settings.synchronous,
+        sealing=vault_of(settings),
     )
-
-
-def _common(request: Request, version: str) -> Headers:
-    headers: Headers = [
-        (b"a2a-version", version.encode()),
-        (b"vary", b"A2A-Version, Accept"),
-    ]
-    asked = request.extensions
-    if asked:
-        active = ", ".join(sorted(asked & request.mount.extensions)).encode()
-        if active:
-            name = b"a2a-extensions" if version == V1_0.version else b"x-a2a-extensions"
-            headers.append((name, active))
-    return headers
-
-
-def _frames(batch: Batch, dialect: Dialect, wrap: tuple[bytes, bytes]) -> bytes:
-    before, after = wrap
-    if isinstance(batch, Opening):
-        opening = dialect.encode_opening(batch.reply)
-        return sse.frame(before + opening + after, batch.reply.reading.seq)
-    if isinstance(batch, Message):
-        return sse.frame(before + dialect.encode_event(Recorded(0, batch)) + after)
-    return b"".join(
-        [
-            b"id: %d\ndata: %b%b%b\n\n"
-            % (recorded.seq, before, dialect.encode_event(recorded), after)
-            for recorded in batch
-        ]
-    )
-
-
-def _incident() -> InternalError:
-    """Log the exception in hand and return what the caller may know of it."""
-    incident = new_id()
-    logger.exception("incident %s", incident)
-    return InternalError(incident=incident)
-
-
-def _forgive_cancellation() -> None:
-    """The cancellation was our own way to end a stream; the task goes on to close it."""
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

@@ -1,7 +1,7 @@
 """Cards as served: built from the agent, in the shape a request asks for, with validators."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,11 @@ from dragoman.model.card import (
     AgentCard,
     AgentExtension,
     AgentInterface,
+    AgentSkill,
 )
+from dragoman.model.message import Json
 from dragoman.model.record import encode
+from dragoman.security.authentication import Authenticator
 from dragoman.server.agent import SCHEMAS_URI, Agent
 
 if TYPE_CHECKING:
@@ -40,11 +43,18 @@ _SHAPES = {
 }
 
 
-def build(agent: Agent, base: str, settings: Settings, *, extended: bool = False) -> AgentCard:
-    """Return an agent's card for callers who reach it at a base address."""
-    skills = [skill.card for skill in agent.skills.values()]
-    if extended:
-        skills += agent.extended_skills or []
+def build(
+    agent: Agent,
+    base: str,
+    settings: Settings,
+    *,
+    more: Sequence[AgentSkill] = (),
+    ways: Sequence[Authenticator] = (),
+) -> AgentCard:
+    """Return an agent's card for callers who reach it at a base address and prove who they are in
+    one of some ways. `more` are skills that not everybody sees."""
+    skills = [_guarded(skill.card, skill.scopes, ways) for skill in agent.skills.values()]
+    skills += more
     return AgentCard(
         name=agent.title,
         description=agent.description,
@@ -70,7 +80,23 @@ def build(agent: Agent, base: str, settings: Settings, *, extended: bool = False
         provider=agent.provider,
         documentation_url=agent.documentation_url,
         icon_url=agent.icon_url,
+        security_schemes={way.name: way.scheme for way in ways},
+        security_requirements=_requirements(ways),
     )
+
+
+def _requirements(ways: Sequence[Authenticator], scopes: Iterable[str] = ()) -> list[Json]:
+    """Return what a caller must show: any one of the ways, with some scopes."""
+    return [{"schemes": {way.name: {"list": sorted(scopes)}}} for way in ways]
+
+
+def _guarded(
+    skill: AgentSkill, scopes: Collection[str], ways: Sequence[Authenticator]
+) -> AgentSkill:
+    """Return a skill as the card shows it: with the scopes it takes."""
+    if not scopes or skill.security_requirements:
+        return skill
+    return msgspec.structs.replace(skill, security_requirements=_requirements(ways, scopes))
 
 
 def _offered_versions(settings: Settings) -> list[str]:
@@ -136,12 +162,16 @@ class CardRack:
         *,
         file: "CardFile | None" = None,
         signer: "Signer | None" = None,
+        ways: Sequence[Authenticator] = (),
     ) -> None:
         self._agent = agent
         self._settings = settings
         self._started_at = int(started_at)
         self._file = file
         self._signer = signer
+        self._ways = ways
+        # Who may keep the card: not a cache that shows it to those whom we would not.
+        self._keeper = b"public" if settings.card_public else b"private"
         versions = settings.versions()
         self._is_newer = "1.0" in versions
         # The shapes of 0.x, for the path of today and for the one of old.
@@ -153,12 +183,17 @@ class CardRack:
                 f"card_shape: there is no card of {settings.card_shape} where only 1.0 is served"
             )
 
-    def card(self, base: str, *, extended: bool = False) -> AgentCard:
+    def card(self, base: str, *, more: Sequence[AgentSkill] = ()) -> AgentCard:
         """Return the card as it is shown at an address."""
-        card = build(self._agent, base, self._settings, extended=extended)
+        card = build(self._agent, base, self._settings, more=more, ways=self._ways)
         if self._file is not None:
             card = self._file.onto(card)
         return card if self._signer is None else self._signer.signed(card)
+
+    def digest(self) -> str:
+        """Return what tells one card from another, wherever it is shown."""
+        card = self.card(self._settings.public_url or "http://localhost")
+        return hashlib.sha256(encode(msgspec.structs.replace(card, signatures=[]))).hexdigest()
 
     def shape(self, header: str | None, query: str | None, *, is_old_path: bool) -> str | None:
         """Return the shape for a request; the old path always has the old card, or None."""
@@ -181,7 +216,7 @@ class CardRack:
         common: Headers = [
             (b"etag", etag),
             (b"last-modified", formatdate(self._started_at, usegmt=True).encode()),
-            (b"cache-control", b"public, max-age=%d" % self._settings.card_max_age),
+            (b"cache-control", b"%b, max-age=%d" % (self._keeper, self._settings.card_max_age)),
             (b"vary", b"A2A-Version, Accept"),
         ]
         if self._is_fresh(headers, etag):

@@ -3,8 +3,9 @@
 How a card is built and encoded is in `server/cards.py`; here is who gets which, and at what path.
 """
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dragoman.config import Settings
@@ -17,26 +18,31 @@ from dragoman.errors import (
     A2AError,
     ConfigError,
     ExtendedCardNotConfigured,
+    InternalError,
+    PermissionDenied,
     Unauthenticated,
     UnsupportedOperation,
     VersionNotSupported,
 )
 from dragoman.model.card import AgentCard
 from dragoman.model.record import encode
+from dragoman.security.authentication import Gatekeeper
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack, build
 from dragoman.server.push import PostRoom
-from dragoman.server.request import JSON, Request, not_allowed, respond
+from dragoman.server.request import JSON, Headers, Request
+from dragoman.server.routes import Access, Answer, Routes
 
 if TYPE_CHECKING:
     # Loaded where a setting names a file for them.
     from dragoman.server.card_file import CardFile
     from dragoman.server.signing import Signer
 
+logger = logging.getLogger("dragoman")
+
 _CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
 _OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
-_HEALTH_PATH = "/health"
 _KEYS_PATH = "/.well-known/jwks.json"
 # An address for a card that is only looked at.
 _SOMEWHERE = "http://localhost"
@@ -45,32 +51,49 @@ _SOMEWHERE = "http://localhost"
 class Discovery:
     """Answers what callers ask about the agents of an app before they call them."""
 
-    def __init__(self, agents: Sequence[Agent], settings: Settings) -> None:
+    def __init__(
+        self, agents: Sequence[Agent], settings: Settings, gatekeeper: Gatekeeper | None = None
+    ) -> None:
         self._settings = settings
+        ways = gatekeeper.authenticators if gatekeeper is not None else []
+        # The headers that a caller is known by.
+        read = {b"authorization"}.union(*(way.reads for way in ways))
+        self._identifying = b", ".join(sorted(name.title() for name in read))
         self._first = agents[0]
         self._versions = settings.versions()
         file = _card_file(agents, settings)
         self._signer = _signer(settings)
+        self._elsewhere: Answer
         started_at = time.time()
         self.racks = [
-            CardRack(agent, settings, started_at, file=file, signer=self._signer)
+            CardRack(agent, settings, started_at, file=file, signer=self._signer, ways=ways)
             for agent in agents
         ]
 
-    async def answer(self, request: Request, health: str, posts: PostRoom | None) -> bool:
-        """Answer a request about the server itself; False if it is about something else."""
-        path, is_get = request.path, request.verb == "GET"
-        if path in (_CARD_PATH, _OLD_CARD_PATH):
-            return await self._card(request, is_old_path=path == _OLD_CARD_PATH)
-        if path == _OLD_EXTENDED_PATH:
-            return await self._old_extended_card(request)
-        if path == _HEALTH_PATH and is_get:
-            await _health(request, health)
-            return True
-        if path == _KEYS_PATH and is_get and (keys := self._keys(posts)) is not None:
-            await _document(request, keys)
-            return True
-        return False
+    def add_to(
+        self, routes: Routes, posts: Callable[[], PostRoom | None], elsewhere: Answer
+    ) -> None:
+        """Serve all of it; `elsewhere` answers at the paths of what there is not."""
+        self._elsewhere = elsewhere
+        shown = Access.PUBLIC if self._settings.card_public else Access.CALLER
+        routes.add(_CARD_PATH, self._card, shown)
+        routes.add(_OLD_CARD_PATH, self._card, shown)
+        # Whether there is one is decided by the card's own rules, where that is public as well.
+        is_open = self._settings.extended_card_public
+        routes.add(
+            _OLD_EXTENDED_PATH,
+            self._old_extended_card,
+            Access.PUBLIC if is_open else Access.CALLER,
+        )
+
+        async def keys(request: Request) -> None:
+            found = self._keys(posts())
+            if found is None or request.verb != "GET":
+                await self._elsewhere(request)
+            else:
+                await document(request, found)
+
+        routes.add(_KEYS_PATH, keys, Access.PUBLIC)
 
     def base(self, request: Request) -> str:
         """Return the address the caller reaches this agent at."""
@@ -85,50 +108,57 @@ class Discovery:
 
     # Cards
 
-    async def _card(self, request: Request, *, is_old_path: bool) -> bool:
+    async def _card(self, request: Request) -> None:
         if request.verb not in ("GET", "HEAD"):
-            await not_allowed(request.send, "GET, HEAD")
-            return True
+            await request.refuse_verb("GET, HEAD")
+            return
         rack = request.mount.cards
-        shape = rack.shape(*request.version, is_old_path=is_old_path)
+        shape = rack.shape(*request.version, is_old_path=request.path == _OLD_CARD_PATH)
         if shape is None:
-            return False
+            await self._elsewhere(request)
+            return
         served = rack.serve(self.base(request), shape, request.scope["headers"])
         headers = [*served.headers, (b"content-length", b"%d" % len(served.body))]
         if served.status == 304:
             headers = served.headers
         body = b"" if request.verb == "HEAD" else served.body
-        await respond(request.send, served.status, headers, body)
-        return True
+        await request.respond(served.status, headers, body)
 
-    def extended_card(self, request: Request, dialect: Dialect) -> AgentCard:
-        """Return the card with what not everybody may see; raises what the dialect has for an
-        agent without one."""
+    async def extended_card(self, request: Request, dialect: Dialect) -> AgentCard:
+        """Return the card with what this caller may see and not everybody; raises what the dialect
+        has for an agent without one."""
         if request.mount.agent.extended_skills is None:
             # 1.0 tells "not offered" from "not configured"; 0.3 has one error for both.
             raise UnsupportedOperation if dialect is V1_0 else ExtendedCardNotConfigured
-        if not self._settings.extended_card_public:
+        if not self._settings.extended_card_public and not request.caller.authenticated:
             raise Unauthenticated
-        return request.mount.cards.card(self.base(request), extended=True)
+        # Whoever keeps answers for others must not give them this one.
+        request.extra.append((b"vary", self._identifying))
+        more = await request.mount.agent.skills_for(request.caller)
+        return request.mount.cards.card(self.base(request), more=more)
 
-    async def _old_extended_card(self, request: Request) -> bool:
+    async def _old_extended_card(self, request: Request) -> None:
         """0.2 reads the extended card by a plain GET."""
         if self._versions == [V1_0.version]:
-            return False
+            await self._elsewhere(request)
+            return
         if request.verb != "GET":
-            await not_allowed(request.send, "GET")
-            return True
+            await request.refuse_verb("GET")
+            return
         try:
-            card = self.extended_card(request, V0_2)
+            card = await self.extended_card(request, V0_2)
         except Unauthenticated as error:
             await unauthenticated(request, error)
         except ExtendedCardNotConfigured as error:
             # The callers of this path speak 0.x, which fixes no shape for it.
-            await _document(request, errors.jsonrpc(error, "0.3"), status=404)
+            await document(request, errors.jsonrpc(error, "0.3"), status=404)
+        except Exception:
+            # The author's code, which says who sees what.
+            logger.exception("the extended card of %s failed", request.mount.agent.title)
+            await document(request, errors.jsonrpc(InternalError(), "0.3"), status=500)
         else:
             private = (b"cache-control", b"private, no-store")
-            await _document(request, cards.v0_2(card), private)
-        return True
+            await document(request, cards.v0_2(card), private)
 
     # Keys
 
@@ -160,25 +190,26 @@ class Discovery:
 
 async def unauthenticated(request: Request, error: Unauthenticated) -> None:
     """Ask for credentials, whatever the binding: that is a matter of HTTP."""
-    challenge = (b"www-authenticate", b"Bearer")
-    await _document(request, {"error": {"message": error.public}}, challenge, status=401)
+    challenge = (b"www-authenticate", request.challenge.encode())
+    await document(request, {"error": {"message": error.public}}, challenge, status=401)
 
 
-async def _health(request: Request, health: str) -> None:
-    """Tell whoever balances load whether to send us anything."""
-    if health == "ok":
-        await _document(request, {"status": health})
-    else:
-        await _document(request, {"status": health}, (b"retry-after", b"1"), status=503)
+async def denied(request: Request, error: PermissionDenied) -> None:
+    """Say that a known caller may not do this: only where everybody knows that it exists."""
+    headers: Headers = []
+    if scope := error.facts.get("scope"):
+        asked = f'Bearer error="insufficient_scope", scope="{scope}"'
+        headers.append((b"www-authenticate", asked.encode()))
+    await document(request, {"error": {"message": error.public}}, *headers, status=403)
 
 
-async def _document(
+async def document(
     request: Request, value: Any, *headers: tuple[bytes, bytes], status: int = 200
 ) -> None:
     """Send JSON that is of no version of the protocol."""
     body = encode(value)
     length = (b"content-length", b"%d" % len(body))
-    await respond(request.send, status, [(b"content-type", JSON), length, *headers], body)
+    await request.respond(status, [(b"content-type", JSON), length, *headers], body)
 
 
 def _card_file(agents: Sequence[Agent], settings: Settings) -> "CardFile | None":
@@ -190,7 +221,10 @@ def _card_file(agents: Sequence[Agent], settings: Settings) -> "CardFile | None"
     if len(agents) > 1:
         raise ConfigError(f"card: a file is the card of one agent, and {len(agents)} are served")
     file = CardFile(settings.card)
-    file.check(build(agents[0], _SOMEWHERE, settings, extended=True))
+    extended = agents[0].extended_skills
+    # What a function returns is not known before somebody asks.
+    more = () if extended is None or callable(extended) else extended
+    file.check(build(agents[0], _SOMEWHERE, settings, more=more))
     return file
 
 

@@ -36,7 +36,8 @@ class PostRoom:
         self._sender: Sender | None = None
         self._egress: Egress | None = None
         check(settings)
-        self._tokens = tokens_of(settings, store.secret)
+        # Opening the secret takes a while, so it is not done for nothing.
+        self._tokens = tokens_of(settings, store.secret if settings.push_tokens else b"")
 
     def keys(self) -> dict[str, Any] | None:
         """Return the public keys of our tokens, if posts carry any."""

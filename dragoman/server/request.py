@@ -8,8 +8,11 @@ import msgspec
 
 from dragoman.dialects import negotiate
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
+from dragoman.model.identity import ANONYMOUS, Caller
+from dragoman.security.authentication import Evidence, Pass
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
+from dragoman.server.limits import Room
 from dragoman.service import Service
 from dragoman.transports import json_text, sse
 
@@ -48,7 +51,21 @@ class Mount(msgspec.Struct):
 class Request:
     """One HTTP request, read lazily."""
 
-    __slots__ = ("_query", "headers", "mount", "path", "receive", "scope", "send", "verb")
+    __slots__ = (
+        "_query",
+        "address",
+        "challenge",
+        "extra",
+        "headers",
+        "mount",
+        "pass_",
+        "path",
+        "receive",
+        "room",
+        "scope",
+        "send",
+        "verb",
+    )
 
     def __init__(
         self, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
@@ -61,6 +78,42 @@ class Request:
         self.verb: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
+        # Headers that its answer has whatever it is.
+        self.extra: Headers = []
+        # What we ask of those we do not know.
+        self.challenge = "Bearer"
+        # Where it comes from, also behind a proxy; and what it takes of its caller's share.
+        self.address = ""
+        self.room: Room | None = None
+        # Who asks, once that is known; None: nobody is asked who they are.
+        self.pass_: Pass | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """Whom the request speaks for."""
+        return ANONYMOUS if self.pass_ is None else self.pass_.caller
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the request shows of its sender."""
+        scope = self.scope
+        tls = scope.get("extensions", {}).get("tls")
+        client = scope.get("client")
+        return Evidence(
+            scope["headers"],
+            tls.get("client_cert") if tls else None,
+            client[0] if client else "",
+        )
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole response."""
+        head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
+        await self.send(head)
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def refuse_verb(self, allow: str) -> None:
+        """Say which verbs a path takes."""
+        await self.respond(405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
 
     def header(self, name: bytes) -> str | None:
         """Return a header's text."""
@@ -119,17 +172,6 @@ def target_length(scope: Scope) -> int:
     query: bytes = scope["query_string"]
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     return len(path) + (len(query) + 1 if query else 0)
-
-
-async def respond(send: sse.Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send a whole response."""
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def not_allowed(send: sse.Send, allow: str) -> None:
-    """Say which verbs a path takes."""
-    await respond(send, 405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -21,6 +22,8 @@ from dragoman.config import Settings
 from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
+from dragoman.server.connections import HANDSHAKE_SECONDS, Connections
+from dragoman.server.http import protocol
 from dragoman.server.push import check as check_push
 from dragoman.server.workers import inherited, supervise
 
@@ -51,10 +54,16 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then tell."""
+        loop = asyncio.get_running_loop()
+        if self.config.ssl is not None:
+            # A setting of the loop's that uvicorn does not hand on; its own is a minute.
+            vars(loop)["create_server"] = partial(
+                loop.create_server, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
         await super().startup(sockets)
         if self.started:
             if self._line is not None:
-                asyncio.get_running_loop().add_reader(self._line, self._end_alone)
+                loop.add_reader(self._line, self._end_alone)
             self._on_ready()
 
     def _end_alone(self) -> None:
@@ -93,10 +102,11 @@ def run(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
     worker = inherited()
+    is_local = all(_is_local(host) for host, _ in settings.addresses())
     if worker is None:
-        _check(settings, public=public)
+        _check(settings, is_local=is_local, public=public)
     # Before anything is opened: what is wrong with settings is said first.
-    app = App(*agents, settings=settings)
+    app = App(*agents, settings=settings, is_local=is_local)
     tls = _tls(settings)
     with ExitStack() as stack:
         if worker is not None:
@@ -123,10 +133,14 @@ def run(
     sys.exit(code)
 
 
-def _check(settings: Settings, *, public: bool) -> None:
+def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
     """Refuse what is not safe unless it was asked for, and what cannot be."""
-    for host, _ in settings.addresses():
-        _check_address(host, public=public or bool(settings.client_ca))
+    if not is_local and not settings.ways() and not public:
+        raise ConfigError(
+            f"{settings.listen} is reachable by others and nothing would authenticate them; "
+            "listen on 127.0.0.1, say how they prove who they are (--auth), or say --public if "
+            "anybody may call"
+        )
     if settings.workers > 1 and settings.store == "memory:":
         raise ConfigError("workers: memory: is in one process; several share a file: --store")
     if settings.allow_private:
@@ -165,7 +179,7 @@ def _work(
         ws="none",
         # Who asks is not what a header claims; a proxy in front is a matter of configuration.
         proxy_headers=False,
-        http="httptools",
+        http=protocol(Connections(app.settings, app.admission)),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         server_header=False,
         date_header=False,
@@ -220,8 +234,8 @@ def _ignore(number: int, frame: Any) -> None:
     """What there was to do is done."""
 
 
-def _check_address(host: str, *, public: bool) -> None:
-    """There is no authentication yet, so an address others reach must be asked for in words."""
+def _is_local(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
     try:
         # What a name stands for here; an address stands for itself.
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -230,18 +244,19 @@ def _check_address(host: str, *, public: bool) -> None:
         raise ConfigError(
             f"listen: {host} is no address, nor a name of one; write 127.0.0.1:8000"
         ) from None
-    is_local = all(address.is_loopback for address in addresses)
-    if not is_local and not public:
-        raise ConfigError(
-            f"{host} is reachable by others and nothing would authenticate them; "
-            "listen on 127.0.0.1, or say --public if that is what you want"
-        )
+    return all(address.is_loopback for address in addresses)
 
 
 def _tls(settings: Settings) -> dict[str, Any]:
     """Return what uvicorn needs for TLS; raises `ConfigError` for files it would stumble over."""
+    if settings.client_crl and "mtls" not in settings.ways():
+        # Only there it is read, and again when it changes: a list inside the TLS library would
+        # lock everybody out once it is out of date, until a restart.
+        raise ConfigError("client_crl: revoked certificates are looked for only by --auth mtls")
     if not settings.tls_cert:
-        if settings.tls_key or settings.client_ca:
+        # Behind a proxy, which speaks TLS, the authorities are for what it hands over.
+        is_alone = not settings.proxy_cert_header
+        if settings.tls_key or (settings.client_ca and is_alone):
             raise ConfigError("a key or the authorities of callers need a certificate: --tls-cert")
         return {}
     try:
@@ -257,8 +272,25 @@ def _tls(settings: Settings) -> dict[str, Any]:
         "ssl_certfile": settings.tls_cert,
         "ssl_keyfile": settings.tls_key or None,
         "ssl_ca_certs": settings.client_ca or None,
-        "ssl_cert_reqs": ssl.CERT_REQUIRED if settings.client_ca else ssl.CERT_NONE,
+        "ssl_cert_reqs": _asks_for(settings),
+        "ssl_context_factory": _context,
     }
+
+
+def _asks_for(settings: Settings) -> ssl.VerifyMode:
+    """Return whether callers are to show a certificate when they connect."""
+    if not settings.client_ca:
+        return ssl.CERT_NONE
+    # One that is shown must be good in any case; without one there may be another way in.
+    has_others = {*settings.ways()} > {"mtls"} or settings.proxy_cert_header
+    return ssl.CERT_OPTIONAL if has_others else ssl.CERT_REQUIRED
+
+
+def _context(config: uvicorn.Config, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """Return a context that does not depend on what this machine takes for safe."""
+    context = make()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _no_password() -> str:

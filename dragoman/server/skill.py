@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import inspect
 import re
@@ -48,12 +49,15 @@ class Skill:
         *,
         is_default: bool,
         deadline: float | None = None,
+        scopes: frozenset[str] = frozenset(),
     ) -> None:
         self.function = function
         self.card = card
         self.is_default = is_default
         # Seconds a task that begins with it has.
         self.deadline = deadline
+        # What a caller's credential must grant.
+        self.scopes = scopes
         hints = _hints(function)
         self._turn_name = ""
         self.parameters: list[Parameter] = []
@@ -175,7 +179,9 @@ class Skill:
 
         async def in_thread(function: Function, *args: Any, **kwargs: Any) -> Any:
             """Run blocking code; when cancelled, wait for it to notice before going on."""
-            queued = threads.submit(functools.partial(function, *args, **kwargs))
+            # In the context of the turn, so that what it calls belongs to the same trace.
+            context = contextvars.copy_context()
+            queued = threads.submit(context.run, functools.partial(function, *args, **kwargs))
             future = asyncio.wrap_future(queued)
             try:
                 return await asyncio.shield(future)

@@ -34,6 +34,8 @@ from dragoman.server.results import (
     encode_result,
     is_given_up,
 )
+from dragoman.telemetry import figures
+from dragoman.telemetry.watching import Step
 
 
 class Turn:
@@ -121,16 +123,24 @@ class Turn:
         )
         return ArtifactWriter(self._worker, chunk, append=append, last=last)
 
-    async def ask(self, content: Content, *, metadata: Metadata | None = None) -> Message:
+    async def ask(
+        self, content: Content, *, sensitive: bool = False, metadata: Metadata | None = None
+    ) -> Message:
         """Ask the caller and wait for the answer (`input-required`), for days if need be.
 
         Should the process end meanwhile, the answer starts the code again: steps that are done give
-        their results, questions that were answered their answers."""
-        return await self._worker.ask(TaskState.INPUT_REQUIRED, parts_of(content), metadata)
+        their results, questions that were answered their answers. The answer to a sensitive
+        question is given to this code alone: history, streams and posts have a placeholder."""
+        state, parts = TaskState.INPUT_REQUIRED, parts_of(content)
+        return await self._worker.ask(state, parts, metadata, sensitive=sensitive)
 
-    async def authorize(self, content: Content, *, metadata: Metadata | None = None) -> Message:
-        """Say what credentials are needed and wait for word of them (`auth-required`)."""
-        return await self._worker.ask(TaskState.AUTH_REQUIRED, parts_of(content), metadata)
+    async def authorize(
+        self, content: Content, *, sensitive: bool = False, metadata: Metadata | None = None
+    ) -> Message:
+        """Say what credentials are needed and wait for word of them (`auth-required`). If that word
+        is itself a secret, the question is sensitive."""
+        state, parts = TaskState.AUTH_REQUIRED, parts_of(content)
+        return await self._worker.ask(state, parts, metadata, sensitive=sensitive)
 
     async def step(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
@@ -145,13 +155,14 @@ class Turn:
                 # It was cancelled from around it, and will be again.
                 await asyncio.get_running_loop().create_future()
             return self.recalled(done, function)
+        step = Step(name)
         try:
             value = encode_result(name, await self._call(function, args, kwargs))
             result = decode_result(name, value, function)
         except BaseException as error:
-            await self.fail_step(index, name, error)
+            await self.fail_step(index, name, error, step.end(error))
             raise
-        await self.record_step(index, name, value)
+        await self.record_step(index, name, value, step.end())
         return result
 
     async def _call(
@@ -178,12 +189,16 @@ class Turn:
         """Return the place of the next step, and the step if it was done already."""
         return self._worker.recall(StepKind.STEP, name)
 
-    async def fail_step(self, index: int, name: str, error: BaseException) -> None:
+    async def fail_step(self, index: int, name: str, error: BaseException, seconds: float) -> None:
         """Note that a step raised, in case the code goes on with something else."""
+        figures.steps.add("failed")
+        figures.step_seconds.add(seconds)
         self._worker.replay.fail(index, name, encode_failure(error))
 
-    async def record_step(self, index: int, name: str, value: msgspec.Raw) -> None:
+    async def record_step(self, index: int, name: str, value: msgspec.Raw, seconds: float) -> None:
         """Record a step's result; once this returns it will not be done again."""
+        figures.steps.add("ok")
+        figures.step_seconds.add(seconds)
         await self._worker.remember(StepKind.STEP, index, name, value)
 
     async def sleep(self, duration: float | timedelta, *, name: str = "sleep") -> None:
@@ -197,6 +212,8 @@ class Turn:
             await self._worker.remember(StepKind.SLEEP, index, name, value)
         else:
             until = msgspec.json.decode(done.value, type=int)
+        if self._worker.span is not None:
+            self._worker.span.event("sleep")
         await clock.wait_until(until)
 
     def complete(self, content: Content = None) -> NoReturn:
@@ -319,6 +336,7 @@ class WaitingTurn:
         index, done = self._wait(self._turn.recall_step, name)
         if done is not None:
             return self._turn.recalled(done, function)
+        step = Step(name)
         try:
             if inspect.iscoroutinefunction(function):
                 result = self._wait(function, *args, **kwargs)
@@ -329,9 +347,9 @@ class WaitingTurn:
             value = encode_result(name, result)
             result = decode_result(name, value, function)
         except BaseException as error:
-            self._wait(self._turn.fail_step, index, name, error)
+            self._wait(self._turn.fail_step, index, name, error, step.end(error))
             raise
-        self._wait(self._turn.record_step, index, name, value)
+        self._wait(self._turn.record_step, index, name, value, step.end())
         return result
 
     def _wait(self, make: Any, *args: Any, **kwargs: Any) -> Any:

@@ -90,6 +90,10 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     snapshot: Snapshot | None
     # Notes that this write deals with.
     notes: Sequence[int] = ()
+    # What the log must not show, by the position of the event that stands for it.
+    withheld: Sequence[tuple[int, bytes]] = ()
+    # Whether nothing that was withheld before is needed any more.
+    forgets: bool = False
 
 
 class LeaveNote(msgspec.Struct, frozen=True, gc=False):
@@ -141,6 +145,20 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     total: int
 
 
+class Survey(msgspec.Struct, frozen=True, gc=False):
+    """Which tasks of all owners, latest made first: what only an operator asks for."""
+
+    limit: int
+    agent: str = ""
+    # None: of every tenant.
+    tenant: str | None = None
+    owner: str | None = None
+    state: TaskState | None = None
+    task_id: TaskId = TaskId("")
+    # The number of the last task of the page before; 0: from the start.
+    before: int = 0
+
+
 class Push(msgspec.Struct, frozen=True, gc=False):
     """A receiver of a task's events, and how far it is."""
 
@@ -180,11 +198,34 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+class Sealing(Protocol):
+    """Makes what is secret unreadable to whoever has only the store's file.
+
+    Keys go by ids of eight bytes. A sealed value is the byte 1, the id of its key and the rest, so
+    that it tells its key and is never taken for JSON."""
+
+    def ready(self, used: Sequence[bytes]) -> bytes:
+        """Return the key to begin with, given those a store is sealed with already; raises
+        `ConfigError` if one of them is missing."""
+        ...
+
+    def seal(self, plain: bytes, context: bytes, key: bytes) -> bytes:
+        """Return a value that is opened in the same context only."""
+        ...
+
+    def open(self, sealed: bytes, context: bytes) -> bytes:
+        """Return what was sealed; raises `StoreUnavailable`."""
+        ...
+
+
 class Store(Protocol):
     """Tasks and their logs."""
 
-    # Seals what we hand out for callers to bring back; made once, lives with the data.
-    secret: bytes
+    @property
+    def secret(self) -> bytes:
+        """Seals what we hand out for callers to bring back; made once, lives with the data."""
+        ...
+
     # Our number among the workers of this store, while it is open.
     worker: int
     # Whether no other worker can write at present, so that what we know of it is all there is.
@@ -245,8 +286,16 @@ class Store(Protocol):
         """Return the task at its last kept resting point."""
         ...
 
+    async def withheld(self, number: int) -> dict[int, bytes]:
+        """Return what a task's log does not show, by position, until a write forgets it."""
+        ...
+
     async def page(self, query: Query) -> Found:
         """Return one page of tasks."""
+        ...
+
+    async def survey(self, survey: Survey) -> list[Head]:
+        """Return tasks whoever they belong to."""
         ...
 
     # Leases

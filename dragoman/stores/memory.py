@@ -28,12 +28,13 @@ from dragoman.stores.interface import (
     Push,
     Query,
     Snapshot,
+    Survey,
     Write,
 )
 
 
 class _Stored:
-    __slots__ = ("deadline", "events", "head", "notes", "snapshot")
+    __slots__ = ("deadline", "events", "head", "notes", "snapshot", "withheld")
 
     def __init__(self, head: Head, deadline: int) -> None:
         self.head = head
@@ -41,6 +42,7 @@ class _Stored:
         self.events: list[Recorded] = []
         self.notes: list[Note] = []
         self.snapshot: Snapshot | None = None
+        self.withheld: dict[int, bytes] = {}
 
     def hold(self, worker: int) -> None:
         self.head = msgspec.structs.replace(self.head, holder=worker)
@@ -154,6 +156,9 @@ class MemoryStore:
         stored.events.extend(write.events)
         stored.snapshot = write.snapshot or stored.snapshot
         stored.notes = [note for note in stored.notes if note.number not in write.notes]
+        stored.withheld.update(write.withheld)
+        if write.forgets:
+            stored.withheld.clear()
         stored.head = msgspec.structs.replace(
             head, standing=write.standing, fence=write.next_fence, holder=self.worker
         )
@@ -220,6 +225,11 @@ class MemoryStore:
         snapshot = stored.snapshot
         return TaskReading(snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head)
 
+    async def withheld(self, number: int) -> dict[int, bytes]:
+        """Return what a task's log does not show."""
+        stored = self._tasks.get(number)
+        return {} if stored is None else dict(stored.withheld)
+
     async def page(self, query: Query) -> Found:
         """Return one page, walking the order from its end."""
         heads = list(self._matching(query))
@@ -240,6 +250,15 @@ class MemoryStore:
             if query.state is not None and head.standing.state is not query.state:
                 continue
             yield head
+
+    async def survey(self, survey: Survey) -> list[Head]:
+        """Return tasks whoever they belong to."""
+        found: list[Head] = []
+        for number in sorted(self._tasks, reverse=True):
+            head = self._tasks[number].head
+            if (not survey.before or number < survey.before) and _is_asked(survey, head):
+                found.append(head)
+        return found[: survey.limit]
 
     # Leases
 
@@ -390,3 +409,14 @@ class MemoryStore:
 
     def _is_forgotten(self, scope: Scope, known: Known) -> bool:
         return bool(known.task_id) and (scope, known.task_id) not in self._numbers
+
+
+def _is_asked(survey: Survey, head: Head) -> bool:
+    scope = head.scope
+    return (
+        survey.task_id in ("", head.task_id)
+        and survey.agent in ("", scope.agent)
+        and survey.tenant in (None, scope.tenant)
+        and survey.owner in (None, scope.owner)
+        and survey.state in (None, head.standing.state)
+    )

@@ -8,7 +8,7 @@ are plain coroutines, for a runner such as anyio's plugin.
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,7 @@ from dragoman.stores.interface import (
     Snapshot,
     Standing,
     Store,
+    Survey,
     Write,
 )
 
@@ -574,6 +575,27 @@ class StorePromises:
         found = await store.page(Query(HERE, 10))
         assert [head.task_id for head in found.heads] == ["b", "a", "d", "e", "c"]
 
+    async def test_a_survey_sees_the_tasks_of_all_owners(self, store: Store) -> None:
+        """Latest made first, narrowed by whatever is asked for, page by page."""
+        rooms = [HERE, Scope(HERE.agent, "acme", "anna"), Scope("other", "acme", "bert")]
+        for number in range(9):
+            state = TaskState.COMPLETED if number % 2 else TaskState.WORKING
+            await write(store, creation(f"t{number}", scope=rooms[number % 3], state=state))
+
+        async def ids(**asked: Any) -> list[str]:
+            return [head.task_id for head in await store.survey(Survey(limit=100, **asked))]
+
+        assert await ids() == [f"t{number}" for number in reversed(range(9))]
+        assert await ids(agent="other") == ["t8", "t5", "t2"]
+        assert await ids(tenant="acme") == ["t8", "t7", "t5", "t4", "t2", "t1"]
+        assert await ids(tenant="acme", owner="anna") == ["t7", "t4", "t1"]
+        assert await ids(tenant="acme", state=TaskState.COMPLETED) == ["t7", "t5", "t1"]
+        assert await ids(task_id=TaskId("t4")) == ["t4"]
+        assert await ids(task_id=TaskId("t4"), tenant="none") == []
+        first = await store.survey(Survey(limit=4))
+        rest = await store.survey(Survey(limit=100, before=first[-1].number))
+        assert [head.task_id for head in [*first, *rest]] == await ids()
+
     async def test_every_combination_of_filters_gives_its_tasks_and_their_total(
         self, store: Store
     ) -> None:
@@ -834,6 +856,36 @@ class StorePromises:
         await write(later, addition(head, failed, state=TaskState.FAILED, next_fence=2))
         assert await overdue(END_OF_TIME, later) == ["late"]
         assert await overdue(END_OF_TIME, later) == ["late"]
+
+    # What logs do not show
+
+    async def test_what_is_withheld_is_kept_beside_the_log_until_a_write_forgets_it(
+        self, store: Store
+    ) -> None:
+        """Each with its event or not at all, also for whoever takes the task over."""
+        for task_id in ("t", "u"):
+            await write(store, creation(task_id, state=TaskState.WORKING))
+        head, other = await head_of(store, "t"), await head_of(store, "u")
+        assert await store.withheld(head.number) == {}
+        said = addition(head, chunk("t", "x", append=False), chunk("t", "y"))
+        said = msgspec.structs.replace(said, withheld=[(2, b'{"a":1}'), (3, b"\x00any\xff")])
+        await write(store, said)
+        (outcome,) = await submit(store, msgspec.structs.replace(said, withheld=[(2, b"lost")]))
+        assert outcome.is_refused
+        await write(
+            store,
+            msgspec.structs.replace(
+                addition(other, chunk("u", "z", append=False)), withheld=[(2, b"other")]
+            ),
+        )
+        later = await self.successor(store)
+        assert await later.withheld(head.number) == {2: b'{"a":1}', 3: b"\x00any\xff"}
+        head = await head_of(later, "t")
+        last = addition(head, status("t", TaskState.COMPLETED), state=TaskState.COMPLETED)
+        last = msgspec.structs.replace(last, next_fence=head.fence + 1, forgets=True)
+        await write(later, last)
+        assert await later.withheld(head.number) == {}
+        assert await later.withheld(other.number) == {2: b"other"}
 
     # Pushes
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import Any
 import apsw
 import httpx
 from serving import WAIT, Child, client, environment, message, run, running, within
+
+from dragoman.security.vault import key_file_of
 
 AGENT = """
 import asyncio
@@ -116,6 +119,8 @@ async def test_a_server_on_the_copy_finishes_everything_acknowledged_before_it(
     file = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
     assert file.execute("SELECT count(*) FROM tasks WHERE state IN (1, 2)").get > 0
     file.close()
+    # What opens its secrets is no part of a copy.
+    shutil.copy(key_file_of(store), key_file_of(copy))
     with serving(tmp_path, copy) as restored:
         restored.ready()
         async with client(restored.url) as http:
@@ -142,7 +147,10 @@ def test_the_command_says_what_it_made_and_replaces_only_by_force(tmp_path: Path
         made = run("backup", copy, "--store", store, cwd=tmp_path)
         assert made.returncode == 0 and made.stderr == ""
         size = copy.stat().st_size
-        assert made.stdout == f"File: {copy}\nBytes: {size}\nTasks: 1\nUnfinished: 0\n"
+        assert made.stdout == (
+            f"File: {copy}\nBytes: {size}\nTasks: 1\nUnfinished: 0\n"
+            f"Key-File: {key_file_of(store)} (not in the copy)\n"
+        )
         again = run("backup", copy, "--store", store, cwd=tmp_path)
         assert again.returncode == 2 and "--force" in again.stderr and again.stdout == ""
         forced = run("backup", "--force", "-o", "json", copy, "--store", store, cwd=tmp_path)
@@ -152,6 +160,7 @@ def test_the_command_says_what_it_made_and_replaces_only_by_force(tmp_path: Path
             "size": copy.stat().st_size,
             "tasks": 1,
             "unfinished": 0,
+            "keyFile": str(key_file_of(store)),
         }
 
 

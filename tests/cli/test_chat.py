@@ -15,6 +15,7 @@ from typing import Any
 from serving import ROOT, environment, hosting, within
 
 from cli.calling import call, fields, home
+from dragoman import Agent, App, Settings, Turn
 from dragoman.mock.demo import demo
 
 
@@ -188,3 +189,41 @@ async def test_an_interrupt_before_a_task_is_known_tells_the_context(tmp_path: P
         end = await terminal.rest()
     ((_, one),) = agent.tasks.items()
     assert end.count(f"Context: {one.task.context_id}\n") == 1 and "interrupted" in end, end
+
+
+async def test_the_answer_to_a_sensitive_question_is_not_shown(tmp_path: Path) -> None:
+    agent = Agent("Discreet", "Asks for a password.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        answer = await turn.ask("Password?", sensitive=True)
+        return f"{len(answer.text)} characters"
+
+    async with hosting(App(agent, settings=Settings(store="memory:"))) as url:
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "dragoman", "chat", "-a", url),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=tmp_path,
+            env=environment(tmp_path) | home(tmp_path) | {"PYTHONPATH": str(ROOT), "TERM": "dumb"},
+        )
+        terminal = Terminal(ours, theirs)
+        await terminal.until("> ")
+        terminal.type("go")
+        await terminal.until("Password?")
+        await terminal.until("> ")
+        # Typed before the terminal stops showing, it would be seen for reasons that are not ours.
+        async with asyncio.timeout(15):
+            while termios.tcgetattr(ours)[3] & termios.ECHO:
+                await asyncio.sleep(0)
+        terminal.type("/hush-7412")
+        shown = await terminal.until("10 characters")
+        shown += await terminal.until("> ")
+        assert "7412" not in shown
+        terminal.type("/exit")
+        assert await within(process.wait()) == 0
+        assert terminal.is_as_it_was and "7412" not in await terminal.rest()
+        os.close(ours)
+        os.close(theirs)

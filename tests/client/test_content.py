@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dragoman.client import trace
 from dragoman.client.answer import Answer
 from dragoman.client.content import message_of
 from dragoman.errors import ConfigError
@@ -153,13 +152,3 @@ def test_an_answer_that_has_not_come_is_empty() -> None:
     assert (nothing.text, nothing.parts, nothing.files, nothing.data) == ("", [], [], None)
     assert (nothing.task_id, nothing.context_id, nothing.state) == ("", "", None)
 
-
-def test_a_trace_goes_on_with_the_one_that_came_in() -> None:
-    own = trace.current().split("-")
-    assert own[0] == "00" and len(own[1]) == 32 and len(own[2]) == 16
-    token = trace.incoming.set(f"00-{'a' * 32}-{'b' * 16}-01")
-    try:
-        _, trace_id, span, flags = trace.current().split("-")
-    finally:
-        trace.incoming.reset(token)
-    assert trace_id == "a" * 32 and span != "b" * 16 and flags == "01"

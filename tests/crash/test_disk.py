@@ -89,7 +89,7 @@ async def test_a_full_disk_is_told_and_heals_by_itself(agent: Path, tmp_path: Pa
             assert refused.json()["error"]["data"][0]["metadata"]["reason"] == "STORAGE_FULL"
             # Reading goes on.
             assert await state_of(http, before["id"]) == "TASK_STATE_COMPLETED"
-            assert (await http.get("/health")).status_code == 200
+            assert (await http.get("/readyz")).status_code == 200
             full.unlink()
 
             async def heals() -> bool:

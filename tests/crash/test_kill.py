@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.stores import log_of, walk
 
 ROUNDS = 5
+CALLERS = 8
 HERE = Scope("agent", "", "alice")
 
 # Writes as fast as it can and says of each write that it is durable, after it is told so.
@@ -139,26 +141,33 @@ class Callers:
                 await self.send(http, message("go"), wait=False)
 
     async def load(self, server: Child, acknowledged: int) -> None:
-        """Send from eight connections and kill the server once so many are acknowledged."""
+        """Send from several connections and kill the server once so many are acknowledged."""
         self.enough = len(self.tasks) + acknowledged
         self.had_enough.clear()
         async with client(server.url) as http:
-            sending = [asyncio.ensure_future(self.keep_sending(http)) for _ in range(8)]
+            sending = [asyncio.ensure_future(self.keep_sending(http)) for _ in range(CALLERS)]
             await within(self.had_enough.wait())
             server.process.kill()
             await within(asyncio.gather(*sending))
 
+    async def read(self, http: httpx.AsyncClient, task_ids: Iterator[str]) -> None:
+        for task_id in task_ids:
+            await self.call(http, "GetTask", {"id": task_id})
+
+    async def repeat(self, http: httpx.AsyncClient, messages: Iterator[dict[str, Any]]) -> None:
+        for said in messages:
+            task = await self.send(http, said, wait=True)
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+            parts = task["artifacts"][-1]["parts"]
+            assert "".join(part["text"] for part in parts) == COUNTED
+
     async def settle(self, server: Child) -> None:
         """Repeat every message, answered or not: each has one task, and that comes to its end."""
         async with client(server.url) as http:
-            acknowledged = dict(self.tasks)
-            for task_id in acknowledged.values():
-                await self.call(http, "GetTask", {"id": task_id})
-            for said in self.said.values():
-                task = await self.send(http, said, wait=True)
-                assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
-                parts = task["artifacts"][-1]["parts"]
-                assert "".join(part["text"] for part in parts) == COUNTED
+            acknowledged = iter(dict(self.tasks).values())
+            await asyncio.gather(*(self.read(http, acknowledged) for _ in range(CALLERS)))
+            unsettled = iter(dict(self.said).values())
+            await asyncio.gather(*(self.repeat(http, unsettled) for _ in range(CALLERS)))
             listed = await self.call(http, "ListTasks", {"pageSize": 1})
             assert listed["totalSize"] == len(self.tasks) == len(self.said)
 

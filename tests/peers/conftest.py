@@ -1,6 +1,7 @@
 """Servers for all peers, and what the drivers of the selected ones reported about them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,33 @@ SWITCHES = {
     "CONFORMANCE_STREAM_SECONDS": "1",
     "CONFORMANCE_EXTENDED": "0",
 }
+
+
+PREPARING = pytest.StashKey[subprocess.Popen[bytes]]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin to make the environments of the peers while other tests run; one process does."""
+    worker = getattr(session.config, "workerinput", {"workerid": "gw0"})["workerid"]
+    is_wanted = any(item.get_closest_marker("peer") for item in session.items)
+    if worker != "gw0" or not is_wanted or session.config.option.collectonly:
+        return
+    session.config.stash[PREPARING] = subprocess.Popen(
+        [sys.executable, str(Path(__file__).parent / "preparing.py")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        # A group of its own: an installer ends with it.
+        start_new_session=True,
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what a run that was broken off left."""
+    preparing = session.config.stash.get(PREPARING, None)
+    if preparing is not None:
+        if preparing.poll() is None:
+            os.killpg(preparing.pid, signal.SIGTERM)
+        preparing.wait(START_WITHIN)
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,14 @@ from click.testing import Result
 from commanding import invoke
 from standardwebhooks.webhooks import Webhook
 
+from dragoman.config import Settings
 from dragoman.model.push import PushConfig
 from dragoman.proof.push import DIALECTS, begin, follower, quiet, reader
 from dragoman.proof.receivers import Receiver, Treatment
 from dragoman.push.sender import Sender
 from dragoman.push.signature import encode_secret, secrets_of
 from dragoman.security.egress import Egress
+from dragoman.security.vault import vault_of
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
 
@@ -144,7 +146,7 @@ async def test_a_receiver_that_was_given_up_goes_on_from_its_cursor(file: str) -
         (line,) = lines(await run("list", "--store", file, "-o", "json"))
         opened = await run("replay", "--store", file, line["id"])
         assert opened.exit_code == 0 and "open again" in opened.output
-        store = SQLiteStore(file)
+        store = SQLiteStore(file, sealing=vault_of(Settings(store=file)))
         await store.open()
         (claimed,) = await store.claim_pushes(10)
         assert (claimed.cursor, claimed.tries, claimed.failing_since) == (1, 0, 0)

@@ -51,6 +51,9 @@ class Model:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Model) and other.size == self.size
 
+    def __repr__(self) -> str:
+        return f"Model({self.size})"
+
     def model_dump(self, *, mode: str) -> Any:
         assert mode == "json"
         return {"size": self.size}

@@ -53,7 +53,7 @@ def test_a_stalled_reader_costs_next_to_nothing(tmp_path: Path) -> None:
             with socket.create_connection((address.hostname, address.port), timeout=10) as stalled:
                 content = body(24 * 1024)
                 stalled.sendall(
-                    b"POST /message:stream HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+                    b"POST /message:stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                     % len(content)
                     + content
                 )

@@ -1,18 +1,21 @@
 """Receivers of events and how far each is, beside the tasks they belong to."""
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 
 import apsw
 import msgspec
 
-from dragoman.errors import StoreConflict
+from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.identity import Scope
 from dragoman.model.push import PushConfig
-from dragoman.model.record import encode
 from dragoman.stores.interface import DeadLetter, Push
 from dragoman.stores.sqlite.schema import Row, run
+from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.writer import Chore
+
+logger = logging.getLogger("dragoman")
 
 _decode_config = msgspec.json.Decoder(PushConfig).decode
 
@@ -27,8 +30,10 @@ class Pushes:
         scope: Callable[[int], Scope],
         do: Callable[[Chore], Awaitable[None]],
         worker: int,
+        seals: Seals,
     ) -> None:
         self._reader = reader
+        self._seals = seals
         self._sql = sql
         self._scope = scope
         # Runs a chore in a transaction of its own.
@@ -40,7 +45,8 @@ class Pushes:
 
         def put(connection: apsw.Connection) -> None:
             # Counted where it is added: others may be adding too.
-            kept = {push.config.id: push for push in self.of(number, connection)}
+            places = run(connection, self._sql["push_places"], (number,))
+            kept = {id: (own, cursor) for own, id, cursor in places}
             before = kept.get(config.id)
             if before is None and len(kept) >= most:
                 return
@@ -48,11 +54,12 @@ class Pushes:
                 # It goes on where the other was, under a number of its own: what the other still
                 # has to say is void.
                 run(connection, self._sql["drop_push"], (number, config.id))
-            cursor = after if before is None else before.cursor
-            values = (number, config.id, encode(config), self._worker, cursor)
+            cursor = after if before is None else before[1]
+            shown, sealed = self._seals.push(connection, number, config)
+            values = (number, config.id, shown, sealed, self._worker, cursor)
             run(connection, self._sql["put_push"], values)
             if before is not None:
-                moved = (connection.last_insert_rowid(), before.number)
+                moved = (connection.last_insert_rowid(), before[0])
                 run(connection, self._sql["move_letters"], moved)
 
         await self._do(put)
@@ -67,10 +74,9 @@ class Pushes:
 
         await self._do(forget)
 
-    def of(self, number: int, connection: apsw.Connection | None = None) -> list[Push]:
+    def of(self, number: int) -> list[Push]:
         """Return a task's receivers."""
-        rows = run(connection or self._reader, self._sql["pushes"], (number,))
-        return [self._push(row) for row in rows]
+        return [self._push(row) for row in run(self._reader, self._sql["pushes"], (number,))]
 
     async def claim(self, limit: int) -> list[Push]:
         """Take over what nobody delivers; most often nothing, which one look tells."""
@@ -84,7 +90,14 @@ class Pushes:
             run(connection, self._sql["claim_pushes"], (self._worker, numbers))
 
         await self._do(claim)
-        return [self._push(row) for row in claimed]
+        taken: list[Push] = []
+        for row in claimed:
+            try:
+                taken.append(self._push(row))
+            except StoreUnavailable as error:
+                # The others are to be told all the same.
+                logger.error("receiver %d cannot be told: %s", row[0], error)
+        return taken
 
     async def settle(self, push: Push, letter: DeadLetter | None) -> None:
         """Record how far a receiver is, if it is still ours."""
@@ -129,12 +142,13 @@ class Pushes:
         return letters
 
     def _push(self, row: Row) -> Push:
-        number, task, scope, config, cursor, tries, due_at, failing_since, is_open, problem = row
+        number, task, scope, config, sealed, cursor, *rest = row
+        tries, due_at, failing_since, is_open, problem = rest
         return Push(
             number,
             task,
             self._scope(scope),
-            _decode_config(config),
+            self._seals.config(task, config, sealed),
             cursor,
             tries,
             due_at,

@@ -58,6 +58,21 @@ SELECT seq, head, artifacts FROM snapshots WHERE task = ?;
 -- name: snapshot_head
 SELECT seq, head, NULL FROM snapshots WHERE task = ?;
 
+-- name: withhold
+INSERT OR REPLACE INTO withheld VALUES (?, ?, ?);
+
+-- name: withheld
+SELECT seq, body FROM withheld WHERE task = ?;
+
+-- name: forget_withheld
+DELETE FROM withheld WHERE task = ?;
+
+-- name: forget_withheld_of_ended
+-- Few are withheld, many have ended: the joins go in this order whatever the planner thinks.
+DELETE FROM withheld WHERE task IN (
+    SELECT withheld.task FROM withheld CROSS JOIN tasks ON tasks.number = withheld.task
+    WHERE state IN (3, 4, 5, 7));
+
 -- name: page
 SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks INDEXED BY tasks_by_time
@@ -77,6 +92,22 @@ FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND status_at >= :since
     AND (status_at, number) < (:status_at, :number) AND (:state IS NULL OR state = :state)
 ORDER BY status_at DESC, number DESC LIMIT :limit;
+
+-- name: survey
+SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM tasks CROSS JOIN scopes ON scopes.number = tasks.scope
+WHERE tasks.number < :before AND (:state IS NULL OR state = :state)
+    AND (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
+    AND (:owner IS NULL OR owner = :owner)
+ORDER BY tasks.number DESC LIMIT :limit;
+
+-- name: survey_of_id
+SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM tasks INDEXED BY tasks_by_id CROSS JOIN scopes ON scopes.number = tasks.scope
+WHERE id = :id AND tasks.number < :before AND (:state IS NULL OR state = :state)
+    AND (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
+    AND (:owner IS NULL OR owner = :owner)
+ORDER BY tasks.number DESC LIMIT :limit;
 
 -- name: total
 SELECT coalesce(sum(n), 0) FROM counts
@@ -141,8 +172,9 @@ WHERE at <= ? AND state IN (3, 4, 5, 7) LIMIT 5000;
 DELETE FROM deadlines WHERE task IN (SELECT value FROM json_each(?));
 
 -- name: put_push
-INSERT INTO pushes (task, id, config, holder, is_open, cursor, tries, due_at, failing_since, problem)
-VALUES (?, ?, ?, ?, 1, ?, 0, 0, 0, '');
+INSERT INTO pushes (task, id, config, sealed, holder, is_open, cursor, tries, due_at, failing_since,
+    problem)
+VALUES (?, ?, ?, ?, ?, 1, ?, 0, 0, 0, '');
 
 -- name: move_letters
 UPDATE dead_letters SET push = ? WHERE push = ?;
@@ -154,11 +186,16 @@ DELETE FROM pushes WHERE task = ? AND id = ?;
 DELETE FROM dead_letters WHERE push IN (SELECT number FROM pushes WHERE task = ? AND id = ?);
 
 -- name: pushes
-SELECT pushes.number, task, scope, config, cursor, tries, due_at, failing_since, is_open, problem
+SELECT pushes.number, task, scope, config, sealed, cursor, tries, due_at, failing_since, is_open,
+    problem
 FROM pushes JOIN tasks ON tasks.number = pushes.task WHERE task = ? ORDER BY pushes.id;
 
+-- name: push_places
+SELECT number, id, cursor FROM pushes WHERE task = ?;
+
 -- name: abandoned_pushes
-SELECT pushes.number, task, scope, config, cursor, tries, due_at, failing_since, is_open, problem
+SELECT pushes.number, task, scope, config, sealed, cursor, tries, due_at, failing_since, is_open,
+    problem
 FROM pushes INDEXED BY pushes_open JOIN tasks ON tasks.number = pushes.task
 WHERE is_open = 1 AND pushes.holder NOT IN (SELECT number FROM workers) LIMIT ?;
 

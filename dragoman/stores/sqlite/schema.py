@@ -1,7 +1,6 @@
 """The file's schema: numbered migrations, and the named queries of `queries.sql`."""
 
 import re
-import secrets
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,12 +134,6 @@ def migrate(connection: apsw.Connection) -> None:
                 run(connection, script)
                 run(connection, f"PRAGMA application_id = {APPLICATION_ID}")
                 run(connection, f"PRAGMA user_version = {number}")
-    with transaction(connection):
-        run(
-            connection,
-            "INSERT OR IGNORE INTO facts VALUES ('secret', ?)",
-            (secrets.token_bytes(32),),
-        )
 
 
 @contextmanager

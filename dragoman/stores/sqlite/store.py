@@ -33,13 +33,16 @@ from dragoman.stores.interface import (
     Note,
     Push,
     Query,
+    Sealing,
     Snapshot,
     Standing,
+    Survey,
     Write,
 )
 from dragoman.stores.sqlite.filter import KeyFilter
 from dragoman.stores.sqlite.pushes import Pushes
 from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, rows_of, run
+from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
@@ -76,10 +79,12 @@ class SQLiteStore:
         lease: float = 30.0,
         synchronous: str = "full",
         clock: Callable[[], int] = machine_time,
+        sealing: Sealing | None = None,
     ) -> None:
         self.path = Path(path)
         self._synchronous = synchronous
-        self.secret = b""
+        self._seals = Seals(sealing)
+        self._secret = b""
         self.worker = 0
         self.is_alone = False
         self._sql = queries()
@@ -106,6 +111,7 @@ class SQLiteStore:
         connection = connect(str(self.path), self._synchronous)
         try:
             migrate(connection)
+            self._seals.prepare(connection)
             self._workers.join(connection)
             self.worker = self._workers.number
             await self._find_company(connection)
@@ -113,18 +119,33 @@ class SQLiteStore:
             self._workers.close()
             connection.close()
             raise
-        self._writer = Writer(connection, self.worker)
+        self._writer = Writer(connection, self.worker, self._seals)
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
         run(self._reader, "PRAGMA query_only = on")
         self._scans = connect(str(self.path))
         run(self._scans, "PRAGMA query_only = on")
-        self._pushes = Pushes(self._reader, self._sql, self._part, self._do, self.worker)
-        self.secret = bytes(self._rows("fact", ("secret",))[0][0])
+        self._pushes = Pushes(
+            self._reader, self._sql, self._part, self._do, self.worker, self._seals
+        )
         loop = asyncio.get_running_loop()
         if self.is_alone:
             self._chores.append(loop.create_task(self._learn_keys()))
         self._chores.append(loop.create_task(self._keep_company()))
+
+    @property
+    def secret(self) -> bytes:
+        """What we seal with what we hand out. Made and opened when it is first needed: that takes
+        longer than all the rest of a start."""
+        if not self._secret:
+            self._secret = self._seals.secret(self._reader) or b""
+        if not self._secret:
+            connection = connect(str(self.path), self._synchronous)
+            try:
+                self._secret = self._seals.make_secret(connection)
+            finally:
+                connection.close()
+        return self._secret
 
     async def _find_company(self, connection: apsw.Connection) -> None:
         """Find out whether anyone else lives here; if so, wait until they know of us."""
@@ -354,6 +375,13 @@ class SQLiteStore:
         snapshot = Snapshot(*rows[0])
         return TaskReading(snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head)
 
+    async def withheld(self, number: int) -> dict[int, bytes]:
+        """Return what a task's log does not show."""
+        return {
+            seq: self._seals.answered(number, seq, body)
+            for seq, body in self._rows("withheld", (number,))
+        }
+
     async def page(self, query: Query) -> Found:
         """Return one page; totals without a filter come from counters."""
         number = self._scope(query.scope)
@@ -378,6 +406,22 @@ class SQLiteStore:
             self._scanner, self._scan, self._sql[page], self._sql[total], values
         )
         return Found([self._head(row) for row in rows], count)
+
+    async def survey(self, survey: Survey) -> list[Head]:
+        """Return tasks whoever they belong to, in the order of their numbers."""
+        values: dict[str, Any] = {
+            "id": survey.task_id,
+            "agent": survey.agent,
+            "tenant": survey.tenant,
+            "owner": survey.owner,
+            "state": STATE_NUMBERS[survey.state] if survey.state is not None else None,
+            "before": survey.before or _EVERYTHING,
+            "limit": survey.limit,
+        }
+        query = self._sql["survey_of_id" if survey.task_id else "survey"]
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(self._scanner, run, self._scans, query, values)
+        return [self._head(row) for row in rows]
 
     def _scan(self, page: str, total: str, values: dict[str, Any]) -> tuple[list[Row], int]:
         # One transaction, so that the page and its total speak of the same moment.
@@ -418,7 +462,10 @@ class SQLiteStore:
 
     async def notes(self, number: int) -> list[Note]:
         """Return what was left for the holder of a task."""
-        return [Note(*row) for row in self._rows("notes", (number,))]
+        return [
+            Note(note, self._seals.noted(number, body))
+            for note, body in self._rows("notes", (number,))
+        ]
 
     async def noted(self, agent: str) -> list[Head]:
         """Return the tasks we hold that have notes."""
@@ -468,6 +515,7 @@ class SQLiteStore:
         while step := await self._prune_step(ended_before, keep):
             forgotten += step
         await self._do(lambda c: run(c, self._sql["forget_keys"], (ended_before,)))
+        await self._do(lambda c: run(c, self._sql["forget_withheld_of_ended"]))
         return forgotten
 
     async def _prune_step(self, ended_before: int, keep: int) -> int:
@@ -492,6 +540,7 @@ class SQLiteStore:
                 run(connection, sql["forget_snapshot"], (number,))
                 run(connection, sql["forget_notes"], (number,))
                 run(connection, sql["forget_deadline"], (number,))
+                run(connection, sql["forget_withheld"], (number,))
                 run(connection, sql["forget_letters"], (number,))
                 run(connection, sql["forget_pushes"], (number,))
                 run(connection, sql["forget_task"], (number,))

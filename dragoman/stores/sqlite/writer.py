@@ -22,10 +22,12 @@ import msgspec
 from dragoman.errors import StoreBroken, StoreConflict, StoreFull, StoreUnavailable
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
-from dragoman.model.record import encode
+from dragoman.model.push import PushConfig
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Create, Done, KeepReply, LeaveNote, Snapshot, Write
 from dragoman.stores.sqlite.schema import queries, run
+from dragoman.stores.sqlite.seals import Seals
+from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
 
@@ -71,8 +73,9 @@ _PATIENCE_MS = 10_000
 class Writer:
     """Owns the writing connection and the thread that commits."""
 
-    def __init__(self, connection: apsw.Connection, worker: int) -> None:
+    def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
         self._connection = connection
+        self._seals = seals
         # Who holds what is written.
         self._worker = worker
         self._sql = queries()
@@ -90,6 +93,10 @@ class Writer:
         self.broken = asyncio.Event()
         self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
         self._thread.start()
+        self._unwatch = figures.writes_waiting.watch(self._waiting_now)
+
+    def _waiting_now(self) -> float:
+        return len(self._pending)
 
     def submit(self, item: Write | Chore, done: Done) -> None:
         """Queue a write; called on the event loop."""
@@ -114,6 +121,7 @@ class Writer:
     async def close(self) -> None:
         """Wait for what is queued, then end the thread."""
         await self._idle.wait()
+        self._unwatch()
         self._handed.put(None)
         await asyncio.to_thread(self._thread.join)
         self._connection.close()
@@ -174,12 +182,17 @@ class Writer:
             self._loop.call_soon_threadsafe(self._finished, work())
 
     def _commit(self, outcomes: list[_Outcome]) -> list[_Outcome]:
+        began = time.perf_counter()
         try:
             run(self._connection, "COMMIT")
         except apsw.Error as error:
+            figures.commits.add("failed")
             self._roll_back()
             refusal = _refusal(error)
             return [(done, refused or refusal, 0) for done, refused, _ in outcomes]
+        figures.commits.add("ok")
+        figures.commit_seconds.add(time.perf_counter() - began)
+        figures.commit_writes.add(len(outcomes))
         self._scopes |= self._met
         return outcomes
 
@@ -214,7 +227,7 @@ class Writer:
         try:
             run(self._connection, "SAVEPOINT written")
             numbers = self._apply([write for write, _ in group])
-        except (apsw.ConstraintError, StoreConflict):
+        except (apsw.ConstraintError, StoreConflict, StoreUnavailable):
             run(self._connection, "ROLLBACK TO written")
             self._met = {}
             return [self._insert_one(write, done) for write, done in group]
@@ -225,8 +238,9 @@ class Writer:
         met = dict(self._met)
         try:
             (number,) = self._apply([write])
-        except (apsw.ConstraintError, StoreConflict) as error:
+        except (apsw.ConstraintError, StoreConflict, StoreUnavailable) as error:
             # Only these leave the transaction as it is; any other ends it, and whoever called us.
+            # Nothing here is unavailable but the key of what is to be sealed.
             run(self._connection, "ROLLBACK TO one")
             run(self._connection, "RELEASE one")
             self._met = met
@@ -248,7 +262,9 @@ class Writer:
         snapshots: list[Row] = []
         notes: list[Row] = []
         dealt_with: list[int] = []
-        pushes: list[Row] = []
+        pushes: list[tuple[int, PushConfig]] = []
+        withheld: list[tuple[int, int, bytes]] = []
+        forgotten: list[int] = []
         deadlines: list[Row] = []
         appends: list[tuple[int, ...]] = []
         counts: Counter[tuple[int, int]] = Counter()
@@ -263,7 +279,8 @@ class Writer:
                 continue
             if isinstance(write, LeaveNote):
                 keys.extend((scope, key, write.number, None, made_at) for key in write.keys)
-                notes.append((write.body, write.number))
+                body = self._seals.note(self._connection, write.number, write.body)
+                notes.append((body, write.number))
                 numbers.append(write.number)
                 continue
             standing = write.standing
@@ -283,13 +300,16 @@ class Writer:
                         self._worker,
                     )
                 )
-                pushes.extend((number, p.id, encode(p), self._worker, 0) for p in write.pushes)
+                pushes.extend((number, config) for config in write.pushes)
                 if write.deadline and not standing.state.is_terminal:
                     deadlines.append((number, write.deadline))
             else:
                 number = write.number
                 before = write.before
                 dealt_with.extend(write.notes)
+                withheld.extend((number, seq, body) for seq, body in write.withheld)
+                if write.forgets:
+                    forgotten.append(number)
                 counts[scope, STATE_NUMBERS[before.state]] -= 1
                 appends.append(
                     (
@@ -323,8 +343,15 @@ class Writer:
             if self._connection.changes() != 1:
                 raise StoreConflict("the task is gone or has ended")
         self._insert("INSERT INTO deadlines", 2, deadlines)
-        for task, id, config, holder, after in pushes:
-            run(self._connection, self._sql["put_push"], (task, id, config, holder, after))
+        for task, config in pushes:
+            shown, sealed = self._seals.push(self._connection, task, config)
+            values = (task, config.id, shown, sealed, self._worker, 0)
+            run(self._connection, self._sql["put_push"], values)
+        for task, seq, body in withheld:
+            sealed = self._seals.answer(self._connection, task, seq, body)
+            run(self._connection, self._sql["withhold"], (task, seq, sealed))
+        for task in forgotten:
+            run(self._connection, self._sql["forget_withheld"], (task,))
         if dealt_with:
             run(
                 self._connection,

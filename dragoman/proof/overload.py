@@ -1,0 +1,307 @@
+"""Five times as many requests as a server can answer, and one caller far beyond its limit: what is
+accepted stays fast, the rest is refused properly, and those who keep to their share do not notice.
+
+Figures are ratios of what the same server did a moment before, round by round, since no machine is
+the same for a minute. The server has one processor to itself and the load comes from another.
+"""
+
+import asyncio
+import contextlib
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+from dragoman.proof.checker import reading
+from dragoman.proof.harness import (
+    Progress,
+    Result,
+    Row,
+    Server,
+    Spread,
+    bound,
+    silent,
+    spread,
+    until,
+    workplace,
+)
+from dragoman.proof.volley import Tally, closed_loop, open_loop, sends
+
+TIMES = 5
+# What the promises allow: goodput of the peak, and p99 of what it was then or without the crowd.
+GOODPUT = 0.8
+SLOWER = 3.0
+DISTURBED = 1.5
+_ROUNDS = 3
+# Callers at the peak, who ask again once they are answered; and connections of the overload, each
+# with one request at a time unless all are busy.
+_CALLERS = 64
+_CONNECTIONS = 1000
+_WARMUP = 1.0
+_PEAK_SECONDS = 3.0
+# Of the peak, what one principal may ask for, and how many keep to half of it.
+_SHARE = 0.1
+_TIMES_ITS_LIMIT = 10
+_OTHERS = 3
+_REST_WITHIN = 60.0
+
+
+class OverloadResult(Result, kw_only=True):
+    """What a server did under too much load, beside what it did before."""
+
+    proof: str = "overload"
+    rounds: int
+    # Requests per second: what was answered at the peak, what was asked for, what was accepted.
+    peak: float
+    offered: float
+    goodput: float
+    # The middle of the rounds' ratios.
+    goodput_ratio: float
+    slower: float
+    peak_ms: Spread
+    accepted_ms: Spread
+    refused_ms: Spread
+    accepted: int
+    refused: int
+    # Answers that are neither a result nor a refusal, by status; 0 is no answer.
+    others: dict[int, int]
+    lost: int
+    # Microseconds of the server's processor: for an answer at the peak, and for any in overload.
+    work_at_peak: float
+    work_in_overload: float
+    # Of callers within their limit: alone, and beside one far beyond it.
+    alone_ms: Spread
+    beside_ms: Spread
+    disturbed: float
+    limited: int
+
+    def rows(self) -> list[Row]:
+        """Return the promises."""
+        answers = self.accepted + self.refused
+        wrong = sum(self.others.values())
+        return [
+            Row(
+                f"Goodput at {TIMES} times the load, of the peak (at least {GOODPUT:.0%})",
+                f"{self.goodput_ratio:.0%}: {self.goodput:,.0f}/s of {self.peak:,.0f}/s, "
+                f"{self.offered:,.0f}/s offered",
+                self.goodput_ratio >= GOODPUT,
+            ),
+            Row(
+                f"p99 of what was accepted, times that at the peak (at most {SLOWER:g})",
+                f"{self.slower:.2f}: {self.accepted_ms.p99:.0f} ms, {self.peak_ms.p99:.0f} ms",
+                self.slower <= SLOWER,
+            ),
+            Row(
+                "Answers other than 200, 429 and 503",
+                f"{wrong} of {answers:,}",
+                not wrong,
+                bound(answers),
+            ),
+            Row(
+                "Accepted tasks lost",
+                f"{self.lost} of {self.accepted:,}",
+                not self.lost,
+                bound(self.accepted),
+            ),
+            Row(
+                f"p99 of callers beside one at {_TIMES_ITS_LIMIT} times its limit, times theirs "
+                f"without it (at most {DISTURBED:g})",
+                f"{self.disturbed:.2f}: {self.beside_ms.p99:.1f} ms, {self.alone_ms.p99:.1f} ms; "
+                f"{self.limited:,} refused",
+                self.disturbed <= DISTURBED,
+            ),
+        ]
+
+
+class _Round:
+    """A peak and the overload after it."""
+
+    def __init__(self, peak: Tally, over: Tally, offered: float, work: tuple[float, float]) -> None:
+        self.peak, self.over, self.offered = peak, over, offered
+        self.work_at_peak, self.work_in_overload = work
+        self.goodput_ratio = over.goodput / peak.goodput
+        self.slower = _p99(over.accepted) / _p99(peak.accepted)
+
+
+async def _overload(server: Server, seconds: float, progress: Progress) -> list[_Round]:
+    rounds: list[_Round] = []
+    for number in range(1, _ROUNDS + 1):
+        requests = sends()
+        worked = [_worked(server)]
+        peak = await closed_loop(server.port, requests, _CALLERS, _PEAK_SECONDS, _WARMUP)
+        worked.append(_worked(server))
+        offered = TIMES * peak.goodput
+        over = await open_loop(server.port, requests, offered, seconds / _ROUNDS, _CONNECTIONS)
+        worked.append(_worked(server))
+        share = _PEAK_SECONDS / (_PEAK_SECONDS + _WARMUP)
+        at_peak = (worked[1] - worked[0]) * share / max(1, sum(peak.answers.values()))
+        in_overload = (worked[2] - worked[1]) / max(1, sum(over.answers.values()))
+        rounds.append(_Round(peak, over, offered, (at_peak * 1e6, in_overload * 1e6)))
+        progress(
+            f"round {number}: peak {peak.goodput:,.0f}/s, goodput {rounds[-1].goodput_ratio:.0%}, "
+            f"p99 {rounds[-1].slower:.1f} x"
+        )
+        # What the crowd left is done before the next round begins.
+        await asyncio.sleep(_WARMUP)
+    return rounds
+
+
+class _Neighbours:
+    """Callers within their limit, alone and beside one far beyond its own."""
+
+    def __init__(self, server: Server, limit: int) -> None:
+        self._server = server
+        self._limit = limit
+        self._lines = [sends(_token(n)) for n in range(_OTHERS + 1)]
+        self.alone: list[Tally] = []
+        self.beside: list[Tally] = []
+        self.loud: list[Tally] = []
+
+    async def _quiet(self, seconds: float) -> list[Tally]:
+        rate = self._limit / 2
+        lines = self._lines[:_OTHERS]
+        return await asyncio.gather(
+            *(open_loop(self._server.port, line, rate, seconds, 32) for line in lines)
+        )
+
+    async def look(self, seconds: float) -> None:
+        """Run one round."""
+        self.alone += await self._quiet(seconds)
+        rate = self._limit * _TIMES_ITS_LIMIT
+        loud = open_loop(self._server.port, self._lines[-1], rate, seconds, 200)
+        beside, of_loud = await asyncio.gather(self._quiet(seconds), loud)
+        self.beside += beside
+        self.loud.append(of_loud)
+
+
+async def prove(
+    seconds: float, seed: int, *, folder: Path, progress: Progress = silent
+) -> OverloadResult:
+    """Run the proof in a folder."""
+    began = time.monotonic()
+    with _own_processor() as processor:
+        async with _serving(Server(folder / "tasks.db"), processor) as server:
+            rounds = await _overload(server, seconds, progress)
+            tallies = [tally for one in rounds for tally in (one.peak, one.over)]
+            lost = await _lost(server, tallies)
+        peak = statistics.median([one.peak.goodput for one in rounds])
+        limit = max(1, int(peak * _SHARE))
+        tokens = folder / "tokens.toml"
+        tables = (f'[caller-{n}]\ntoken = "{_token(n)}"\n' for n in range(_OTHERS + 1))
+        tokens.write_text("".join(tables))
+        tokens.chmod(0o600)
+        settings = {"DRAGOMAN_AUTH_TOKENS": str(tokens), "DRAGOMAN_RATE_LIMIT": f"{limit}/1s"}
+        shared = Server(folder / "shared.db", name="shared", environment=settings)
+        async with _serving(shared, processor) as server:
+            neighbours = _Neighbours(server, limit)
+            for number in range(1, _ROUNDS + 1):
+                await neighbours.look(max(2.0, seconds / _ROUNDS / 2))
+                progress(f"neighbours, round {number}")
+            more = [*neighbours.alone, *neighbours.beside, *neighbours.loud]
+            lost += await _lost(server, more)
+    parts = [*tallies, *more]
+    alone, beside = _pooled(neighbours.alone), _pooled(neighbours.beside)
+    over = [one.over for one in rounds]
+    return OverloadResult(
+        seed=seed,
+        seconds=round(time.monotonic() - began, 1),
+        rounds=_ROUNDS,
+        peak=round(peak, 1),
+        offered=round(statistics.median([one.offered for one in rounds]), 1),
+        goodput=round(statistics.median([one.over.goodput for one in rounds]), 1),
+        goodput_ratio=round(statistics.median([one.goodput_ratio for one in rounds]), 3),
+        slower=round(statistics.median([one.slower for one in rounds]), 2),
+        peak_ms=_spread(_pooled([one.peak for one in rounds])),
+        accepted_ms=_spread(_pooled(over)),
+        refused_ms=_spread([took for tally in over for took in tally.refused]),
+        accepted=sum(len(tally.accepted) for tally in parts),
+        refused=sum(len(tally.refused) for tally in parts),
+        others=dict(sum((Counter(tally.others) for tally in parts), Counter[int]())),
+        lost=lost,
+        work_at_peak=round(statistics.median([one.work_at_peak for one in rounds]), 1),
+        work_in_overload=round(statistics.median([one.work_in_overload for one in rounds]), 1),
+        alone_ms=_spread(alone),
+        beside_ms=_spread(beside),
+        disturbed=round(_p99(beside) / _p99(alone), 2),
+        limited=sum(len(tally.refused) for tally in neighbours.loud),
+    )
+
+
+def run(seconds: int = 30, seed: int = 1, *, progress: Progress = silent) -> OverloadResult:
+    """Offer five times what a server can do, then have one caller ask ten times its share."""
+    import uvloop
+
+    with workplace() as folder:
+        return uvloop.run(prove(seconds, seed, folder=folder, progress=progress))
+
+
+# Processors
+
+
+@contextlib.contextmanager
+def _own_processor() -> Iterator[int | None]:
+    """Keep this process to one processor; the value is another one, if there is."""
+    if not hasattr(os, "sched_setaffinity") or len(ours := os.sched_getaffinity(0)) < 2:
+        yield None
+        return
+    first, *_, last = sorted(ours)
+    os.sched_setaffinity(0, {last})
+    try:
+        yield first
+    finally:
+        os.sched_setaffinity(0, ours)
+
+
+@contextlib.asynccontextmanager
+async def _serving(server: Server, processor: int | None) -> AsyncGenerator[Server]:
+    try:
+        await server.start()
+        if processor is not None:
+            for thread in os.listdir(f"/proc/{server.pid}/task"):
+                os.sched_setaffinity(int(thread), {processor})
+        yield server
+    finally:
+        server.kill()
+
+
+def _worked(server: Server) -> float:
+    """Return the seconds of processor a server has used; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# Results
+
+
+def _is_at_rest(store: Path) -> bool:
+    with reading(store) as file:
+        return not file.unfinished()
+
+
+async def _lost(server: Server, tallies: list[Tally]) -> int:
+    """Return how many tasks were accepted and did not come to their end in the store."""
+    await until(lambda: _is_at_rest(server.store), _REST_WITHIN)
+    with reading(server.store) as file:
+        kept = {row[0] for row in file.rows("SELECT id FROM tasks WHERE state = 3")}
+    return sum(task.decode() not in kept for tally in tallies for task in tally.tasks)
+
+
+def _token(number: int) -> str:
+    return f"proof-token-of-caller-{number}"
+
+
+def _pooled(tallies: list[Tally]) -> list[float]:
+    return [took for tally in tallies for took in tally.accepted]
+
+
+def _spread(times: list[float]) -> Spread:
+    return spread([took * 1000 for took in times])
+
+
+def _p99(times: list[float]) -> float:
+    return max(spread([took * 1e6 for took in times]).p99, 1.0)

@@ -1,0 +1,162 @@
+"""Other people's tasks: whoever reaches for one is answered as if it had never existed.
+
+Every cell of `matrix.toml` is asked of a real server and compared byte by byte; then the time of
+an answer about another's task is held against that about a task nobody has.
+"""
+
+import asyncio
+import statistics
+import time
+from pathlib import Path
+
+import msgspec
+
+from dragoman.config import Settings
+from dragoman.dialects.operations import Row
+from dragoman.model import operations as ops
+from dragoman.proof.harness import Progress, Result, Server, silent, workplace
+from dragoman.proof.harness import Row as Promise
+from dragoman.proof.matrix import NEIGHBOUR, Cell, Scene, Thing, gather, tokens_file
+from dragoman.proof.wire import Binding
+from dragoman.security.vault import vault_of
+from dragoman.stores.sqlite import SQLiteStore
+
+AGENT = Path(__file__).parent / "tenancy_agent.py"
+# How the median time of one may relate to that of the other.
+FASTEST, SLOWEST = 0.9, 1.1
+# A live task is in the memory of its server, a finished one only in the file.
+_FOREIGN = ("working", "finished")
+_SHOWN = 10
+
+
+class Ratio(msgspec.Struct):
+    """The median time of answers about another's task, by that about a task nobody has."""
+
+    operation: str
+    binding: str
+    state: str
+    ratio: float
+    # Milliseconds of the latter.
+    never: float
+
+
+class TenancyResult(Result, kw_only=True):
+    """What callers could find out about the tasks of others."""
+
+    proof: str = "tenancy"
+    cells: int
+    differences: int
+    samples: int
+    ratios: list[Ratio]
+
+    def rows(self) -> list[Promise]:
+        """Return the promises."""
+        found = sorted(one.ratio for one in self.ratios)
+        return [
+            Promise(
+                "Answers that are not what the table says, to the byte",
+                f"{self.differences} of {self.cells:,}",
+                not self.differences,
+            ),
+            Promise(
+                f"Time to answer about another's task, by a task nobody has ({self.samples} each)",
+                f"{found[0]:.2f} to {found[-1]:.2f} over {len(found)} medians",
+                found[0] >= FASTEST and found[-1] <= SLOWEST,
+            ),
+        ]
+
+
+class _Clock:
+    """Times one operation over one binding, by a caller who has nothing."""
+
+    def __init__(self, scene: Scene, row: Row, binding: Binding) -> None:
+        self._scene = scene
+        self._row, self._binding = row, binding
+
+    async def ratio(self, state: str, samples: int) -> Ratio:
+        """Return how the times relate; asked in turn, so that both meet the same weather."""
+        thing = self._scene.thing(self._row, self._binding, state)
+        cell = Cell(self._row, self._binding, NEIGHBOUR, state)
+        foreign: list[float] = []
+        never: list[float] = []
+        for n in range(samples):
+            turns = [(foreign, thing), (never, Thing.imagined())]
+            for times, about in turns if n % 2 else reversed(turns):
+                times.append((await self._scene.ask(cell, about)).took)
+        usual = statistics.median(never)
+        ratio = round(statistics.median(foreign) / usual, 3)
+        return Ratio(self._row.v1, self._binding.name, state, ratio, round(usual * 1000, 3))
+
+
+async def _times(scene: Scene, samples: int, progress: Progress) -> list[Ratio]:
+    found: list[Ratio] = []
+    for row, binding in scene.rows():
+        if row.operation is ops.GetExtendedCard:
+            continue
+        progress(f"timing {row.v1} over {binding.name}")
+        for state in _FOREIGN:
+            found.append(await _Clock(scene, row, binding).ratio(state, samples))
+    return found
+
+
+async def _forget(store: Path) -> None:
+    """Delete all finished tasks, as a server does when they are old enough."""
+    opened = SQLiteStore(store, sealing=vault_of(Settings(store=str(store))))
+    await opened.open()
+    try:
+        await opened.prune(ended_before=int(time.time() * 1000) + 1, keep=0)
+    finally:
+        await opened.close()
+
+
+async def prove(
+    samples: int, seed: int, *, folder: Path, progress: Progress = silent
+) -> TenancyResult:
+    """Run the proof in a folder."""
+    began = time.monotonic()
+    tokens = folder / "tokens.toml"
+    tokens.touch(mode=0o600)
+    tokens.write_text(tokens_file())
+    environment = {
+        "DRAGOMAN_AUTH_TOKENS": str(tokens),
+        "DRAGOMAN_ALLOW_PRIVATE": "true",
+        # Hundreds of requests without a credential are the point here.
+        "DRAGOMAN_RATE_LIMIT_FAILURES": "off",
+    }
+    server = Server(folder / "tasks.db", agent=AGENT, environment=environment)
+    scene = Scene()
+    try:
+        await server.start()
+        scene.wire.port = server.port
+        progress("making tasks")
+        await scene.make("deleted")
+        await server.stop()
+        scene.wire.close()
+        await _forget(server.store)
+        await server.start()
+        scene.wire.port = server.port
+        await scene.make("working", "waiting", "finished")
+        # Before the cells: there the owner changes what these are about.
+        ratios = await _times(scene, samples, progress)
+        progress("asking everything")
+        cells, wrong = await gather(scene)
+    finally:
+        scene.wire.close()
+        server.kill()
+    odd = [one for one in ratios if not FASTEST <= one.ratio <= SLOWEST]
+    late = [f"{one.operation} over {one.binding}, {one.state}: {one.ratio}" for one in odd]
+    return TenancyResult(
+        seed=seed,
+        seconds=round(time.monotonic() - began, 1),
+        cells=cells,
+        differences=len(wrong),
+        samples=samples,
+        ratios=ratios,
+        findings=[*wrong[:_SHOWN], *late[:_SHOWN]],
+    )
+
+
+def run(samples: int = 200, seed: int = 1, *, progress: Progress = silent) -> TenancyResult:
+    """Ask everything about the tasks of another, and time it."""
+    with workplace() as folder:
+        return asyncio.run(prove(samples, seed, folder=folder, progress=progress))

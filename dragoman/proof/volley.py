@@ -1,0 +1,198 @@
+"""Load that does not wait for its server: prebuilt requests on plain sockets, sent when they are
+due whether or not the last ones were answered, and timed from when they were due.
+"""
+
+import asyncio
+import itertools
+import re
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import msgspec
+
+from dragoman.proof.harness import HOST, message
+
+_HOLE = "HOLE-FOR-AN-ID-X"
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
+_TASK = re.compile(rb'"task":\{"id":"([^"]+)"')
+_TICK = 0.001
+# Seconds for the last answers.
+_LAST_WITHIN = 30.0
+OK, TOO_MANY, BUSY = 200, 429, 503
+
+
+class Tally(msgspec.Struct):
+    """What came of some requests."""
+
+    # By status; 0 is a connection that ended first.
+    answers: Counter[int] = msgspec.field(default_factory=lambda: Counter[int]())
+    # Seconds that accepted ones took, and refused ones.
+    accepted: list[float] = []
+    refused: list[float] = []
+    tasks: list[bytes] = []
+    seconds: float = 0.0
+    # Accepted ones that were answered within those seconds.
+    in_time: int = 0
+
+    @property
+    def goodput(self) -> float:
+        """Accepted requests per second."""
+        return self.in_time / self.seconds if self.seconds else 0.0
+
+    @property
+    def others(self) -> dict[int, int]:
+        """Answers that are neither a result nor a refusal."""
+        known = (OK, TOO_MANY, BUSY)
+        return {status: n for status, n in self.answers.items() if status not in known}
+
+    def take(self, status: int, body: bytes, took: float) -> None:
+        """Count an answer."""
+        if status == OK and (found := _TASK.search(body)) is None:
+            status = -1
+        self.answers[status] += 1
+        if status == OK:
+            self.accepted.append(took)
+            self.tasks.append(found[1])  # pyright: ignore[reportPossiblyUnboundVariable, reportOptionalSubscript]  # it was found
+        else:
+            self.refused.append(took)
+
+
+def sends(token: str = "") -> Iterator[bytes]:
+    """Yield requests that each begin a task."""
+    params = message("echo", "hello", _HOLE)
+    body = msgspec.json.encode(
+        {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    )
+    bearer = f"Authorization: Bearer {token}\r\n" if token else ""
+    head = (
+        f"POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+        f"A2A-Version: 1.0\r\n{bearer}Content-Length: {len(body)}\r\n\r\n"
+    )
+    before, after = (head.encode() + body).split(_HOLE.encode())
+    run = secrets.token_hex(4).encode()
+    for number in itertools.count():
+        yield b"%b%b%08x%b" % (before, run, number, after)
+
+
+class Wire(asyncio.Protocol):
+    """One connection; requests may be sent before the last one is answered."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, tally: Tally, on_answer: "Callable[[Wire], None]") -> None:
+        self.tally = tally
+        self._on_answer = on_answer
+        self._due: deque[float] = deque()
+        self._held = b""
+
+    @property
+    def waiting(self) -> int:
+        """Requests without an answer."""
+        return len(self._due)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is open."""
+        # uvloop's transports have the methods of asyncio's, not the class.
+        self.transport = cast(asyncio.Transport, transport)
+
+    def send(self, request: bytes, due: float) -> None:
+        """Send a request that was due at some time."""
+        self._due.append(due)
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        """Take whole answers."""
+        data = self._held + data if self._held else data
+        while (end := data.find(b"\r\n\r\n")) >= 0:
+            length = _LENGTH.search(data, 0, end + 2)
+            size = end + 4 + (int(length[1]) if length else 0)
+            if len(data) < size:
+                break
+            took = time.perf_counter() - self._due.popleft()
+            self.tally.take(int(data[9:12]), data[end + 4 : size], took)
+            data = data[size:]
+            self._on_answer(self)
+        self._held = data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone, and with it the answers that had not come."""
+        self.tally.answers[0] += len(self._due)
+        self._due.clear()
+
+
+async def _connected(
+    port: int, count: int, tally: Tally, on_answer: Callable[[Wire], None]
+) -> list[Wire]:
+    loop = asyncio.get_running_loop()
+    made = [
+        await loop.create_connection(lambda: Wire(tally, on_answer), HOST, port)
+        for _ in range(count)
+    ]
+    return [wire for _, wire in made]
+
+
+async def closed_loop(
+    port: int, requests: Iterator[bytes], callers: int, seconds: float, warmup: float = 0.0
+) -> Tally:
+    """Let callers ask again as soon as they are answered; the warm-up is not counted."""
+    begun = time.perf_counter()
+    ends = begun + warmup + seconds
+
+    def again(wire: Wire) -> None:
+        now = time.perf_counter()
+        if now < ends:
+            wire.send(next(requests), now)
+
+    wires = await _connected(port, callers, Tally(), again)
+    counted = Tally()
+    for wire in wires:
+        wire.send(next(requests), time.perf_counter())
+    await asyncio.sleep(warmup)
+    started = time.perf_counter()
+    for wire in wires:
+        wire.tally = counted
+    await asyncio.sleep(ends - started)
+    counted.seconds = time.perf_counter() - started
+    counted.in_time = len(counted.accepted)
+    await _finish(wires)
+    return counted
+
+
+async def open_loop(
+    port: int, requests: Iterator[bytes], rate: float, seconds: float, connections: int
+) -> Tally:
+    """Send so many requests a second, whatever becomes of them."""
+    idle: deque[Wire] = deque()
+
+    def rest(wire: Wire) -> None:
+        if not wire.waiting:
+            idle.append(wire)
+
+    tally = Tally()
+    wires = await _connected(port, connections, tally, rest)
+    idle.extend(wires)
+    turns = itertools.cycle(wires)
+    started = time.perf_counter()
+    sent = 0
+    while (passed := time.perf_counter() - started) < seconds:
+        while sent < passed * rate:
+            wire = idle.popleft() if idle else next(turns)
+            wire.send(next(requests), started + sent / rate)
+            sent += 1
+        await asyncio.sleep(_TICK)
+    tally.seconds = time.perf_counter() - started
+    # What comes later was not accepted in time, but it was accepted.
+    tally.in_time = len(tally.accepted)
+    await _finish(wires)
+    return tally
+
+
+async def _finish(wires: Sequence[Wire]) -> None:
+    deadline = time.perf_counter() + _LAST_WITHIN
+    while any(wire.waiting for wire in wires) and time.perf_counter() < deadline:
+        await asyncio.sleep(0.01)
+    for wire in wires:
+        wire.transport.abort()

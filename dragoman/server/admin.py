@@ -1,0 +1,197 @@
+"""What operators may see and do whoever a task belongs to: `/admin/`.
+
+An operator has the whole server, the admin of a tenant what is in that tenant; for them, what is
+elsewhere does not exist. Every look at a task and every act is in the audit log.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from dragoman.dialects import errors
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
+from dragoman.model import operations as ops
+from dragoman.model.identity import ADMIN, OPERATOR, Caller, TaskId
+from dragoman.model.instant import stamp
+from dragoman.model.task import TaskState
+from dragoman.security.audit import Audit
+from dragoman.server.discovery import denied, document
+from dragoman.server.request import JSON, Mount, Request
+from dragoman.server.routes import Access, Routes
+from dragoman.service import Call
+from dragoman.stores.interface import Head, Store, Survey
+
+_TASKS = "/admin/tasks"
+_CANCEL = ":cancel"
+_PAGE = 50
+_MOST = 1000
+_PRIVATE = (b"cache-control", b"private, no-store")
+
+
+class Admin:
+    """Answers operators."""
+
+    def __init__(
+        self,
+        store: Store,
+        mounts: Mapping[str, Mount],
+        audit: Audit,
+        status: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._store = store
+        self._mounts = mounts
+        self._audit = audit
+        self._status = status
+
+    def add_to(self, routes: Routes) -> None:
+        """Serve all of it."""
+        routes.add("/admin/status", self._answering(self._tell), Access.OPERATOR)
+        routes.add(_TASKS, self._answering(self._list), Access.OPERATOR)
+        routes.add(f"{_TASKS}/*", self._answering(self._task), Access.OPERATOR)
+
+    def _answering(self, answer: Any) -> Any:
+        async def answering(request: Request) -> None:
+            try:
+                await answer(request)
+            except PermissionDenied as error:
+                await denied(request, error)
+            except A2AError as error:
+                status, content = errors.rest(error)
+                await document(request, content, _PRIVATE, status=status)
+
+        return answering
+
+    async def _tell(self, request: Request) -> None:
+        if not _is_operator(request):
+            raise PermissionDenied(scope=OPERATOR)
+        await document(request, self._status(), _PRIVATE)
+
+    async def _list(self, request: Request) -> None:
+        if request.verb != "GET":
+            await request.refuse_verb("GET")
+            return
+        asked = _query(request)
+        limit = _number(asked.get("limit", str(_PAGE)), "limit", most=_MOST)
+        heads = await self._store.survey(
+            Survey(
+                limit=limit + 1,
+                agent=asked.get("agent", ""),
+                tenant=_tenant(request, asked.get("tenant")),
+                owner=asked.get("owner"),
+                state=_state(asked.get("status")),
+                before=_place(asked.get("pageToken", "")),
+            )
+        )
+        items, rest = heads[:limit], heads[limit:]
+        token = base64.urlsafe_b64encode(b"%d" % items[-1].number).decode() if rest else ""
+        found = {"items": [_shown(head) for head in items], "nextPageToken": token}
+        await document(request, found, _PRIVATE)
+
+    async def _task(self, request: Request) -> None:
+        """Show one task, or end it."""
+        name = request.path.removeprefix(f"{_TASKS}/")
+        ends = name.endswith(_CANCEL)
+        wanted = "POST" if ends else "GET"
+        if request.verb != wanted:
+            await request.refuse_verb(wanted)
+            return
+        head, mount = await self._find(request, TaskId(name.removesuffix(_CANCEL)))
+        operation: ops.CancelTask | ops.GetTask
+        if ends:
+            operation = ops.CancelTask(task_id=head.task_id, tenant=head.scope.tenant)
+        else:
+            operation = ops.GetTask(task_id=head.task_id, tenant=head.scope.tenant)
+        self._audit.record(
+            "admin.task.cancel" if ends else "admin.task.read",
+            outcome="allowed",
+            who=request.caller.owner,
+            object=f"{head.scope.agent} {head.task_id}",
+            address=request.evidence.address,
+        )
+        # In its owner's name: what there is to know about ending a task, its agent's service knows.
+        owner = Caller(head.scope.owner, bool(head.scope.owner), tenant=head.scope.tenant or None)
+        reply = await mount.service.answer(Call(operation=operation, caller=owner))
+        body = V1_0.encode_reply(operation, reply)
+        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
+        await request.respond(200, headers, body)
+
+    async def _find(self, request: Request, task_id: TaskId) -> tuple[Head, Mount]:
+        asked = _query(request)
+        survey = Survey(
+            limit=2,
+            task_id=task_id,
+            agent=asked.get("agent", ""),
+            tenant=_tenant(request, asked.get("tenant")),
+            owner=asked.get("owner"),
+        )
+        heads = await self._store.survey(survey) if task_id else []
+        if len(heads) > 1:
+            raise InvalidParams("several have this id; say which", field="agent, tenant or owner")
+        mount = self._mounts.get(heads[0].scope.agent) if heads else None
+        if mount is None:
+            raise TaskNotFound(taskId=task_id)
+        return heads[0], mount
+
+
+def _is_operator(request: Request) -> bool:
+    """Tell whether the whole server is open to a caller; one who was not asked was let in because
+    the server is this machine's alone."""
+    return request.pass_ is None or OPERATOR in request.caller.scopes
+
+
+def _tenant(request: Request, asked: str | None) -> str | None:
+    """Return the tenant to look in; None: all of them."""
+    if _is_operator(request):
+        return asked
+    own = request.caller.tenant
+    if own is None:
+        # An admin of no tenant has nothing to look at.
+        raise PermissionDenied(scope=ADMIN)
+    if asked not in (None, own):
+        raise TaskNotFound
+    return own
+
+
+def _query(request: Request) -> dict[str, str]:
+    values = parse_qs(request.scope["query_string"].decode("latin-1"), max_num_fields=20)
+    return {name: found[0] for name, found in values.items()}
+
+
+def _number(text: str, field: str, *, most: int) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+        raise InvalidParams(f"is a number from 1 to {most}", field=field)
+    return int(text)
+
+
+def _state(text: str | None) -> TaskState | None:
+    if not text:
+        return None
+    try:
+        return TaskState(text)
+    except ValueError:
+        known: Sequence[str] = [state.value for state in TaskState]
+        raise InvalidParams(f"is one of {', '.join(known)}", field="status") from None
+
+
+def _place(token: str) -> int:
+    try:
+        number = base64.b64decode(token, altchars=b"-_", validate=True)
+        return int(number) if token else 0
+    except (ValueError, binascii.Error):
+        raise InvalidParams("is not a token of this list", field="pageToken") from None
+
+
+def _shown(head: Head) -> dict[str, Any]:
+    return {
+        "id": head.task_id,
+        "contextId": head.context_id,
+        "agent": head.scope.agent,
+        "tenant": head.scope.tenant,
+        "owner": head.scope.owner,
+        "state": head.standing.state.value,
+        "statusAt": stamp(head.standing.status_at * 1000),
+        "events": head.standing.last_seq,
+    }

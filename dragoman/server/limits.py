@@ -1,0 +1,283 @@
+"""How much one caller may ask for: how often, how much at once, and how many tasks a day.
+
+Everything here is decided from the head of a request, before its body is read, and costs the same
+however many callers there are. Each serving process counts for itself. What the server as a whole
+can take is not here but in `server/admission.py`.
+"""
+
+import functools
+import ipaddress
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from dragoman.config import Settings
+from dragoman.errors import ConfigError, RateLimited
+from dragoman.model.identity import Caller
+from dragoman.server.rates import Buckets, parse
+
+Header = tuple[bytes, bytes]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# The header in which a caller names the agent that it asks for. It is believed only as far as it
+# narrows what its principal may do.
+SOURCE_AGENT = b"x-source-agent"
+_MAX_NAME = 256
+# Seconds to come back in, where nobody knows when there will be room.
+_SOME_SECONDS = 1.0
+
+
+class Room:
+    """What one request takes of its caller's share. `leave` gives it back, however it ended."""
+
+    __slots__ = ("_agent", "_has_stream", "_is_counted", "_limits", "_place", "key")
+
+    def __init__(
+        self, limits: "Limits", key: str, place: str, agent: str | None, *, is_counted: bool
+    ) -> None:
+        self._limits = limits
+        self._place = place
+        self._agent = agent
+        # Whether it takes one of the places its caller has.
+        self._is_counted = is_counted
+        self._has_stream = False
+        # Whom it counts for: a principal, or an address of callers who are not known.
+        self.key = key
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """What the answer tells about the caller's rates."""
+        return self._limits.headers(self.key, self._place, self._agent)
+
+    def begin_task(self) -> None:
+        """Count a task of today; raises `RateLimited` if there were enough."""
+        self._limits.count_task(self.key)
+
+    def open_stream(self) -> None:
+        """Count an open stream until `leave`; raises `RateLimited` if there are enough."""
+        if self._is_counted and not self._has_stream:
+            self._limits.count_stream(self.key)
+            self._has_stream = True
+
+    def leave(self) -> None:
+        """Give back what was taken."""
+        if self._is_counted:
+            self._is_counted = False
+            self._limits.forget(self.key, has_stream=self._has_stream)
+
+
+class Limits:
+    """The shares of all callers."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        now: Callable[[], float] = time.monotonic,
+        date: Callable[[], float] = time.time,
+    ) -> None:
+        self._now = now
+        self._date = date
+        self._callers = _buckets("rate_limit", settings.rate_limit)
+        self._agents = _buckets("rate_limit_agent", settings.rate_limit_agent)
+        self._addresses = _buckets("rate_limit_address", settings.rate_limit_address)
+        self._failures = _buckets("rate_limit_failures", settings.rate_limit_failures)
+        self._quota = _buckets("quota", settings.quota)
+        self._most_requests = settings.max_requests_per_caller
+        self._most_streams = settings.max_streams_per_caller
+        # Only who is here now: nothing is kept of who left.
+        self._requests: dict[str, int] = {}
+        self._streams: dict[str, int] = {}
+        named = (("caller", self._callers), ("agent", self._agents), ("address", self._addresses))
+        self._named = [(name, buckets) for name, buckets in named if buckets is not None]
+        policies = [_policy(name, buckets) for name, buckets in self._named]
+        self._policy = (b"ratelimit-policy", ", ".join(policies).encode())
+
+    # Before anyone knows who asks
+
+    def arrive(self, address: str) -> None:
+        """Count a request of an address; raises `RateLimited`."""
+        if self._addresses is None and self._failures is None:
+            return
+        place, now = network(address), self._now()
+        if self._failures is not None and (wait := self._failures.wait(place, now)):
+            self._refuse(wait)
+        if self._addresses is not None and (wait := self._addresses.take(place, now)):
+            self._refuse(wait, self.headers("", place, None))
+
+    def failed(self, address: str) -> None:
+        """Count a credential that did not hold: after many of them nobody looks at the next."""
+        if self._failures is not None:
+            place = network(address)
+            if not is_everybody(place):
+                self._failures.take(place, self._now())
+
+    # Once it is known
+
+    def admit(self, caller: Caller, agent: str | None, address: str) -> Room:
+        """Count a request of a caller, which names the agent it asks for or does not; raises
+        `RateLimited`. Callers who are not known count by their address."""
+        place = network(address)
+        key = caller.owner if caller.authenticated else f"@{place}"
+        if agent is not None:
+            agent = agent[:_MAX_NAME]
+        if self._agents is not None or self._callers is not None:
+            self._take(key, place, agent)
+        is_counted = caller.authenticated or not is_everybody(place)
+        if is_counted:
+            count = self._requests.get(key, 0)
+            if count >= self._most_requests:
+                self._refuse(_SOME_SECONDS, self.headers(key, place, agent))
+            self._requests[key] = count + 1
+        return Room(self, key, place, agent, is_counted=is_counted)
+
+    def _take(self, key: str, place: str, agent: str | None) -> None:
+        now = self._now()
+        # The agent first: one that asks too often must not use up what is left for the others.
+        wait = 0.0
+        if self._agents is not None and agent is not None:
+            wait = self._agents.take((key, agent), now)
+        if not wait and self._callers is not None:
+            wait = self._callers.take(key, now)
+        if wait:
+            self._refuse(wait, self.headers(key, place, agent))
+
+    def count_stream(self, key: str) -> None:
+        """Count an open stream; raises `RateLimited`."""
+        count = self._streams.get(key, 0)
+        if count >= self._most_streams:
+            self._refuse(_SOME_SECONDS)
+        self._streams[key] = count + 1
+
+    def count_task(self, key: str) -> None:
+        """Count a task of the day; raises `RateLimited`."""
+        if self._quota is not None and (wait := self._quota.take(key, self._now())):
+            self._refuse(wait)
+
+    def forget(self, key: str, *, has_stream: bool) -> None:
+        """Count a request no more, nor its stream."""
+        _less(self._requests, key)
+        if has_stream:
+            _less(self._streams, key)
+
+    # Answers
+
+    def headers(self, key: str, place: str, agent: str | None) -> Sequence[Header]:
+        """Return what a caller is told of its rates: those that count for it, the first of them
+        also in the older form."""
+        if not self._named:
+            return ()
+        now = self._now()
+        first: tuple[Header, ...] = ()
+        items: list[str] = []
+        users = {"caller": key, "agent": agent and (key, agent), "address": place}
+        for name, buckets in self._named:
+            user = users[name]
+            if not user:
+                continue
+            left, seconds = buckets.left(user, now)
+            items.append(f'"{name}";r={left};t={math.ceil(seconds)}')
+            if not first:
+                first = (
+                    (b"x-ratelimit-limit", b"%d" % buckets.rate.count),
+                    (b"x-ratelimit-remaining", b"%d" % left),
+                    (b"x-ratelimit-reset", b"%d" % math.ceil(self._date() + seconds)),
+                )
+        if not items:
+            return (self._policy,)
+        return (*first, self._policy, (b"ratelimit", ", ".join(items).encode()))
+
+    def _refuse(self, wait: float, headers: Sequence[Header] = ()) -> NoReturn:
+        raise RateLimited(retry_after=math.ceil(wait), headers=headers)
+
+
+def _buckets(setting: str, text: str) -> Buckets | None:
+    rate = parse(setting, text)
+    return None if rate is None else Buckets(rate)
+
+
+def _policy(name: str, buckets: Buckets) -> str:
+    return f'"{name}";q={buckets.rate.count};w={buckets.rate.seconds}'
+
+
+def _less(counts: dict[str, int], key: str) -> None:
+    count = counts.get(key, 0)
+    if count > 1:
+        counts[key] = count - 1
+    else:
+        counts.pop(key, None)
+
+
+# Addresses
+
+
+@functools.lru_cache(4096)
+def network(address: str) -> str:
+    """Return what an address counts as: one of IPv6 as its /64, of which anyone has plenty."""
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    if found.is_loopback:
+        return str(found)
+    return str(ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
+
+
+def is_everybody(place: str) -> bool:
+    """Tell whether an address stands for more than one caller: this machine, which may be a proxy
+    that the settings do not name, or none at all."""
+    return not place or place.startswith("127.") or place == "::1"
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Return the proxies that the settings name; raises `ConfigError`."""
+    try:
+        return tuple(ipaddress.ip_network(word.strip()) for word in text.split(",") if word.strip())
+    except ValueError as error:
+        raise ConfigError(f"proxies: {error}; write 10.0.0.5 or 10.0.0.0/24") from None
+
+
+def client_address(peer: str, headers: Sequence[Header], proxies: Sequence[Network]) -> str:
+    """Return who is at the other end: behind a proxy that the settings name, whom that one saw.
+
+    Hops are believed from the nearest on, for as long as each is one of those proxies.
+    """
+    if not proxies or not _is_among(peer, tuple(proxies)):
+        return peer
+    values = [value for name, value in headers if name == b"x-forwarded-for"]
+    hops = b",".join(values).decode("latin-1").split(",") if values else []
+    nearest = peer
+    for hop in reversed(hops):
+        address = _bare(hop.strip())
+        if address is None:
+            return nearest
+        nearest = address
+        if not _is_among(address, tuple(proxies)):
+            return address
+    return nearest
+
+
+@functools.lru_cache(4096)
+def _is_among(address: str, proxies: tuple[Network, ...]) -> bool:
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return any((mapped or found) in one for one in proxies)
+
+
+def _bare(hop: str) -> str | None:
+    """Return the address of a hop, which may have a port; None for what is none."""
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(hop))
+    except ValueError:
+        return None

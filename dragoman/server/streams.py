@@ -1,0 +1,54 @@
+"""The streams a server has open: how many there may be, and who may go on reading."""
+
+import asyncio
+from collections.abc import Callable
+
+from dragoman.errors import Overloaded
+from dragoman.security.authentication import Pass
+from dragoman.transports import sse
+
+
+class OpenStreams:
+    """Open streams, each with the pass of its reader."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[sse.Stream, Pass | None] = {}
+        # Set when requests are cut off because the server ends, and not by their callers.
+        self.is_stopping = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, stream: sse.Stream, reader: Pass | None) -> None:
+        """Count a stream; raises `Overloaded` if there are too many."""
+        if len(self._open) >= self._most:
+            raise Overloaded
+        self._open[stream] = reader
+
+    def discard(self, stream: sse.Stream) -> None:
+        """Count a stream no more."""
+        self._open.pop(stream, None)
+
+    def end(self) -> None:
+        """End every open stream; readers come back with the position they have."""
+        self.is_stopping = True
+        for stream in list(self._open):
+            stream.stop()
+
+    def keep_alive(self, silence: float) -> None:
+        """Write a comment to every stream that was quiet for so many seconds."""
+        quiet_since = asyncio.get_running_loop().time() - silence
+        for stream in list(self._open):
+            stream.keep_alive(quiet_since)
+
+    def end_expired(self, holds: Callable[[Pass], bool]) -> int:
+        """End the streams of readers who would not be let in any more; return how many."""
+        expired = [
+            stream
+            for stream, reader in self._open.items()
+            if reader is not None and not holds(reader)
+        ]
+        for stream in expired:
+            stream.stop()
+        return len(expired)

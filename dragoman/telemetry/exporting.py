@@ -1,0 +1,187 @@
+"""Spans and metrics on their way to a collector, over OTLP/HTTP with the OpenTelemetry SDK.
+
+The only place that knows the SDK, loaded when a collector is named and not before. A collector that
+is dead, slow or broken costs spans and one line of log a minute: nothing waits for it, not even the
+end of the process.
+
+The exporter dials by itself and not through `security/egress.py`: where the collector is, the
+operator says, and no caller has a part in it.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dragoman.config import Settings
+from dragoman.errors import ConfigError
+from dragoman.telemetry import figures, tracing
+
+logger = logging.getLogger("dragoman")
+
+QUEUE = 1000
+BATCH = 512
+DELAY_MS = 1000
+# Seconds a collector has for a batch, and all of them for what is left at the end.
+TIMEOUT = 5.0
+LAST_WORDS = 2.0
+COMPLAIN_EVERY = 60.0
+_SIGNALS = ("/v1/traces", "/v1/metrics")
+_MISSING = "a collector is named, but not what sends to it: pip install 'dragoman[telemetry]'"
+
+
+class _Complaint(logging.Handler):
+    """Says that the collector does not take anything: once a minute, whatever the SDK says."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._next = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass on one line of many."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + COMPLAIN_EVERY
+            logger.warning("traces or metrics were not delivered: %s", record.getMessage())
+
+
+class Exporting:
+    """What is open while spans are made."""
+
+    def __init__(self, base: str) -> None:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        from dragoman.telemetry.spans import SdkTracer
+
+        self._quieten()
+        self.resource = Resource.create(_described())
+        # Without an address of ours the SDK reads its own variables.
+        traces, metrics = (base + signal if base else None for signal in _SIGNALS)
+        self._provider = TracerProvider(resource=self.resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(
+            BatchSpanProcessor(
+                OTLPSpanExporter(endpoint=traces, timeout=TIMEOUT),
+                max_queue_size=QUEUE,
+                max_export_batch_size=BATCH,
+                schedule_delay_millis=DELAY_MS,
+            )
+        )
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            # So that libraries an agent uses put their spans below ours.
+            trace.set_tracer_provider(self._provider)
+        self.tracer = SdkTracer(self._provider.get_tracer("dragoman", figures.release()))
+        exporter: Any = OTLPMetricExporter(endpoint=metrics, timeout=TIMEOUT)
+        # Any: its methods take keyword arguments without types.
+        self._metrics = exporter
+        self._is_ending = threading.Event()
+        # The SDK's thread starts anew after a fork; ours need not: workers are started, not forked.
+        self._pump = threading.Thread(target=self._send_metrics, name="dragoman-otlp", daemon=True)
+        self._pump.start()
+
+    @staticmethod
+    def _quieten() -> None:
+        sdk = logging.getLogger("opentelemetry")
+        if not any(isinstance(handler, _Complaint) for handler in sdk.handlers):
+            sdk.addHandler(_Complaint())
+        sdk.propagate = False
+
+    def _send_metrics(self) -> None:
+        from dragoman.telemetry.points import metrics_data
+
+        every = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "60000")) / 1000
+        while True:
+            is_last = self._is_ending.wait(every)
+            try:
+                self._metrics.export(metrics_data(self.resource))
+            except Exception as error:
+                logging.getLogger("opentelemetry").error("metrics: %s", error)
+            if is_last:
+                return
+
+    def shut_down(self) -> None:
+        """Send what is left, and end. Takes as long as the collector does."""
+        self._is_ending.set()
+        self._provider.shutdown()
+        self._pump.join()
+        self._metrics.shutdown()
+
+
+def _described() -> dict[str, str]:
+    """Return what the collector is told of us, unless the SDK's own variables say it."""
+    said: dict[str, str] = {"service.version": figures.release(), "process.pid": str(os.getpid())}
+    named = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if not os.environ.get("OTEL_SERVICE_NAME") and "service.name=" not in named:
+        said["service.name"] = "dragoman"
+    if stage := os.environ.get("STAGE"):
+        said["deployment.environment.name"] = stage
+    return said
+
+
+def endpoint(settings: Settings, environment: Mapping[str, str]) -> tuple[bool, str]:
+    """Return whether anything is exported, and where to; empty: as the SDK's variables say."""
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False, ""
+    if settings.otlp_endpoint:
+        base = settings.otlp_endpoint.rstrip("/")
+        for signal in _SIGNALS:
+            base = base.removesuffix(signal)
+        return True, base
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return any(environment.get(name) for name in names), ""
+
+
+# One for the whole process, however many apps it has; the last one to go closes it.
+_open: Exporting | None = None
+_users = 0
+
+
+def open(settings: Settings) -> None:
+    """Make spans from here on, if a collector is named. Every `open` needs its `close`."""
+    global _open, _users
+    _users += 1
+    if _open is not None:
+        return
+    is_on, base = endpoint(settings, os.environ)
+    if not is_on:
+        return
+    try:
+        _open = Exporting(base)
+    except ImportError:
+        if settings.otlp_endpoint:
+            _users -= 1
+            raise ConfigError(f"otlp_endpoint: {_MISSING}") from None
+        logger.warning(_MISSING)
+        return
+    tracing.tracer, tracing.on = _open.tracer, True
+
+
+async def close() -> None:
+    """Make no more spans; those that are made have a moment to be delivered."""
+    global _open, _users
+    _users = max(0, _users - 1)
+    if _users or _open is None:
+        return
+    ending, _open = _open, None
+    tracing.on = False
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def shut_down() -> None:
+        ending.shut_down()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(done.set)
+
+    # A thread that Python does not wait for: the collector may never answer.
+    threading.Thread(target=shut_down, name="dragoman-otlp-end", daemon=True).start()
+    try:
+        await asyncio.wait_for(done.wait(), LAST_WORDS)
+    except TimeoutError:
+        logger.warning("the collector did not take the last spans in %g s", LAST_WORDS)

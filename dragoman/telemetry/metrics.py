@@ -1,0 +1,280 @@
+"""Counting, and the page that shows the counts.
+
+The counts are ours, so that one addition serves both readers: the page in Prometheus' text format
+and the OTLP exporter. An addition is a look into a dictionary and a sum, without a lock: each
+series is added to by one thread only, the loop's or the store's.
+"""
+
+import inspect
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+from weakref import WeakMethod
+
+import msgspec
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Seconds; from a fast read to a task that took its time.
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+# Series of one name; whatever else comes is counted as one, so that no caller can fill the memory.
+MAX_SERIES = 1000
+_OTHER = "other"
+
+Labels = tuple[str, ...]
+
+
+class Buckets(msgspec.Struct, gc=False):
+    """How often something was how large."""
+
+    counts: list[int]
+    sum: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How often there was anything."""
+        return sum(self.counts)
+
+
+class Family(msgspec.Struct, kw_only=True):
+    """All series of one name, as read at one moment."""
+
+    name: str
+    kind: str
+    help: str
+    labels: Labels
+    bounds: tuple[float, ...] = ()
+    values: list[tuple[Labels, float]] = []
+    buckets: list[tuple[Labels, Buckets]] = []
+    # The name and factor under which OpenTelemetry knows it.
+    otel: str = ""
+    scale: float = 1.0
+
+
+class _Instrument:
+    """One name and its series."""
+
+    kind: str
+    every: ClassVar[list["_Instrument"]] = []
+
+    def __init__(
+        self, name: str, help: str, *labels: str, otel: str = "", scale: float = 1.0
+    ) -> None:
+        self.name = name
+        self.help = help
+        self.labels = labels
+        self.otel = otel or name.replace("_", ".")
+        self.scale = scale
+        self.every.append(self)
+
+    def read(self) -> Family:
+        """Return the series as they are."""
+        raise NotImplementedError
+
+    def _family(self) -> Family:
+        return Family(
+            name=self.name,
+            kind=self.kind,
+            help=self.help,
+            labels=self.labels,
+            otel=self.otel,
+            scale=self.scale,
+        )
+
+
+class Counter(_Instrument):
+    """What only grows."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, help: str, *labels: str, otel: str = "") -> None:
+        super().__init__(name, help, *labels, otel=otel)
+        self._values: dict[Labels, float] = {} if labels else {(): 0}
+
+    def add(self, *labels: str, by: float = 1) -> None:
+        """Count."""
+        values = self._values
+        try:
+            values[labels] += by
+        except KeyError:
+            key = labels if len(values) < MAX_SERIES else (_OTHER,) * len(labels)
+            values[key] = values.get(key, 0) + by
+
+    def value(self, *labels: str) -> float:
+        """Return a count."""
+        return self._values.get(labels, 0)
+
+    def read(self) -> Family:
+        """Return the series as they are."""
+        family = self._family()
+        family.values = sorted(self._values.copy().items())
+        return family
+
+
+class Histogram(_Instrument):
+    """How large things were."""
+
+    kind = "histogram"
+
+    def __init__(
+        self,
+        name: str,
+        help: str,
+        *labels: str,
+        bounds: Sequence[float] = SECONDS,
+        otel: str = "",
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__(name, help, *labels, otel=otel, scale=scale)
+        self._bounds = tuple(bounds)
+        self._buckets: dict[Labels, Buckets] = {}
+        if not labels:
+            self._buckets[()] = self._empty()
+
+    def _empty(self) -> Buckets:
+        return Buckets([0] * (len(self._bounds) + 1))
+
+    def add(self, size: float, *labels: str) -> None:
+        """Count one of a size."""
+        buckets = self._buckets.get(labels)
+        if buckets is None:
+            key = labels if len(self._buckets) < MAX_SERIES else (_OTHER,) * len(labels)
+            buckets = self._buckets.setdefault(key, self._empty())
+        buckets.counts[bisect_left(self._bounds, size)] += 1
+        buckets.sum += size
+
+    def read(self) -> Family:
+        """Return the series as they are."""
+        family = self._family()
+        family.bounds = self._bounds
+        family.buckets = [
+            (labels, Buckets(list(buckets.counts), buckets.sum))
+            for labels, buckets in sorted(self._buckets.copy().items())
+        ]
+        return family
+
+
+Reading = Callable[[], float]
+
+
+class Gauge(_Instrument):
+    """What rises and falls: looked at when someone wants to know. Several watched with the same
+    labels add up."""
+
+    def __init__(
+        self, name: str, help: str, *labels: str, otel: str = "", kind: str = "gauge"
+    ) -> None:
+        super().__init__(name, help, *labels, otel=otel)
+        self.kind = kind
+        self._readings: list[tuple[Labels, Callable[[], Reading | None]]] = []
+
+    def watch(self, reading: Reading, *labels: str) -> Callable[[], None]:
+        """Have a function asked for the value from here on; return what ends that."""
+        # Of an object only for as long as it lives: whoever forgets to end it holds nothing up.
+        look = WeakMethod(reading) if inspect.ismethod(reading) else lambda: reading
+        watched = (labels, look)
+        self._readings.append(watched)
+
+        def forget() -> None:
+            if watched in self._readings:
+                self._readings.remove(watched)
+
+        return forget
+
+    def read(self) -> Family:
+        """Return the series as they are."""
+        family = self._family()
+        sums: dict[Labels, float] = {}
+        for watched in list(self._readings):
+            labels, reading = watched[0], watched[1]()
+            if reading is not None:
+                sums[labels] = sums.get(labels, 0) + reading()
+            elif watched in self._readings:
+                self._readings.remove(watched)
+        family.values = sorted(sums.items())
+        return family
+
+
+def collect() -> list[Family]:
+    """Return everything that is counted in this process."""
+    return [instrument.read() for instrument in _Instrument.every]
+
+
+def merged(reports: Iterable[Sequence[Family]]) -> list[Family]:
+    """Return the sum of what several processes counted."""
+    found: dict[str, Family] = {}
+    for report in reports:
+        for family in report:
+            known = found.get(family.name)
+            if known is None:
+                found[family.name] = family
+                continue
+            sums = dict(known.values)
+            for labels, value in family.values:
+                sums[labels] = sums.get(labels, 0) + value
+            known.values = sorted(sums.items())
+            _merge_buckets(known, family)
+    return list(found.values())
+
+
+def _merge_buckets(known: Family, family: Family) -> None:
+    by_labels = dict(known.buckets)
+    for labels, buckets in family.buckets:
+        mine = by_labels.get(labels)
+        if mine is None:
+            by_labels[labels] = buckets
+        else:
+            pairs = zip(mine.counts, buckets.counts, strict=True)
+            mine.counts = [ours + theirs for ours, theirs in pairs]
+            mine.sum += buckets.sum
+    known.buckets = sorted(by_labels.items(), key=lambda item: item[0])
+
+
+def text(families: Iterable[Family]) -> bytes:
+    """Return the page."""
+    lines: list[str] = []
+    for family in families:
+        lines.append(f"# HELP {family.name} {family.help}")
+        lines.append(f"# TYPE {family.name} {family.kind}")
+        for labels, value in family.values:
+            lines.append(f"{family.name}{_labels(family.labels, labels)} {_number(value)}")
+        for labels, buckets in family.buckets:
+            lines += _bucket_lines(family, labels, buckets)
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _bucket_lines(family: Family, labels: Labels, buckets: Buckets) -> list[str]:
+    lines: list[str] = []
+    names = (*family.labels, "le")
+    total = 0
+    for bound, count in zip((*family.bounds, math.inf), buckets.counts, strict=True):
+        total += count
+        shown = "+Inf" if bound == math.inf else _number(bound)
+        lines.append(f"{family.name}_bucket{_labels(names, (*labels, shown))} {total}")
+    tail = _labels(family.labels, labels)
+    lines.append(f"{family.name}_sum{tail} {_number(buckets.sum)}")
+    lines.append(f"{family.name}_count{tail} {total}")
+    return lines
+
+
+def _labels(names: Labels, values: Labels) -> str:
+    if not names:
+        return ""
+    pairs = [f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True)]
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def process_id() -> str:
+    """Return the number by which this process is told from its siblings."""
+    return str(os.getpid())

@@ -1,0 +1,52 @@
+"""A server that knows five callers, and tasks of one of them in every state."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import hosting
+
+from dragoman import App, Settings
+from dragoman.proof.matrix import Scene, tokens_file
+from dragoman.proof.tenancy_agent import agent
+
+
+@asynccontextmanager
+async def scene_in(
+    folder: Path, *operations: str, **settings: Any
+) -> AsyncGenerator[tuple[Scene, App]]:
+    """Serve from a folder and make the tasks for some operations, or for all of them."""
+    tokens = folder / "tokens.toml"
+    tokens.touch(mode=0o600)
+    tokens.write_text(tokens_file())
+    given: dict[str, Any] = {
+        "store": str(folder / "tasks.db"),
+        # Hundreds of tasks that nobody will miss.
+        "synchronous": "off",
+        "accept_data_loss": True,
+        "auth_tokens": str(tokens),
+        "allow_private": True,
+        "rate_limit_failures": "off",
+    }
+    app = App(agent, settings=Settings(**given | settings))
+    async with hosting(app) as url:
+        scene = Scene(int(url.rpartition(":")[2]))
+        if operations:
+            scene.expected = {name: scene.expected[name] for name in operations}
+        await scene.make("deleted")
+        gone = await app.store.prune(ended_before=int(time.time() * 1000) + 1, keep=0)
+        assert gone == len(scene.things)
+        await scene.make("working", "waiting", "finished")
+        try:
+            yield scene, app
+        finally:
+            scene.wire.close()
+
+
+@pytest.fixture(scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    async with scene_in(tmp_path_factory.mktemp("matrix")) as (scene, _):
+        yield scene

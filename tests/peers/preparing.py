@@ -1,0 +1,33 @@
+"""Makes the environments of all peers, one after the other, in a process beside the tests.
+
+In a fresh clone that takes minutes, most of them spent waiting for an installer; whoever needs an
+environment before it is made waits for its lock, or makes it.
+"""
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from environments import DRIVERS, EnvironmentFailed, node_with, python_with
+from hosts import HOSTS
+from libraries import PYTHON_DRIVERS
+
+# What single tests check our signatures with.
+SIGNING = "a2a-sdk[signing]==1.3.0"
+
+
+def prepare() -> None:
+    """Make what there is not. A failure is told by the test that needs the environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        for start in HOSTS.values():
+            with suppress(EnvironmentFailed):
+                start(Path(folder))
+    for library in (*PYTHON_DRIVERS, SIGNING):
+        with suppress(EnvironmentFailed):
+            python_with(library)
+    with suppress(EnvironmentFailed):
+        node_with(DRIVERS / "a2a_js" / "package.json")
+
+
+if __name__ == "__main__":
+    prepare()

@@ -1,0 +1,325 @@
+"""Who may ask what: marked routes, known callers, skills with scopes, tenants with walls."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from dragoman import Agent, App, Settings, Turn
+from dragoman.errors import ConfigError
+from dragoman.model.identity import ADMIN, OPERATOR, Caller
+from dragoman.security.authentication import Evidence, Gatekeeper, Pass, Refused
+from dragoman.security.tokens import BearerTokens
+from dragoman.server.request import Request
+from dragoman.server.routes import Access, Routes
+from tests.serving import V1, client, hosting, message, old_message, within
+
+TOKENS = {
+    "alice-token-0123456789": Caller("alice", True),
+    "golden-token-0123456789": Caller("goldie", True, frozenset({"gold"})),
+    "acme-token-0123456789": Caller("anna", True, tenant="acme"),
+    "boss-token-0123456789": Caller("boss", True, frozenset({OPERATOR})),
+    "chief-token-0123456789": Caller("chief", True, frozenset({ADMIN}), "acme"),
+}
+ALICE, GOLDIE, ANNA, BOSS, CHIEF = TOKENS
+
+
+def house() -> Agent:
+    agent = Agent("House", "has doors", extended_skills=[])
+
+    @agent.skill
+    async def hello(text: str, turn: Turn) -> str:
+        """Greet."""
+        return f"{text} {turn.caller.owner}"
+
+    @agent.skill(scopes=["gold"])
+    def vault(text: str) -> str:
+        """Open the vault."""
+        return "opened"
+
+    @agent.skill
+    async def wait(text: str, turn: Turn) -> str:
+        """Wait for a word."""
+        return (await turn.ask("well?")).text
+
+    return agent
+
+
+@asynccontextmanager
+async def guarded(**settings: Any) -> AsyncGenerator[tuple[httpx.AsyncClient, App]]:
+    chosen = Settings(store="memory:", keepalive=0.2, **settings)
+    app = App(house(), settings=chosen, authenticators=[BearerTokens(tokens=TOKENS)])
+    async with hosting(app) as url, client(url) as http:
+        yield http, app
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}", **V1}
+
+
+async def send(http: httpx.AsyncClient, token: str, path: str = "/", **more: Any) -> httpx.Response:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message("x")}}
+    body["params"].update(more.pop("params", {}))
+    body["params"]["message"].update(more)
+    return await http.post(path, json=body, headers=bearer(token))
+
+
+def test_a_route_that_nobody_marked_ends_the_start() -> None:
+    async def answer(request: Request) -> None: ...
+
+    routes = Routes()
+    routes.add("/open", answer, Access.PUBLIC)
+    routes.add("/forgotten", answer, None)
+    routes.add_others(answer, Access.CALLER)
+    with pytest.raises(ConfigError, match="/forgotten"):
+        routes.check()
+
+
+def test_what_no_route_is_must_be_marked_as_well() -> None:
+    async def answer(request: Request) -> None: ...
+
+    routes = Routes()
+    routes.add_others(answer, None)
+    with pytest.raises(ConfigError, match="others"):
+        routes.check()
+
+
+@pytest.mark.requirement("T-48")
+async def test_every_path_asks_who_calls_unless_it_is_public() -> None:
+    async with guarded() as (http, _):
+        for path in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/healthz"):
+            assert (await http.get(path)).status_code == 200, path
+        refusals = [
+            await http.post("/", json={}),
+            await http.post("/rpc", content=b"not json"),
+            await http.post("/a2a", json={}),
+            await http.post("/api/a2a", json={}),
+            await http.post("/message:send", json={}),
+            await http.post("/v1/message:send", json={}),
+            await http.get("/tasks"),
+            await http.get("/tasks/none"),
+            await http.get("/nothing/is/here"),
+            await http.get("/extendedAgentCard"),
+            await http.get("/agent/authenticatedExtendedCard"),
+            await http.get("/agents/house/tasks"),
+            await http.post("/agents/house/a2a", json={}),
+            await http.get("/metrics"),
+        ]
+        assert {answer.status_code for answer in refusals} == {401}
+        assert len({answer.content for answer in refusals}) == 1
+        assert len({answer.headers["www-authenticate"] for answer in refusals}) == 1
+
+
+@pytest.mark.requirement("T-50")
+async def test_a_skill_with_scopes_is_for_those_who_have_them() -> None:
+    asked = {"metadata": {"skillId": "vault"}}
+    async with guarded() as (http, _):
+        opened = await send(http, GOLDIE, **asked)
+        assert opened.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        refused = await send(http, ALICE, **asked)
+        assert refused.status_code == 403
+        assert "jsonrpc" not in refused.json()
+        assert 'scope="gold"' in refused.headers["www-authenticate"]
+        over_rest = await http.post(
+            "/message:send", json={"message": message("x", **asked)}, headers=bearer(ALICE)
+        )
+        assert over_rest.status_code == 403
+        listed = await http.get("/tasks", headers=bearer(ALICE))
+        assert listed.json()["totalSize"] == 0
+
+
+async def test_the_r_dialect_says_forbidden_within_json_rpc() -> None:
+    asked = {"metadata": {"skillId": "vault"}}
+    body = {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "method": "message/send",
+        "params": {"message": old_message("x", **asked)},
+    }
+    async with guarded() as (http, _):
+        headers = {"authorization": f"Bearer {ALICE}"}
+        answer = await http.post("/api/a2a", json=body, headers=headers)
+        assert answer.status_code == 200
+        error = answer.json()["error"]
+        assert error["code"] == -32603
+        assert "Forbidden: Insufficient permissions for skill 'vault'" in error["message"]
+
+
+async def test_a_further_message_may_not_slip_into_a_guarded_skill() -> None:
+    async with guarded() as (http, _):
+        asked = await send(http, ALICE, metadata={"skillId": "wait"})
+        task = asked.json()["result"]["task"]
+        more = {"taskId": task["id"], "metadata": {"skillId": "vault"}}
+        assert (await send(http, ALICE, **more)).status_code == 403
+        done = await send(http, ALICE, taskId=task["id"])
+        assert done.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_scoped_skill_is_closed_where_nobody_is_asked_who_they_are() -> None:
+    app = App(house(), settings=Settings(store="memory:"))
+    async with hosting(app) as url, client(url) as http:
+        asked = {"message": message("x", metadata={"skillId": "vault"})}
+        answer = await http.post("/message:send", json=asked, headers=V1)
+        assert answer.status_code == 403
+
+
+async def test_a_credential_for_one_tenant_opens_no_other() -> None:
+    async with guarded() as (http, _):
+        own = await send(http, ANNA)
+        task = own.json()["result"]["task"]["id"]
+        for tenant in ("", "acme/"):
+            found = await http.get(f"/{tenant}tasks/{task}", headers=bearer(ANNA))
+            assert found.status_code == 200
+        for path in (f"/other/tasks/{task}", f"/nowhere/tasks/{task}"):
+            found = await http.get(path, headers=bearer(ANNA))
+            assert found.status_code == 404
+        never = await http.get("/tasks/never", headers=bearer(ANNA))
+        foreign = await http.get("/other/tasks/never", headers=bearer(ANNA))
+        assert (never.status_code, never.content) == (foreign.status_code, foreign.content)
+        refused = await send(http, ANNA, params={"tenant": "other"})
+        assert refused.json()["error"]["code"] == -32001
+
+
+async def test_what_belongs_to_the_server_is_for_its_operators() -> None:
+    async with guarded() as (http, _):
+        assert (await http.get("/metrics", headers=bearer(ALICE))).status_code == 403
+        assert (await http.get("/metrics", headers=bearer(BOSS))).status_code != 403
+
+
+async def test_a_caller_without_authentication_is_an_operator_only_on_this_machine() -> None:
+    for is_local, allowed in ((True, True), (False, False)):
+        app = App(house(), settings=Settings(store="memory:"), is_local=is_local)
+        async with hosting(app) as url, client(url) as http:
+            answer = await http.get("/metrics")
+            assert (answer.status_code != 401) is allowed
+
+
+async def test_a_revoked_caller_loses_its_open_streams() -> None:
+    class Revocable(Clumsy):
+        is_revoked = False
+
+        async def look(self, evidence: Evidence) -> Pass | None:
+            return Pass(Caller("alice", True), self)
+
+        def still_holds(self, found: Pass) -> bool:
+            return not self.is_revoked
+
+    way = Revocable()
+    settings = Settings(store="memory:", keepalive=0.2)
+    app = App(house(), settings=settings, authenticators=[way])
+    async with hosting(app) as url, client(url) as http:
+        body = {"message": message("x", metadata={"skillId": "wait"})}
+        created = await http.post("/message:send", json=body, headers=bearer(ALICE))
+        task = created.json()["task"]["id"]
+        stream = http.stream("GET", f"/tasks/{task}:subscribe", headers=bearer(ALICE))
+        async with stream as response:
+            lines = response.aiter_lines()
+            assert (await within(anext(lines))).startswith("id:")
+            way.is_revoked = True
+            async with asyncio.timeout(10):
+                async for _ in lines:
+                    pass
+        assert (await http.get("/tasks", headers=bearer(ALICE))).status_code == 401
+
+
+class Clumsy:
+    """An authenticator that breaks."""
+
+    name = "clumsy"
+    challenge = ""
+    reads = frozenset({b"authorization"})
+
+    def __init__(self) -> None:
+        self.scheme: dict[str, Any] = {}
+        self.breaks_later = False
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def look(self, evidence: Evidence) -> Pass | None:
+        if not self.breaks_later:
+            raise RuntimeError("boom")
+        return Pass(Caller("alice", True), self)
+
+    def still_holds(self, found: Pass) -> bool:
+        raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize("breaks_later", [False, True])
+async def test_whatever_goes_wrong_inside_keeps_the_caller_out(breaks_later: bool) -> None:
+    clumsy = Clumsy()
+    clumsy.breaks_later = breaks_later
+    app = App(house(), settings=Settings(store="memory:"), authenticators=[clumsy])
+    async with hosting(app) as url, client(url) as http:
+        answer = await send(http, ALICE)
+        assert answer.status_code == 401
+
+
+async def test_verdicts_are_remembered_by_every_header_that_counts() -> None:
+    asked = 0
+
+    class Counting(BearerTokens):
+        async def look(self, evidence: Evidence) -> Pass | None:
+            nonlocal asked
+            asked += 1
+            return await super().look(evidence)
+
+    keeper = Gatekeeper([Counting(tokens=TOKENS)])
+    first = Evidence([(b"authorization", b"Bearer " + ALICE.encode()), (b"accept", b"a")])
+    again = Evidence([(b"authorization", b"Bearer " + ALICE.encode()), (b"accept", b"b")])
+    other = Evidence([(b"authorization", b"Bearer " + GOLDIE.encode())])
+    assert (await keeper.admit(first)).caller == (await keeper.admit(again)).caller
+    assert asked == 1
+    assert (await keeper.admit(other)).caller.owner.endswith("goldie")
+    assert asked == 2
+
+
+async def test_one_way_that_refuses_leaves_the_others_a_chance() -> None:
+    class Refusing(Clumsy):
+        async def look(self, evidence: Evidence) -> Pass | None:
+            raise Refused("never")
+
+    keeper = Gatekeeper([Refusing(), BearerTokens(tokens=TOKENS)])
+    evidence = Evidence([(b"authorization", b"Bearer " + ALICE.encode())])
+    assert (await keeper.admit(evidence)).caller.authenticated
+
+
+async def test_the_card_says_how_to_prove_who_one_is() -> None:
+    async with guarded() as (http, _):
+        new = (await http.get("/.well-known/agent-card.json", headers=V1)).json()
+        assert new["securitySchemes"] == {
+            "bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
+        }
+        assert new["securityRequirements"] == [{"schemes": {"bearer": {"list": []}}}]
+        skills = {skill["id"]: skill for skill in new["skills"]}
+        assert skills["vault"]["securityRequirements"] == [
+            {"schemes": {"bearer": {"list": ["gold"]}}}
+        ]
+        assert "securityRequirements" not in skills["hello"]
+        old = (await http.get("/.well-known/agent.json")).json()
+        assert old["securitySchemes"]["bearer"] == {"type": "http", "scheme": "Bearer"}
+        assert old["security"] == [{"bearer": []}]
+
+
+async def test_a_card_may_be_for_known_callers_only() -> None:
+    async with guarded(card_public=False) as (http, _):
+        assert (await http.get("/.well-known/agent-card.json")).status_code == 401
+        known = await http.get("/.well-known/agent-card.json", headers=bearer(ALICE))
+        assert known.status_code == 200
+
+
+async def test_owners_see_their_own_tasks_only() -> None:
+    async with guarded() as (http, _):
+        task = (await send(http, ALICE)).json()["result"]["task"]["id"]
+        assert (await http.get(f"/tasks/{task}", headers=bearer(ALICE))).status_code == 200
+        for token in (GOLDIE, ANNA, BOSS, CHIEF):
+            foreign = await http.get(f"/tasks/{task}", headers=bearer(token))
+            never = await http.get("/tasks/" + "0" * len(task), headers=bearer(token))
+            assert foreign.content.replace(task.encode(), b"0" * len(task)) == never.content
+        listed = await http.get("/tasks", headers=bearer(BOSS))
+        assert json.loads(listed.content)["totalSize"] == 0

@@ -1,0 +1,104 @@
+"""What operators see and do: everything there is, or what is in their tenant; and it is noted."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dragoman import App, Settings
+from dragoman.security.tokens import BearerTokens
+from tests.server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
+from tests.serving import client, hosting
+
+
+@asynccontextmanager
+async def site(**settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
+    chosen = Settings(**{"store": "memory:"} | settings)
+    app = App(house(), settings=chosen, authenticators=[BearerTokens(tokens=TOKENS)])
+    async with hosting(app) as url, client(url) as http:
+        yield http
+
+
+async def made(http: httpx.AsyncClient, token: str, skill: str = "hello") -> str:
+    sent = await send(http, token, metadata={"skillId": skill})
+    return sent.json()["result"]["task"]["id"]
+
+
+async def read(http: httpx.AsyncClient, path: str, token: str) -> Any:
+    answer = await http.get(path, headers=bearer(token))
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["cache-control"] == "private, no-store"
+    return answer.json()
+
+
+async def test_an_operator_sees_the_tasks_of_all_owners_page_by_page() -> None:
+    async with site() as http:
+        tasks = [await made(http, token) for token in (ALICE, ANNA, ALICE, ANNA, ALICE)]
+        page = await read(http, "/admin/tasks?limit=2", BOSS)
+        assert [item["id"] for item in page["items"]] == tasks[:2:-1]
+        rest = await read(http, f"/admin/tasks?pageToken={page['nextPageToken']}", BOSS)
+        assert [item["id"] for item in rest["items"]] == tasks[2::-1]
+        assert rest["nextPageToken"] == ""
+        assert page["items"][1]["tenant"] == "acme" and page["items"][1]["owner"]
+        done = await read(http, "/admin/tasks?status=TASK_STATE_COMPLETED", BOSS)
+        assert len(done["items"]) == 5
+        assert (await read(http, "/admin/tasks?tenant=acme", BOSS))["items"][0]["id"] == tasks[3]
+
+
+async def test_the_admin_of_a_tenant_sees_that_tenant_and_nothing_else() -> None:
+    async with site() as http:
+        outside, inside = await made(http, ALICE), await made(http, ANNA)
+        assert [item["id"] for item in (await read(http, "/admin/tasks", CHIEF))["items"]] == [
+            inside
+        ]
+        assert (await read(http, f"/admin/tasks/{inside}", CHIEF))["id"] == inside
+        foreign = await http.get(f"/admin/tasks/{outside}", headers=bearer(CHIEF))
+        never = await http.get("/admin/tasks/" + "0" * len(outside), headers=bearer(CHIEF))
+        assert foreign.status_code == 404
+        assert foreign.content.replace(outside.encode(), b"0" * len(outside)) == never.content
+        assert (await http.get("/admin/tasks?tenant=x", headers=bearer(CHIEF))).status_code == 404
+        assert (await http.get("/admin/status", headers=bearer(CHIEF))).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/admin/status", "/admin/tasks", "/admin/tasks/x"])
+async def test_others_have_no_business_here(path: str) -> None:
+    async with site() as http:
+        assert (await http.get(path, headers=bearer(ALICE))).status_code == 403
+        assert (await http.get(path)).status_code == 401
+
+
+async def test_an_operator_ends_a_task_and_that_is_noted(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    async with site(audit=str(audit)) as http:
+        task = await made(http, ALICE, "wait")
+        path = f"/admin/tasks/{task}:cancel"
+        assert (await http.get(path, headers=bearer(BOSS))).status_code == 405
+        ended = await http.post(path, headers=bearer(BOSS))
+        assert ended.json()["status"]["state"] == "TASK_STATE_CANCELED"
+        again = await http.post(path, headers=bearer(BOSS))
+        assert again.status_code == 400
+        seen = await http.get(f"/tasks/{task}", headers=bearer(ALICE))
+        assert seen.json()["status"]["state"] == "TASK_STATE_CANCELED"
+    lines = [json.loads(line) for line in audit.read_text().splitlines()]
+    acts = [line for line in lines if line["act"] == "admin.task.cancel"]
+    assert len(acts) == 2 and task in acts[0]["object"] and acts[0]["who"].endswith("boss")
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=1001", "limit=x", "limit=1e9", "status=never", "pageToken=%00"]
+)
+async def test_what_makes_no_sense_is_refused(query: str) -> None:
+    async with site() as http:
+        assert (await http.get(f"/admin/tasks?{query}", headers=bearer(BOSS))).status_code == 400
+
+
+async def test_the_status_tells_an_operator_how_the_server_is() -> None:
+    async with site() as http:
+        await made(http, ALICE, "wait")
+        status = await read(http, "/admin/status", BOSS)
+        assert status["state"] == "ok" and status["agents"] == ["house"]
+        assert status["authentication"] == ["bearer"] and status["runningTasks"] == 1

@@ -1,0 +1,137 @@
+"""A collector as the specification has it: takes OTLP over HTTP, decodes it, and keeps it.
+
+It can also be a bad one: refuse everything with 500, or take requests and never answer.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+WAIT = 15.0
+
+
+class Span(NamedTuple):
+    """A span that arrived."""
+
+    name: str
+    kind: int
+    trace: str
+    id: str
+    parent: str
+    attributes: dict[str, Any]
+    events: list[str]
+    failed: bool
+    service: str
+
+
+class Collector:
+    """What arrived."""
+
+    def __init__(self, server: ThreadingHTTPServer) -> None:
+        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        self.spans: list[Span] = []
+        self.metrics: dict[str, Any] = {}
+        self.bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        # The status it answers with; 0: it never does.
+        self.status = 200
+        self.over = threading.Event()
+        self._changed = threading.Condition()
+
+    def take(self, path: str, body: bytes, headers: dict[str, str]) -> None:
+        """Keep what a request brought."""
+        with self._changed:
+            self.bodies.append(body)
+            self.headers.append(headers)
+            if path == "/v1/traces":
+                self.spans += _spans(body)
+            elif path == "/v1/metrics":
+                self.metrics |= _metrics(body)
+            self._changed.notify_all()
+
+    def wait(self, holds: Callable[["Collector"], bool], seconds: float = WAIT) -> None:
+        """Wait until something holds of what arrived."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: holds(self), seconds), sorted(
+                (span.service, span.name) for span in self.spans
+            )
+
+    def named(self, name: str, service: str = "") -> list[Span]:
+        return [span for span in self.spans if span.name == name and service in ("", span.service)]
+
+
+def _value(value: Any) -> Any:
+    return getattr(value, value.WhichOneof("value"))
+
+
+def _spans(body: bytes) -> list[Span]:
+    found: list[Span] = []
+    for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+        said = {entry.key: _value(entry.value) for entry in resource.resource.attributes}
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                found.append(
+                    Span(
+                        span.name,
+                        span.kind,
+                        span.trace_id.hex(),
+                        span.span_id.hex(),
+                        span.parent_span_id.hex(),
+                        {entry.key: _value(entry.value) for entry in span.attributes},
+                        [event.name for event in span.events],
+                        span.status.code == 2,
+                        said.get("service.name", ""),
+                    )
+                )
+    return found
+
+
+def _metrics(body: bytes) -> dict[str, Any]:
+    return {
+        metric.name: metric
+        for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+@contextmanager
+def collecting(status: int = 200) -> Generator[Collector]:
+    """Have a collector for as long as the block lasts."""
+
+    class Taking(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            collector.take(self.path, body, {k.lower(): v for k, v in self.headers.items()})
+            if not collector.status:
+                collector.over.wait(WAIT)
+                return
+            self.send_response(collector.status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nobody reads it."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
+    server.daemon_threads = True
+    collector = Collector(server)
+    collector.status = status
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        collector.over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(WAIT)
