@@ -34,6 +34,7 @@ LISTENING = added(
             metavar="<path>",
             help="Let in only callers with a certificate of these authorities (PEM).",
         ),
+        own("--client-crl", metavar="<path>", help="Those that they have revoked (PEM or DER)."),
         own(
             "--auth",
             multiple=True,

@@ -11,7 +11,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 from dragoman.proof.checker import reading
@@ -241,7 +241,7 @@ def run(seconds: int = 30, seed: int = 1, *, progress: Progress = silent) -> Ove
 
 
 @contextlib.contextmanager
-def _own_processor() -> Iterator[int | None]:
+def _own_processor() -> Generator[int | None]:
     """Keep this process to one processor; the value is another one, if there is."""
     if not hasattr(os, "sched_setaffinity") or len(ours := os.sched_getaffinity(0)) < 2:
         yield None

@@ -12,18 +12,20 @@ from collections.abc import Callable
 
 # Seconds of work in a turn. A crowd that comes at once may make it long; where it does not end,
 # short turns are better: as much is done, and sooner.
-LONG_TURN = 0.050
+LONG_TURN = 0.100
 SHORT_TURN = 0.020
-# Long turns in a row before anyone is refused: one alone may be a single slow thing.
-_IN_A_ROW = 2
+# A long turn in which fewer began may be a single slow thing; two in a row are not.
+_CROWD = 64
 # Seconds of refusals after which a crowd is overload, and without any after which it is over.
 STANDING_AFTER = 0.25
 OVER_AFTER = 1.0
 # Seconds after which, in overload, a request that has not begun is too old to begin.
 _MAX_AGE = 0.1
+# Of what began in a turn that was too long, the least that may begin in the next.
+_AT_ONCE = 0.25
 # Requests that may begin in one turn, at most and at least.
 MOST = 1024
-LEAST = 16
+LEAST = 32
 # There may be so many times as many of those that are preferred.
 _PREFERENCE = 4
 # Of the time on the clock, the part that counts also if our thread did not work: it may have been
@@ -55,8 +57,7 @@ class Admission:
         self._is_whole = False
         self._began_at = self._worked = 0.0
         self._was_full = False
-        # Long turns so far, and the most requests that began in one of them.
-        self._long_turns = self._peak = 0
+        self._was_long = False
 
         self._refusing_since = self._refused_at = 0.0
         self._is_standing = False
@@ -141,14 +142,13 @@ class Admission:
         """Learn from a turn that took so many seconds, or from seconds in which nobody came."""
         limit = SHORT_TURN if self._is_standing else LONG_TURN
         if took > limit:
-            self._long_turns += 1
-            self._peak = max(self._peak, self.begun)
-            if self._is_standing:
-                self._lower(self.begun, limit / took)
-            elif self._long_turns >= _IN_A_ROW:
-                self._lower(self._peak, limit / took)
+            is_load = self._is_standing or self._was_long or self.begun >= _CROWD
+            if is_load and self.begun:
+                fits = min(self.most, self.begun) * max(_AT_ONCE, limit / took)
+                self.most = max(float(LEAST), fits)
+            self._was_long = True
         else:
-            self._long_turns = self._peak = 0
+            self._was_long = False
             self.most = min(float(MOST), self.most * 1.1 + 1 + idle * MOST)
         if self._was_full:
             self._was_full = False
@@ -162,7 +162,3 @@ class Admission:
         if self.is_overloaded:
             self._sharers = len(self._shares)
             self._shares.clear()
-
-    def _lower(self, begun: int, share: float) -> None:
-        fits = min(self.most, begun) * max(0.5, share)
-        self.most = max(float(LEAST), fits)

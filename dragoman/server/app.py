@@ -78,7 +78,8 @@ class App:
         self._guard = Guard(self.settings, is_local=is_local)
         self._limits = Limits(self.settings)
         self._proxies = networks(self.settings.proxies)
-        self.admission = Admission()
+        # Refuses in overload; None: whoever runs the loop we are in sees to that.
+        self.admission: Admission | None = None
         self._discovery = Discovery(agents, self.settings, self._gatekeeper)
         self._streams = OpenStreams(self.settings.max_streams)
         self._mounts: dict[str, Mount] = {}
@@ -320,7 +321,8 @@ class App:
         request.room = room
         request.extra += room.headers
         try:
-            self.admission.know(client, room.key)
+            if self.admission is not None:
+                self.admission.know(client, room.key)
             await route.answer(request)
         finally:
             room.leave()
@@ -328,7 +330,7 @@ class App:
     def _admit(self, request: Request) -> None:
         """Refuse what is too much for us, unless that was decided where requests come in."""
         state = request.scope.get("state", {})
-        if state.get("is_admitted"):
+        if self.admission is None or state.get("is_admitted"):
             return
         is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in request.headers
         if not self.admission.enter(

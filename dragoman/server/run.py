@@ -20,6 +20,7 @@ import uvicorn
 
 from dragoman.config import Settings
 from dragoman.errors import ConfigError
+from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.connections import HANDSHAKE_SECONDS, Connections
@@ -171,6 +172,7 @@ def _work(
     line: socket.socket | None = None,
 ) -> int:
     """Serve in this process; return its exit code."""
+    app.admission = Admission()
     config = uvicorn.Config(
         app,
         log_config=None,

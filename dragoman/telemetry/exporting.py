@@ -164,10 +164,17 @@ def open(settings: Settings) -> None:
 
 
 async def close() -> None:
-    """Make no more spans; those that are made have a moment to be delivered."""
-    global _open, _users
+    """Undo one `open`; the last makes no more spans."""
+    global _users
     _users = max(0, _users - 1)
-    if _users or _open is None:
+    if not _users:
+        await end()
+
+
+async def end() -> None:
+    """Make no more spans, whoever wants them; those that are made have a moment to be delivered."""
+    global _open
+    if _open is None:
         return
     ending, _open = _open, None
     tracing.on = False

@@ -8,7 +8,7 @@ asks that first and pays one look at it.
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ import msgspec
 MAX_STATE = 512
 MAX_MEMBERS = 32
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+# What nearly all of them are; the rest takes the long way.
+_USUAL = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-(0[0-3])")
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 # Sampled, and random: the other bits have no meaning yet, so nobody may set them.
 _KNOWN_FLAGS = 0x03
@@ -118,6 +120,11 @@ here: ContextVar[Here | None] = ContextVar("dragoman_here", default=None)
 
 def parse(parent: str, state: str = "") -> Trace | None:
     """Return the place that a pair of headers names; None: they name none that may be joined."""
+    if (usual := _USUAL.fullmatch(parent)) is not None:
+        trace_id, span_id, flags = usual.groups()
+        if trace_id == _NO_TRACE or span_id == _NO_SPAN:
+            return None
+        return Trace(trace_id, span_id, flags, _state(state) if state else "")
     found = _PARENT.fullmatch(parent)
     if found is None:
         return None
@@ -141,18 +148,15 @@ def _state(text: str) -> str:
     return ",".join(members)
 
 
-def arrived(headers: Iterable[tuple[bytes, bytes]]) -> Trace | None:
+def arrived(headers: Sequence[tuple[bytes, bytes]]) -> Trace | None:
     """Return the place that a request says it comes from."""
-    parents: list[bytes] = []
-    states: list[bytes] = []
-    for name, value in headers:
-        if name == b"traceparent":
-            parents.append(value)
-        elif name == b"tracestate":
-            states.append(value)
+    parents = [value for name, value in headers if name == b"traceparent"]
     if len(parents) != 1:
+        # Two of them say nothing, as does none.
         return None
-    return parse(parents[0].decode("latin-1").strip(" \t"), b",".join(states).decode("latin-1"))
+    states = [value for name, value in headers if name == b"tracestate"]
+    state = b",".join(states).decode("latin-1") if states else ""
+    return parse(parents[0].decode("latin-1").strip(" \t"), state)
 
 
 def fresh() -> Trace:

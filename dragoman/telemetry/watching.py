@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextvars import Token
 
 from dragoman.telemetry import figures, tracing
@@ -29,7 +29,7 @@ class Watched:
         "version",
     )
 
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]], *, has_trace: bool) -> None:
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]], *, has_trace: bool) -> None:
         self.operation = "none"
         self.binding = "none"
         self.version = "none"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragoman import Agent, Client
+from dragoman import Agent, App, Client, Settings
 from dragoman.client.cards import Cards, read
 from dragoman.client.references import Reference, parse
 from dragoman.errors import (
@@ -471,7 +471,8 @@ async def test_what_leads_to_a_card_is_kept_for_its_reader_too(tmp_path: Path) -
 async def test_two_apps_at_one_address_have_a_card_each() -> None:
     cards = Cards()
     for name in ("first", "second"):
-        async with asyncio.timeout(10), Client(app=Agent(name, "It is."), cards=cards) as agent:
+        app = App(Agent(name, "It is."), settings=Settings(store="memory:"))
+        async with asyncio.timeout(10), Client(app=app, cards=cards) as agent:
             assert agent.card.name == name
 
 

@@ -19,7 +19,7 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 PIECE = 64 * 1024
 # A refusal is due at once; whoever needs longer hangs.
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 async def request(app: AsgiApp, case: Case, *, blocks: int = 0) -> Answer:
@@ -69,7 +69,8 @@ async def request(app: AsgiApp, case: Case, *, blocks: int = 0) -> Answer:
             if not message.get("more_body") or (blocks and body.count(b"\n\n") >= blocks):
                 gone.set()
 
-    started = time.perf_counter()
+    # What it costs us: how long it takes depends on who else uses the machine.
+    started = time.process_time()
     async with asyncio.timeout(PATIENCE):
         await app(scope, receive, send)
-    return Answer(status, headers, bytes(body), time.perf_counter() - started, pulled)
+    return Answer(status, headers, bytes(body), time.process_time() - started, pulled)

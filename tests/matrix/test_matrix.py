@@ -10,6 +10,7 @@ from dragoman.model.identity import Scope
 from dragoman.proof.matrix import ORDER, STATES, Scene, Thing, gather, operation, table
 from dragoman.proof.wire import BINDINGS, Answer
 from dragoman.service import Call
+
 from .conftest import scene_in
 
 OUTCOMES = {"yes", "over", "none", "401"}

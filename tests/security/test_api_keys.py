@@ -1,5 +1,6 @@
 """API keys: which let in and which do not, and what becomes of them while a server looks on."""
 
+import asyncio
 import logging
 import os
 import re
@@ -9,7 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec.structs import replace
+from serving import V1, message, serving
 
+from dragoman import Agent
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.security import key_file
@@ -210,6 +213,27 @@ def test_a_successor_is_good_for_as_long_as_the_one_before_was_given(office: Off
     before, after, _ = key_file.rotate(office.path, bob.id, overlap=24 * HOUR, lifetime=None)
     assert before.expires_at == bob.expires_at
     assert after.expires_at is not None and after.expires_at - after.created_at == HOUR
+
+
+async def test_a_server_stops_taking_a_key_within_seconds_of_its_end(office: Office) -> None:
+    agent = Agent("Keyed", "Answers whoever has a key.")
+
+    @agent.skill
+    def echo(text: str) -> str:
+        return text
+
+    async with serving(agent, auth="api-key", keys=str(office.path)) as site:
+        headers = V1 | {"X-API-Key": office.text}
+
+        async def status() -> int:
+            body = {"message": message("hi")}
+            return (await site.http.post("/message:send", json=body, headers=headers)).status_code
+
+        assert await status() == 200
+        key_file.revoke(office.path, office.alice.id)
+        async with asyncio.timeout(5):
+            while await status() != 401:
+                pass
 
 
 @pytest.mark.parametrize("breaks", ["gone", "text", "mode", "shape", "twice"])

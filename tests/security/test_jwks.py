@@ -177,6 +177,20 @@ async def test_signatures_that_do_not_hold_cost_no_more_than_unknown_keys() -> N
         assert issuer.asked[KEYS] == 2
 
 
+async def test_a_fetch_whose_time_comes_during_another_is_that_other() -> None:
+    async with issuing() as issuer, door(issuer) as at:
+        await within(_waits(at.clock))
+        issuer.gate.clear()
+        issuer.arrived.clear()
+        asking = asyncio.create_task(at.reason("ec-other"))
+        await within(issuer.arrived.wait())
+        await at.pass_by(300, lambda: not at.clock.waiting)
+        issuer.gate.set()
+        await within(asking)
+        await within(_waits(at.clock))
+        assert issuer.asked[KEYS] == 2
+
+
 async def test_a_caller_that_gives_up_does_not_end_the_fetch_of_others() -> None:
     async with issuing() as issuer, door(issuer) as at:
         issuer.keys = jwks("ec", "ec-other")
@@ -282,7 +296,7 @@ BAD_ANSWERS: dict[str, tuple[int, bytes] | bytes] = {
     "500": (500, b'{"keys": []}'),
     "404": (404, b""),
     "HTML": (200, b"<html>Sign in</html>"),
-    "10 MB": (200, b'{"keys": [' + b" " * 10_000_000 + b"]}"),
+    "10 MB": (200, b'{"keys": []}' + b" " * 10_000_000),
     "no list": (200, b'{"keys": {}}'),
     "a list": (200, b"[]"),
     "deep": (200, b"[" * 50_000),

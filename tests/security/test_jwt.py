@@ -12,6 +12,7 @@ import pytest
 from dragoman.errors import ConfigError
 from dragoman.security.authentication import Denied, Evidence, Gatekeeper, Pass, Refused
 from dragoman.security.jwt import JwtAuthenticator
+from dragoman.security.jwt_keys import from_jwks
 from tests.security.jwt_cases import CERTIFICATE, NAMES, admitted, bearer, refused
 from tests.security.minting import (
     ABSENT,
@@ -22,6 +23,7 @@ from tests.security.minting import (
     SECRET,
     jwk,
     jwks,
+    number,
     pem,
     token,
 )
@@ -156,6 +158,13 @@ async def test_a_key_of_no_use_is_left_out(name: str, make: Make) -> None:
     authenticator = make({"keys": [entry, jwk("ec-384")]})
     assert (await look(authenticator, token("ec-384"))).ref
     assert "not known" in await refusal(authenticator, token(kid, header={"kid": "ec"}))
+
+
+@pytest.mark.parametrize(("bits", "count"), [(1024, 0), (2048, 1), (8192, 1), (8200, 0)])
+def test_an_rsa_key_is_neither_short_nor_a_burden(bits: int, count: int) -> None:
+    # Nobody has the factors of such a number, and nobody needs them to check a signature.
+    entry = {"kty": "RSA", "n": number(2 ** (bits - 1) + 1), "e": "AQAB", "kid": "rsa"}
+    assert len(from_jwks(json.dumps({"keys": [entry]}).encode())) == count
 
 
 async def test_the_algorithms_can_be_fewer(make: Make) -> None:

@@ -16,7 +16,7 @@ from dragoman.security.authentication import Evidence, Gatekeeper, Pass, Refused
 from dragoman.security.tokens import BearerTokens
 from dragoman.server.request import Request
 from dragoman.server.routes import Access, Routes
-from tests.serving import V1, client, hosting, message, old_message, within
+from serving import V1, client, hosting, message, old_message, within
 
 TOKENS = {
     "alice-token-0123456789": Caller("alice", True),

@@ -11,8 +11,8 @@ import pytest
 
 from dragoman import App, Settings
 from dragoman.security.tokens import BearerTokens
-from tests.server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
-from tests.serving import client, hosting
+from server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
+from serving import client, hosting
 
 
 @asynccontextmanager

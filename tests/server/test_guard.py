@@ -10,7 +10,7 @@ import pytest
 from dragoman import Agent, App, Settings
 from dragoman.errors import ConfigError
 from dragoman.server.guard import Guard
-from tests.serving import V1, client, hosting, message
+from serving import V1, client, hosting, message
 
 SITE = "https://app.example.com"
 

@@ -95,7 +95,8 @@ def test_every_request_has_the_tenant_as_declared_and_the_version(
 
 def everything(desk: Desk, env: dict[str, str]) -> None:
     """Use every operation once, polls included."""
-    started = desk.json("send", "slow 1", "--async", env=env)["task"]["id"]
+    # Slow enough to be polled more than once also on a machine that has other things to do.
+    started = desk.json("send", "slow 3", "--async", env=env)["task"]["id"]
     hangs = desk.json("send", "working", "--async", env=env)["task"]["id"]
     push = ("task", "push-config")
     config = desk.json(*push, "create", hangs, "--url", "http://127.0.0.1:9/", env=env)["id"]
