@@ -1,4 +1,4 @@
-"""`python -m bench.telemetry`: what watching costs a blocking send, as processor time in one process.
+"""`python -m bench.telemetry`: what watching costs a blocking send, in processor time.
 
 Rounds alternate between four ways and the medians are compared, so that a busy machine favours
 none: `bare`, with counting and traces taken out; `off`, as it is without a collector; `joined`, the

@@ -144,8 +144,9 @@ class RateLimited(Overloaded):
         *,
         retry_after: int = 1,
         headers: Sequence[tuple[bytes, bytes]] = (),
+        **facts: Any,
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, **facts)
         # Seconds after which there is room again.
         self.retry_after = retry_after
         # What the caller is told about its limits.

@@ -129,6 +129,7 @@ class Walk:
         self._seq: int = 0
         # Lines that are none, which the next good one has to explain.
         self._remains: list[bytes] = []
+        self._size = 0
         self._first_bad: Problem | None = None
 
     def along(self, files: Iterable[tuple[Path, BinaryIO, int]]) -> Report:
@@ -166,7 +167,8 @@ class Walk:
             if self._first_bad is None:
                 self._first_bad = _with(place, str(error))
             self._remains.append(raw)
-            if sum(map(len, self._remains)) > LARGEST_REMAINS:
+            self._size += len(raw)
+            if self._size > LARGEST_REMAINS:
                 self.report.problem = self._first_bad
             return
         self._follow(place, line)
@@ -181,7 +183,7 @@ class Walk:
                 )
                 return
             report.torn.append(_with(self._first_bad, "was never finished"))
-            self._first_bad, self._remains = None, []
+            self._first_bad, self._remains, self._size = None, [], 0
         if self._first_bad is not None:
             report.problem = self._first_bad
             return

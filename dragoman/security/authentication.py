@@ -24,8 +24,6 @@ NEVER = float("inf")
 # than a caller with endless tokens may take.
 MAX_REMEMBERED = 4096
 MAX_CREDENTIAL_BYTES = 16 * 1024
-# Why a request is refused that does not even try.
-NO_CREDENTIALS = "no credentials"
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -135,6 +133,12 @@ class Gatekeeper:
         self._remembered[key] = found
         return found
 
+    def is_tried(self, evidence: Evidence) -> bool:
+        """Tell whether a request shows anything that could let it in."""
+        return evidence.certificate is not None or any(
+            name in self._reads for name, _ in evidence.headers
+        )
+
     def holds(self, found: Pass) -> bool:
         """Tell whether a pass is still good."""
         try:
@@ -144,7 +148,7 @@ class Gatekeeper:
             return False
 
     async def _ask(self, evidence: Evidence) -> Pass:
-        reason, subject = NO_CREDENTIALS, ""
+        reason, subject = "no credentials", ""
         for one in self.authenticators:
             try:
                 found = await one.look(evidence)

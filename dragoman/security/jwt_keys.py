@@ -45,6 +45,7 @@ SMALLEST_RSA = 2048
 LARGEST_RSA = 8192
 MOST_KEYS = 100
 LONGEST_KID = 256
+LARGEST_FILE = 1024 * 1024
 # Members that only a private key has.
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 
@@ -138,6 +139,8 @@ def from_secret(secret: bytes) -> KeyRing:
 def from_file(content: bytes) -> KeyRing:
     """Return the keys of a file, a JWKS document or PEM; raises `ConfigError`."""
     check_extra()
+    if len(content) > LARGEST_FILE:
+        raise ConfigError(f"a file of keys has at most {LARGEST_FILE} bytes")
     if b"-----BEGIN " in content:
         return KeyRing(
             _from_pem(b"-----BEGIN " + part) for part in content.split(b"-----BEGIN ")[1:]
@@ -145,9 +148,9 @@ def from_file(content: bytes) -> KeyRing:
     try:
         ring = from_jwks(content)
     except ValueError as error:
-        raise ConfigError(f"jwt: the file of keys is neither a JWKS nor PEM: {error}") from None
+        raise ConfigError(f"neither a JWKS nor PEM: {error}") from None
     if not ring:
-        raise ConfigError("jwt: the file of keys has no public key that a signature can be of")
+        raise ConfigError("has no public key that a signature can be of")
     return ring
 
 
@@ -203,12 +206,12 @@ def _from_pem(part: bytes) -> VerificationKey:
     from joserfc.jwk import ECKey, OKPKey, RSAKey
 
     if b"PRIVATE KEY-----" in part.split(b"\n", 1)[0]:
-        raise ConfigError("jwt: the file has a private key; give the public one, and move that")
+        raise ConfigError("has a private key; give the public one, and move that")
     if part.startswith(b"-----BEGIN CERTIFICATE-----"):
         try:
             certificate = x509.load_pem_x509_certificate(part)
         except ValueError:
-            raise ConfigError("jwt: the file has a certificate that cannot be read") from None
+            raise ConfigError("has a certificate that cannot be read") from None
         spki = PublicFormat.SubjectPublicKeyInfo
         part = certificate.public_key().public_bytes(Encoding.PEM, spki)
     kinds: Sequence[Any] = (RSAKey, ECKey, OKPKey)
@@ -218,7 +221,7 @@ def _from_pem(part: bytes) -> VerificationKey:
         if enrolled is not None:
             return enrolled
     raise ConfigError(
-        f"jwt: the file has a key of no use: give RSA of {SMALLEST_RSA} bits or more, P-256, "
+        f"has a key of no use: give RSA of {SMALLEST_RSA} bits or more, P-256, "
         "P-384, P-521 or Ed25519"
     )
 

@@ -5,8 +5,6 @@ nothing any more, whatever it opened before.
 """
 
 import asyncio
-import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +12,7 @@ from typing import Protocol
 
 from dragoman.errors import ConfigError
 from dragoman.security.jwt_keys import EMPTY, KeyRing, from_file
-
-logger = logging.getLogger("dragoman")
-
-LARGEST_FILE = 1024 * 1024
-# Seconds between two looks at a file.
-STAT_EVERY = 1.0
+from dragoman.security.watched import Watched
 
 
 class KeySource(Protocol):
@@ -64,63 +57,30 @@ class FixedKeys:
 
 
 class FileKeys:
-    """Keys in a file, which is read again when it changes."""
+    """Keys in a file, which is read again when it changes. One that is gone or broken lets nobody
+    in: put the next one in its place by renaming it."""
 
-    def __init__(self, path: str | Path, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: str | Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._path = Path(path).expanduser()
-        self._now = now
-        self._ring = EMPTY
-        self._seen: tuple[int, ...] = ()
-        self._look_at = 0.0
+        self._file = Watched(self._path, self._read, monotonic=monotonic)
 
     async def start(self) -> None:
         """Read the file; raises `ConfigError` for one without keys."""
-        await asyncio.to_thread(self._begin)
+        await asyncio.to_thread(self._file.load)
 
     async def stop(self) -> None:
         """Nothing to let go of."""
 
     def current(self) -> KeyRing:
-        """Return the keys, of a file that is looked at once a second."""
-        if self._now() >= self._look_at:
-            self._look_at = self._now() + STAT_EVERY
-            self._look()
-        return self._ring
+        """Return the keys of the file as it was a second ago."""
+        return self._file.says() or EMPTY
 
     async def renewed(self, kid: str) -> KeyRing:
         """Return the keys; whether the file changed was just seen."""
         return self.current()
 
-    def _begin(self) -> None:
+    def _read(self, content: bytes) -> KeyRing:
         try:
-            self._seen = self._state()
-            self._ring = self._read()
-        except OSError as error:
-            raise ConfigError(f"jwt: {self._path} cannot be read: {error.strerror}") from None
-        self._look_at = self._now() + STAT_EVERY
-
-    def _look(self) -> None:
-        try:
-            state = self._state()
-            if state == self._seen:
-                return
-            self._ring, self._seen = self._read(), state
-            logger.info("jwt: %s was read again: %d keys", self._path, len(self._ring))
-        except FileNotFoundError:
-            if self._ring:
-                logger.error("jwt: %s is gone; its tokens are refused", self._path)
-            self._ring, self._seen = EMPTY, ()
-        except (OSError, ConfigError) as error:
-            # It may be only half written, so the keys before it stay until it can be read.
-            logger.error("jwt: %s changed and is of no use: %s", self._path, error)
-
-    def _state(self) -> tuple[int, ...]:
-        found = os.stat(self._path)
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-    def _read(self) -> KeyRing:
-        with self._path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
-        if len(content) > LARGEST_FILE:
-            raise ConfigError(f"jwt: {self._path} is too large to be a file of keys")
-        return from_file(content)
+            return from_file(content)
+        except ConfigError as error:
+            raise ConfigError(f"{self._path}: {error}") from None

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dragoman.config import Settings
+from dragoman.dialects.house import r
 from dragoman.engine.engine import Engine
 from dragoman.errors import (
     ConfigError,
@@ -24,14 +25,14 @@ from dragoman.errors import (
 from dragoman.model.card import JSONRPC
 from dragoman.model.identity import ADMIN, OPERATOR
 from dragoman.security.audit import Audit, AuditLog, NoAudit
-from dragoman.security.authentication import NO_CREDENTIALS, Authenticator, Denied
+from dragoman.security.authentication import Authenticator, Denied
 from dragoman.server.admin import Admin
 from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
 from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
 from dragoman.server.discovery import Discovery, denied, document, unauthenticated
-from dragoman.server.endpoints import HOUSE_R_PATH, Endpoints
+from dragoman.server.endpoints import Endpoints
 from dragoman.server.guard import PROBLEM_JSON, Guard, Problem
 from dragoman.server.limits import SOURCE_AGENT, Limits, client_address, networks
 from dragoman.server.push import PostRoom
@@ -47,7 +48,7 @@ logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
-_RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/", HOUSE_R_PATH)
+_RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/", r.PATH)
 
 
 class App:
@@ -353,7 +354,7 @@ class App:
         try:
             request.pass_ = await keeper.admit(request.evidence)
         except Denied as error:
-            if error.reason != NO_CREDENTIALS:
+            if keeper.is_tried(request.evidence):
                 self._limits.failed(request.address)
             self._note_denial(request, "auth.denied", error.subject, error.reason)
             await unauthenticated(request, error)

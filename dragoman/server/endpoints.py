@@ -4,6 +4,7 @@ its sender expects and says nothing about us."""
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.dialects import errors, negotiate
 from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.house import r
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
     A2AError,
@@ -26,7 +28,7 @@ from dragoman.errors import (
 from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON
 from dragoman.model.identity import Caller, new_id
-from dragoman.model.message import Message
+from dragoman.model.message import Message, Metadata
 from dragoman.model.record import Recorded, encode
 from dragoman.security.audit import Audit
 from dragoman.server.discovery import Discovery, denied, unauthenticated
@@ -41,12 +43,11 @@ from dragoman.server.request import (
 )
 from dragoman.server.streams import OpenStreams
 from dragoman.service import Batch, Call, Opening, Reply
+from dragoman.telemetry import tracing
 from dragoman.transports import jsonrpc, rest, sse
 
 logger = logging.getLogger("dragoman")
 
-# Where callers of the R house dialect call; it says "forbidden" within JSON-RPC.
-HOUSE_R_PATH = "/api/a2a"
 # Says that a stream does not go on from where its reader was, but begins with the task as it is.
 RESET = (b"x-dragoman-resume", b"reset")
 
@@ -100,7 +101,7 @@ class Endpoints:
             await unauthenticated(request, error)
         except PermissionDenied as error:
             self._note_denial(request, error)
-            if request.path == HOUSE_R_PATH:
+            if request.path == r.PATH:
                 await self._jsonrpc_error(request, error, id, dialect, method)
             else:
                 await denied(request, error)
@@ -281,9 +282,10 @@ class Endpoints:
             if isinstance(first, Opening) and first.is_reset:
                 headers.append(RESET)
             await stream.open(headers)
-            await stream.write(_frames(first, dialect, wrap))
+            trace = _trace(request) if request.path == r.PATH else None
+            await stream.write(_frames(first, dialect, wrap, trace))
             async for batch in batches:
-                await stream.write(_frames(batch, dialect, wrap))
+                await stream.write(_frames(batch, dialect, wrap, trace))
         except asyncio.CancelledError:
             if not stream.is_closed:
                 raise
@@ -352,8 +354,22 @@ def _common(request: Request, version: str) -> Headers:
     return headers
 
 
-def _frames(batch: Batch, dialect: Dialect, wrap: tuple[bytes, bytes]) -> bytes:
+def _trace(request: Request) -> Metadata:
+    """Return the trace a stream belongs to and our own place in it."""
+    here = tracing.current() if tracing.on else None
+    if here is None:
+        came = tracing.arrived(request.scope["headers"])
+        trace_id = came.trace_id if came is not None else secrets.token_hex(16)
+        here = tracing.Trace(trace_id, secrets.token_hex(8))
+    return tracing.event_metadata(here)
+
+
+def _frames(
+    batch: Batch, dialect: Dialect, wrap: tuple[bytes, bytes], trace: Metadata | None = None
+) -> bytes:
     before, after = wrap
+    if trace is not None:
+        batch = r.with_trace(batch, trace)
     if isinstance(batch, Opening):
         opening = dialect.encode_opening(batch.reply)
         return sse.frame(before + opening + after, batch.reply.reading.seq)

@@ -1,6 +1,7 @@
 """The audit log: whatever is done to its file is found, and nothing is done to a request by it."""
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -286,6 +287,39 @@ def test_blocks_that_a_power_cut_left_empty_are_a_tear(path: Path) -> None:
         assert report.problem is None and (report.lines, len(report.torn)) == (4, 1)
 
 
+def test_a_tear_in_a_file_that_is_full_is_told_of_before_the_next_one_begins(path: Path) -> None:
+    AuditFile(path).append([entry(1), entry(2)])
+    path.write_bytes(path.read_bytes()[:-40])
+    log = AuditFile(path, max_bytes=100)
+    log.append([entry(3)])
+    assert not numbered(path)
+    log.append([entry(4)])
+    report = verify(path)
+    assert report.problem is None and (report.lines, len(report.torn)) == (4, 1)
+    assert len(numbered(path)) == 1
+
+
+def test_whoever_verifies_waits_for_a_line_that_is_being_written(nine: Path) -> None:
+    whole = nine.read_bytes()
+    found: list[Report] = []
+    reader = threading.Thread(target=lambda: found.append(verify(nine)))
+    with nine.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        nine.write_bytes(whole[:-100])
+        reader.start()
+        # Long enough for one that does not wait.
+        reader.join(0.2)
+        nine.write_bytes(whole)
+    reader.join(WAIT)
+    assert found[0].problem is None and not found[0].torn
+
+
+def test_a_file_of_rubbish_is_not_read_to_its_end(path: Path) -> None:
+    content = io.BytesIO(b"\n" * 4_000_000)
+    report = Walk().along([(path, content, 4_000_000)])
+    assert broken_at(report) == 1 and content.tell() < 2_000_000
+
+
 def test_a_tear_in_the_first_line_of_a_file_keeps_the_chain_of_the_one_before(path: Path) -> None:
     log = AuditFile(path, max_bytes=1)
     log.append([entry(1)])
@@ -540,8 +574,6 @@ def test_a_full_disk_breaks_nothing_and_what_waited_is_written_later(
 def test_a_lock_that_nobody_gives_back_holds_up_neither_a_request_nor_the_end(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import fcntl
-
     log = AuditLog(path, most_waiting=5)
     log.start()
     with path.open("rb") as held:
@@ -549,7 +581,9 @@ def test_a_lock_that_nobody_gives_back_holds_up_neither_a_request_nor_the_end(
         for _ in range(20):
             log.record("key.created", outcome="ok")
         assert log.lost >= 10
+        began = time.monotonic()
         log.stop(timeout=0.05)
+        assert time.monotonic() - began < 2
         assert "were not written" in caplog.text
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.errors import ConfigError
 from dragoman.security.authentication import Denied, Evidence, Gatekeeper, Pass
 from dragoman.security.jwks import DISCOVERY, RemoteKeys
 from dragoman.security.jwt import JwtAuthenticator
@@ -553,34 +554,28 @@ class TestFile:
             source.current()
         assert len(looks) == 1
 
-    async def test_half_a_file_changes_nothing(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize("content", [None, b'{"keys": [', b'{"keys": []}'])
+    async def test_one_that_is_gone_or_broken_opens_nothing_until_it_is_whole(
+        self, content: bytes | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         path = tmp_path / "keys.json"
         self.write(path, json.dumps(jwks("ec")))
         source, moment = self.source(path)
         await source.start()
-        old = source.current().refs
-        self.write(path, b'{"keys": [')
+        assert source.current()
+        path.unlink() if content is None else self.write(path, content)
         moment[0] = 1.0
-        assert source.current().refs == old and "of no use" in caplog.text
+        assert not source.current() and "it lets nobody in" in caplog.text
         self.write(path, json.dumps(jwks("ec-other")))
         moment[0] = 2.0
-        assert not source.current().refs & old
+        assert source.current()
 
-    async def test_a_file_that_is_gone_opens_nothing_until_it_is_back(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_one_that_others_may_change_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "keys.json"
         self.write(path, json.dumps(jwks("ec")))
-        source, moment = self.source(path)
-        await source.start()
-        path.unlink()
-        moment[0] = 1.0
-        assert not source.current() and "is gone" in caplog.text
-        self.write(path, json.dumps(jwks("ec")))
-        moment[0] = 2.0
-        assert source.current()
+        path.chmod(0o666)
+        with pytest.raises(ConfigError, match="others may change it"):
+            await self.source(path)[0].start()
 
 
 def test_what_is_logged_of_a_fetch_has_no_path(caplog: pytest.LogCaptureFixture) -> None:

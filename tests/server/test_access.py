@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from serving import V1, client, frames, hosting, message, old_message, within
 
 from dragoman import Agent, App, Settings, Turn
 from dragoman.errors import ConfigError
@@ -16,7 +17,6 @@ from dragoman.security.authentication import Evidence, Gatekeeper, Pass, Refused
 from dragoman.security.tokens import BearerTokens
 from dragoman.server.request import Request
 from dragoman.server.routes import Access, Routes
-from serving import V1, client, hosting, message, old_message, within
 
 TOKENS = {
     "alice-token-0123456789": Caller("alice", True),
@@ -147,6 +147,30 @@ async def test_the_r_dialect_says_forbidden_within_json_rpc() -> None:
         error = answer.json()["error"]
         assert error["code"] == -32603
         assert "Forbidden: Insufficient permissions for skill 'vault'" in error["message"]
+
+
+async def test_statuses_of_the_r_dialect_say_which_trace_they_belong_to() -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {
+        "authorization": f"Bearer {ALICE}",
+        "traceparent": f"00-{trace}-00f067aa0ba902b7-01",
+    }
+    async with guarded() as (http, _):
+        for path in ("/api/a2a", "/a2a"):
+            params = {"message": old_message("x")}
+            body = {"jsonrpc": "2.0", "id": 7, "method": "message/stream", "params": params}
+            async with http.stream("POST", path, json=body, headers=headers) as response:
+                events = [frame.result async for frame in frames(response)]
+            statuses = [event for event in events if event["kind"] == "status-update"]
+            assert statuses
+            for status in statuses:
+                metadata = status.get("metadata", {})
+                if path == "/a2a":
+                    assert "traceId" not in metadata
+                else:
+                    assert metadata["traceId"] == trace
+                    assert len(metadata["spanId"]) == 16
+                    assert metadata["spanId"] != "00f067aa0ba902b7"
 
 
 async def test_a_further_message_may_not_slip_into_a_guarded_skill() -> None:

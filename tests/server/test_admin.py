@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+from serving import client, hosting
 
 from dragoman import App, Settings
 from dragoman.security.tokens import BearerTokens
 from server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
-from serving import client, hosting
 
 
 @asynccontextmanager

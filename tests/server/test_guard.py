@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
+from serving import V1, client, hosting, message
 
 from dragoman import Agent, App, Settings
 from dragoman.errors import ConfigError
 from dragoman.server.guard import Guard
-from serving import V1, client, hosting, message
 
 SITE = "https://app.example.com"
 
