@@ -24,6 +24,8 @@ NEVER = float("inf")
 # than a caller with endless tokens may take.
 MAX_REMEMBERED = 4096
 MAX_CREDENTIAL_BYTES = 16 * 1024
+# Why a request is refused in which no way finds anything that is for it.
+NO_CREDENTIALS = "no credentials"
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -148,7 +150,7 @@ class Gatekeeper:
             return False
 
     async def _ask(self, evidence: Evidence) -> Pass:
-        reason, subject = "no credentials", ""
+        reason, subject = NO_CREDENTIALS, ""
         for one in self.authenticators:
             try:
                 found = await one.look(evidence)

@@ -4,18 +4,18 @@ An operator has the whole server, the admin of a tenant what is in that tenant; 
 elsewhere does not exist. Every look at a task and every act is in the audit log.
 """
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
 from dragoman.dialects import errors
 from dragoman.dialects.v1_0 import V1_0
+from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.model import operations as ops
 from dragoman.model.identity import ADMIN, OPERATOR, Caller, TaskId
 from dragoman.model.instant import stamp
+from dragoman.model.record import encode
 from dragoman.model.task import TaskState
 from dragoman.security.audit import Audit
 from dragoman.server.discovery import denied, document
@@ -75,18 +75,23 @@ class Admin:
             return
         asked = _query(request)
         limit = _number(asked.get("limit", str(_PAGE)), "limit", most=_MOST)
+        tenant, secret = _tenant(request, asked.get("tenant")), self._store.secret
+        state, token = _state(asked.get("status")), asked.pop("pageToken", "")
+        asked.pop("limit", None)
+        # Whoever looks into one tenant must not read from it how many tasks there are elsewhere.
+        bound = encode(["survey", tenant, asked])
         heads = await self._store.survey(
             Survey(
                 limit=limit + 1,
                 agent=asked.get("agent", ""),
-                tenant=_tenant(request, asked.get("tenant")),
+                tenant=tenant,
                 owner=asked.get("owner"),
-                state=_state(asked.get("status")),
-                before=_place(asked.get("pageToken", "")),
+                state=state,
+                before=unseal_place(token, secret, bound)[0] if token else 0,
             )
         )
         items, rest = heads[:limit], heads[limit:]
-        token = base64.urlsafe_b64encode(b"%d" % items[-1].number).decode() if rest else ""
+        token = seal_place((items[-1].number, 0), secret, bound) if rest else ""
         found = {"items": [_shown(head) for head in items], "nextPageToken": token}
         await document(request, found, _PRIVATE)
 
@@ -174,14 +179,6 @@ def _state(text: str | None) -> TaskState | None:
     except ValueError:
         known: Sequence[str] = [state.value for state in TaskState]
         raise InvalidParams(f"is one of {', '.join(known)}", field="status") from None
-
-
-def _place(token: str) -> int:
-    try:
-        number = base64.b64decode(token, altchars=b"-_", validate=True)
-        return int(number) if token else 0
-    except (ValueError, binascii.Error):
-        raise InvalidParams("is not a token of this list", field="pageToken") from None
 
 
 def _shown(head: Head) -> dict[str, Any]:

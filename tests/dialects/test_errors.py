@@ -219,7 +219,7 @@ def test_a_client_reads_problem_details() -> None:
         (409, {}, errors.TaskNotCancelable),
         (415, "text", errors.ContentTypeNotSupported),
         (502, [], errors.InvalidAgentResponse),
-        (429, {}, errors.Overloaded),
+        (429, {}, errors.RateLimited),
         (503, {}, errors.Overloaded),
         (418, {}, errors.InternalError),
         (401, {"error": {"message": "who?"}}, errors.Unauthenticated),

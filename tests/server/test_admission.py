@@ -1,0 +1,369 @@
+"""Overload: who may begin, who is refused and how, what is answered all the same, and its end."""
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from serving import V1, Site, client, message, within
+
+from dragoman import Agent, App, Settings
+from dragoman.server.admission import (
+    LEAST,
+    LONG_TURN,
+    MOST,
+    OVER_AFTER,
+    SHORT_TURN,
+    STANDING_AFTER,
+    Admission,
+)
+from dragoman.server.connections import Connections
+from dragoman.server.http import protocol
+
+
+class Time:
+    """A loop that does as much work as it is told to, turn by turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.work = 0.0
+        self.admission = Admission(lambda: self.now, lambda: self.work)
+        self._soon: deque[Callable[[], None]] = deque()
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    @property
+    def is_watched(self) -> bool:
+        return bool(self._soon)
+
+    def turn(self, arrivals: int, cost: float = 0.001, who: object = "a") -> int:
+        """Let requests arrive, each of which costs so much; return how many began."""
+        return self.crowd({who: arrivals}, cost)[who]
+
+    def crowd(self, arrivals: dict[object, int], cost: float = 0.001) -> dict[object, int]:
+        began = {
+            who: sum(self.admission.enter(who) for _ in range(count))
+            for who, count in arrivals.items()
+        }
+        self.pass_(sum(began.values()) * cost)
+        return began
+
+    def pass_(self, work: float, beside: float = 0.0) -> None:
+        self.now += work + beside
+        self.work += work
+        for _ in range(len(self._soon)):
+            self._soon.popleft()()
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
+
+
+def overload(loop: Time, turns: int = 200) -> int:
+    """Five times what there is time for; return how many began."""
+    before, began = loop.now, 0
+    for _ in range(turns):
+        # A request takes a millisecond, so that a thousand a second can be answered.
+        came = int((loop.now - before) * 5000) or 100
+        before = loop.now
+        began += loop.turn(came)
+    return began
+
+
+def test_what_there_is_time_for_is_never_refused(loop: Time) -> None:
+    for _ in range(500):
+        assert loop.turn(int(LONG_TURN * 900)) == int(LONG_TURN * 900)
+    assert loop.admission.refused == 0 and not loop.admission.is_overloaded
+
+
+def test_a_crowd_that_comes_once_is_let_in(loop: Time) -> None:
+    assert loop.turn(MOST) == MOST
+    assert loop.turn(MOST + 1) <= MOST
+
+
+def test_in_overload_turns_stay_short_and_the_time_is_used(loop: Time) -> None:
+    overload(loop, 20)
+    began_at = loop.now
+    began = overload(loop)
+    assert loop.admission.is_overloaded
+    assert began / (loop.now - began_at) > 950, "who began had all the time there is"
+    for _ in range(50):
+        before = loop.now
+        loop.turn(1000)
+        assert loop.now - before < 2.5 * SHORT_TURN
+
+
+def test_some_are_let_in_however_slow_they_are(loop: Time) -> None:
+    for _ in range(50):
+        assert loop.turn(100, cost=0.5) >= LEAST
+
+
+def test_one_slow_thing_is_no_overload(loop: Time) -> None:
+    for _ in range(10):
+        assert loop.turn(1, cost=10 * LONG_TURN) == 1
+        loop.turn(5)
+    assert loop.admission.most > 500
+
+
+def test_time_that_others_had_the_processor_is_not_ours(loop: Time) -> None:
+    for _ in range(50):
+        loop.admission.enter("a")
+        loop.pass_(0.001, beside=4 * LONG_TURN)
+    assert loop.admission.most == MOST
+    for _ in range(3):
+        loop.admission.enter("a")
+        loop.pass_(0.001, beside=20 * LONG_TURN)
+    assert loop.admission.most == LEAST, "but a loop that stands still takes no more"
+
+
+def test_overload_ends_when_the_crowd_does(loop: Time) -> None:
+    overload(loop)
+    assert loop.admission.most < MOST / 4
+    for _ in range(3):
+        loop.pass_(0.0)
+    loop.now += OVER_AFTER + 0.1
+    assert loop.turn(500, cost=0.0001) == 500
+    assert not loop.admission.is_overloaded
+
+
+def test_an_idle_loop_is_left_alone(loop: Time) -> None:
+    overload(loop)
+    for _ in range(5):
+        loop.pass_(0.0)
+    assert not loop.is_watched
+
+
+def test_who_asks_most_gives_way_first(loop: Time) -> None:
+    began: dict[object, int] = {"loud": 0, "quiet": 0, "third": 0}
+    asked = dict.fromkeys(began, 0)
+    for turn in range(200):
+        crowd: dict[object, int] = {"loud": 300, "quiet": 2, "third": 2}
+        found = loop.crowd(crowd)
+        if turn >= 20:
+            for who, count in found.items():
+                began[who] += count
+                asked[who] += crowd[who]
+    assert began["quiet"] == asked["quiet"] and began["third"] == asked["third"]
+    assert began["loud"] < asked["loud"] / 4
+
+
+def test_connections_of_one_principal_count_together(loop: Time) -> None:
+    for number in range(100):
+        loop.admission.know(number, "loud")
+    loop.admission.know("x", "quiet")
+    quiet = 0
+    for turn in range(100):
+        found = loop.crowd({**dict.fromkeys(range(100), 5), "x": 2})
+        quiet += found["x"] if turn >= 20 else 0
+    assert quiet == 160
+    for number in range(100):
+        loop.admission.forget(number)
+    assert list(loop.admission._known) == ["x"]
+
+
+def test_what_only_reads_is_preferred(loop: Time) -> None:
+    overload(loop)
+    while loop.admission.enter("a"):
+        pass
+    assert not loop.admission.enter("a")
+    assert loop.admission.enter("a", is_preferred=True)
+
+
+def test_in_overload_what_waited_too_long_does_not_begin(loop: Time) -> None:
+    assert loop.admission.enter("a", came_at=loop.now - 5)
+    overload(loop)
+    loop.pass_(0.001)
+    assert not loop.admission.enter("a", came_at=loop.now - 1)
+    assert loop.admission.enter("a", came_at=loop.now)
+
+
+def test_a_crowd_is_not_overload_at_once(loop: Time) -> None:
+    loop.turn(MOST + 10)
+    loop.pass_(0.0)
+    assert loop.admission.is_overloaded
+    assert not loop.admission._is_standing
+    loop.now += STANDING_AFTER / 2
+    assert not loop.admission._is_standing
+
+
+# Served
+
+
+class Shut(Admission):
+    """Lets nobody begin, as in the deepest overload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_overloaded = True
+        self.asked: list[bool] = []
+
+    def enter(
+        self, connection: object, *, is_preferred: bool = False, came_at: float | None = None
+    ) -> bool:
+        self.asked.append(is_preferred)
+        return is_preferred or not self.is_overloaded
+
+
+@pytest.fixture
+async def crowded() -> AsyncIterator[tuple[Site, Shut]]:
+    agent = Agent("Echo", "Repeats.")
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return text
+
+    app = App(agent, settings=Settings(store="memory:"))
+    app.admission = shut = Shut()
+    config = uvicorn.Config(
+        app,
+        http=protocol(Connections(app.settings, shut)),
+        port=0,
+        log_config=None,
+        access_log=False,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]  # they are the test runner's
+    running = asyncio.create_task(server.serve())
+    async with asyncio.timeout(10):
+        # uvicorn has no event for it.
+        while not server.started:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with client(url) as http:
+            yield Site(url, http, app), shut
+    finally:
+        server.should_exit = True
+        await within(running)
+
+
+def call() -> dict[str, Any]:
+    params = {"message": message("hi")}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+
+
+def is_refusal(answer: httpx.Response) -> bool:
+    assert answer.status_code in (200, 503)
+    if answer.status_code == 200:
+        return False
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["retry-after"] == "1"
+    assert answer.json()["status"] == 503
+    return True
+
+
+async def test_in_overload_cards_health_and_reading_go_on(crowded: tuple[Site, Shut]) -> None:
+    site, shut = crowded
+    for path in ("/.well-known/agent-card.json", "/healthz", "/readyz", "/tasks"):
+        assert (await site.http.get(path, headers=V1)).status_code == 200, path
+    assert is_refusal(await site.post(call()))
+    rest = await site.http.post("/message:send", json={"message": message("hi")}, headers=V1)
+    assert is_refusal(rest)
+    resumed = await site.post(call(), headers={"last-event-id": "1"})
+    assert not is_refusal(resumed)
+    shut.is_overloaded = False
+    assert not is_refusal(await site.post(call()))
+
+
+def request(body: bytes, *more: str, length: int | None = None) -> bytes:
+    lines = [
+        "POST / HTTP/1.1",
+        "Host: 127.0.0.1",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body) if length is None else length}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def answers(reader: asyncio.StreamReader, count: int) -> list[int]:
+    found: list[int] = []
+    for _ in range(count):
+        head = (await within(reader.readuntil(b"\r\n\r\n"))).decode().lower()
+        found.append(int(head.split()[1]))
+        await within(reader.readexactly(int(head.split("content-length: ")[1].split()[0])))
+    return found
+
+
+async def test_a_refused_connection_goes_on_with_the_next_request(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, shut = crowded
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    body = json.dumps(call()).encode()
+    # Its answer comes before its body has, which is then nobody's, whatever it says.
+    writer.write(request(b"", length=len(body)))
+    assert await answers(reader, 1) == [503]
+    writer.write(body)
+    # In pieces, at once, and several behind each other.
+    for piece in (request(body)[:30], request(body)[30:-5], request(body)[-5:]):
+        writer.write(piece)
+        await asyncio.sleep(0)
+    writer.write(request(body) * 5)
+    assert await answers(reader, 6) == [503] * 6
+    shut.is_overloaded = False
+    writer.write(request(body))
+    assert await answers(reader, 1) == [200]
+    writer.close()
+
+
+async def test_what_is_not_plain_is_refused_as_well(crowded: tuple[Site, Shut]) -> None:
+    site, _ = crowded
+    port = int(site.url.rpartition(":")[2])
+    body = json.dumps(call()).encode()
+    chunked = (
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    )
+    large = request(b"", length=500_000)
+    for sent in (
+        request(body, "Connection: close"),
+        chunked,
+        large,
+        request(body, "Expect: 100-continue"),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        assert await answers(reader, 1) == [503]
+        writer.close()
+
+
+async def test_requests_behind_one_that_is_answered_are_refused_in_their_order(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, shut = crowded
+    shut.is_overloaded = False
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    body = json.dumps(call()).encode()
+    calm = shut.enter
+
+    def crowd(connection: object, **more: Any) -> bool:
+        began = calm(connection, **more)
+        shut.is_overloaded = True
+        return began
+
+    shut.enter = crowd  # type: ignore[method-assign]  # the crowd comes behind the first one
+    writer.write(request(body) + request(body) * 3)
+    assert await answers(reader, 4) == [200, 503, 503, 503]
+    writer.close()
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+async def test_a_loop_that_is_real_is_watched_only_while_someone_comes(wanted: int) -> None:
+    admission = Admission()
+    for _ in range(wanted):
+        assert admission.enter("a")
+    async with asyncio.timeout(10):
+        # It notices by itself, within a few turns.
+        while admission._is_watching:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert admission.begun == 0 and admission.admitted == wanted
