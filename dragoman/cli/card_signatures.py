@@ -291,8 +291,8 @@ def _save(path: Path, card: Object, force: bool) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            # A card is for everybody.
-            os.fchmod(file.fileno(), 0o644)
+        # A card is for everybody.
+        Path(name).chmod(0o644)
         Path(name).replace(path)
     except BaseException:
         with suppress(OSError):

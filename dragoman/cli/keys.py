@@ -4,11 +4,8 @@ The text of a key is shown once, when it is made, and kept nowhere. Servers see 
 a second, without a restart, and each is in the audit log.
 """
 
-import os
 import re
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +15,7 @@ import click
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.options import duration
+from dragoman.cli.lifetime import Lifetime
 from dragoman.cli.own import (
     LIMIT,
     PAGE_TOKEN,
@@ -29,13 +26,11 @@ from dragoman.cli.own import (
     settings_of,
     show_page,
 )
+from dragoman.cli.recording import record, recording
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
     from dragoman.security.api_keys import Key
-    from dragoman.security.audit import Audit
-
-_LONGEST = timedelta(days=36_500)
 
 keys = Group(
     "keys",
@@ -48,27 +43,6 @@ keys = Group(
         "revoke": Place("dragoman.cli.keys:revoke", "End a key at once."),
     },
 )
-
-
-class Lifetime(click.ParamType[timedelta]):
-    """A time to live, as `90d`, `12h` or `30m`."""
-
-    name = "lifetime"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Read a text."""
-        if isinstance(value, timedelta):
-            return value
-        try:
-            days = re.fullmatch(r"(\d{1,6})d", value, re.ASCII)
-            found = timedelta(days=int(days[1])) if days else timedelta(seconds=duration(value))
-        except (ValueError, OverflowError):
-            self.fail("must be a time such as 90d, 12h or 30m", param, ctx)
-        if found > _LONGEST:
-            self.fail(f"must be at most {_LONGEST.days}d", param, ctx)
-        return found
 
 
 _FILE = own(
@@ -149,11 +123,11 @@ def create(
             },
         )
         return
-    with budget(run), _recording(run) as audit:
+    with budget(run), recording(run) as audit:
         key, text = key_file.create(
             path, owner, scopes=list(scopes), tenant=tenant, lifetime=expires
         )
-        _record(audit, "key.create", key, _grants(key))
+        record(audit, "key.create", _object(key), _grants(key))
     _tell(run, {"key": text, **_item(key), "file": str(path)})
     _only_now(run)
 
@@ -204,9 +178,9 @@ def revoke(run: Invocation, id: str, file: str | None, yes: bool, dry_run: bool)
         from dragoman.cli.hints import again
 
         raise usage(f"{id} cannot be brought back; --yes revokes it", again(run, "--yes"))
-    with budget(run), _recording(run) as audit:
+    with budget(run), recording(run) as audit:
         key = key_file.revoke(path, id)
-        _record(audit, "key.revoke", key)
+        record(audit, "key.revoke", _object(key))
     _tell(run, {"result": "revoked", **_item(key)})
 
 
@@ -245,9 +219,9 @@ def rotate(
         key_file.check_rotation(before)
         _tell(run, {"result": "would be rotated", **_item(before)})
         return
-    with budget(run), _recording(run) as audit:
+    with budget(run), recording(run) as audit:
         before, key, text = key_file.rotate(path, id, overlap=overlap, lifetime=expires)
-        _record(audit, "key.rotate", before, f"followed by {key.id}")
+        record(audit, "key.rotate", _object(before), f"followed by {key.id}")
     _tell(
         run,
         {
@@ -261,42 +235,12 @@ def rotate(
     _only_now(run)
 
 
-@contextmanager
-def _recording(run: Invocation) -> "Generator[Audit]":
-    """Open the audit log, before anything is changed: one that cannot be written prevents it."""
-    from dragoman.security.audit import AuditLog, NoAudit
-
-    path = settings_of(run).audit_path()
-    audit: Audit = NoAudit() if path is None else AuditLog(path)
-    audit.start()
-    try:
-        yield audit
-    finally:
-        audit.stop()
-
-
-def _record(audit: "Audit", act: str, key: "Key", reason: str = "") -> None:
-    audit.record(
-        act,
-        outcome="allowed",
-        who=f"local:{_user()}",
-        object=f"{key.id} {key.owner}",
-        reason=reason,
-    )
+def _object(key: "Key") -> str:
+    return f"{key.id} {key.owner}"
 
 
 def _grants(key: "Key") -> str:
     return " ".join([*key.scopes, *([f"tenant {key.tenant}"] if key.tenant is not None else [])])
-
-
-def _user() -> str:
-    """Return the name of whoever types this, or its number if it has none."""
-    from getpass import getuser
-
-    try:
-        return getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def _path(run: Invocation, file: str | None) -> Path:

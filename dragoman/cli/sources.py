@@ -70,8 +70,8 @@ class Settings:
     task_id: str = ""
     transport: list[str] = field(default_factory=list[str])
     a2a_version: str = ""
-    bearer: str = ""
-    api_key: str = ""
+    bearer: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
     svc_param: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     insecure: bool = False
@@ -86,7 +86,7 @@ class Settings:
     # Where each comes from, by the name of its row.
     origins: dict[str, Origin] = field(default_factory=dict[str, Origin])
     # The environment, and below it what files say: for what single commands read there.
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     # Where those come from that a file says.
     from_files: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     # What the caller should hear about the files.

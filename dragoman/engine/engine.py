@@ -242,7 +242,8 @@ class Engine:
         state = head.standing.state
         if state.is_terminal or (state.is_resting and not at_end):
             return
-        batches = self._batches(head.task_id, head.number, after or head.standing.last_seq, None)
+        last = after or head.standing.last_seq
+        batches = self._batches(_place(head, last), None)
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 for event in (recorded.event for recorded in batch):
@@ -303,7 +304,8 @@ class Engine:
         state = reading.task.status.state
         if state.is_terminal or (state.is_interrupted and not accepted.seq and call.after is None):
             return
-        shown = self._shown(accepted.task_id, number, reading.seq, call, log)
+        place = Place(self._scope(call), accepted.task_id, number, reading.seq)
+        shown = self._shown(place, call, log)
         async with contextlib.aclosing(shown):
             async for batch in shown:
                 yield batch
@@ -388,7 +390,7 @@ class Engine:
         if not known.task_id:
             # The task was forgotten; its message is not a new one for that.
             raise TaskNotFound
-        log = self._holdings.get(known.task_id)
+        log = self._holdings.get(scope, known.task_id)
         if log is None:
             await self._wait_for_note(scope, known.task_id, operation.message.message_id)
         is_moving = log is not None and (log.is_active or not log.is_idle)
@@ -422,7 +424,7 @@ class Engine:
         plan = self._code.plan(operation)
         plan.check(call.caller)
         message = operation.message
-        if message.task_id and self._holdings.get(message.task_id) is not None:
+        if message.task_id and self._holdings.get(scope, message.task_id) is not None:
             # Someone is making a task of this very id; once it is there, this is a message to it.
             raise Overloaded
         task_id = message.task_id or TaskId(new_id())
@@ -545,7 +547,7 @@ class Engine:
 
     async def _taken_in(self, head: Head, message_id: str) -> int:
         """Wait until the process that holds a task recorded a message; return its place."""
-        batches = self._batches(head.task_id, head.number, head.standing.last_seq, None)
+        batches = self._batches(_place(head, head.standing.last_seq), None)
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 for recorded in batch:
@@ -582,23 +584,18 @@ class Engine:
         yield Opening(TaskReply(reading), is_reset=call.after is not None and upto is None)
         if reading.task.status.state.is_terminal:
             return
-        log = self._holdings.get(head.task_id)
-        shown = self._shown(head.task_id, head.number, reading.seq, call, log)
+        log = self._holdings.get(head.scope, head.task_id)
+        shown = self._shown(_place(head, reading.seq), call, log)
         async with contextlib.aclosing(shown):
             async for batch in shown:
                 yield batch
 
     def _shown(
-        self, task_id: TaskId, number: int, after: int, call: Call, log: TaskLog | None
+        self, place: Place, call: Call, log: TaskLog | None
     ) -> AsyncGenerator[Sequence[Recorded]]:
-        return follow(
-            self._batches(task_id, number, after, log), closes_on_input=call.closes_on_input
-        )
+        return follow(self._batches(place, log), closes_on_input=call.closes_on_input)
 
-    def _batches(
-        self, task_id: TaskId, number: int, after: int, log: TaskLog | None
-    ) -> AsyncGenerator[Sequence[Recorded]]:
-        place = Place(task_id, number, after)
+    def _batches(self, place: Place, log: TaskLog | None) -> AsyncGenerator[Sequence[Recorded]]:
         return tail(self._store, self._holdings.bell, self._holdings, log, place)
 
     # Cancelling
@@ -638,8 +635,8 @@ class Engine:
             head.standing.state.is_terminal and push.cursor >= head.standing.last_seq
         ):
             return
-        log = self._holdings.get(head.task_id)
-        batches = self._batches(head.task_id, head.number, push.cursor, log)
+        log = self._holdings.get(head.scope, head.task_id)
+        batches = self._batches(_place(head, push.cursor), log)
         async with contextlib.aclosing(shown := follow(batches, closes_on_input=False)):
             async for batch in shown:
                 yield batch
@@ -652,6 +649,10 @@ class Engine:
 def _digest(operation: ops.SendMessage, secret: bytes = b"") -> bytes:
     said = _fingerprint([operation.message, operation.metadata])
     return hashlib.blake2b(said, digest_size=16, key=secret).digest()
+
+
+def _place(head: Head, after: int) -> Place:
+    return Place(head.scope, head.task_id, head.number, after)
 
 
 def _position(after: int | None, head: Head) -> int | None:

@@ -47,6 +47,8 @@ CANCELED = "The task was canceled."
 _OVERDUE = "The task did not end in time."
 _CLAIM_AT_ONCE = 256
 Key = tuple[Scope, bytes]
+# Callers of 0.x may name their tasks, so two of them may have tasks of one name.
+Held = tuple[Scope, TaskId]
 
 
 class NoteBody(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,6 +69,10 @@ class NoteBody(msgspec.Struct, frozen=True, omit_defaults=True):
 _decode_note = msgspec.json.Decoder(NoteBody).decode
 
 
+def _held(task: Head | TaskLog) -> Held:
+    return task.scope, task.task_id
+
+
 class Holdings:
     """Logs and workers by task."""
 
@@ -77,16 +83,16 @@ class Holdings:
         self._clock = clock
         self.bell = Bell()
         self._limits = Limits(settings.max_events, settings.max_task_bytes)
-        self._logs: dict[TaskId, TaskLog] = {}
-        self._workers: dict[TaskId, Worker] = {}
+        self._logs: dict[Held, TaskLog] = {}
+        self._workers: dict[Held, Worker] = {}
         # How many of them each principal has.
         self._of_owner: Counter[str] = Counter()
         # Messages whose keys may not be in the store yet: who has each, and its place in the log.
         self._arriving: dict[Key, tuple[Worker, int]] = {}
-        self._reviving: dict[TaskId, asyncio.Task[Worker | None]] = {}
+        self._reviving: dict[Held, asyncio.Task[Worker | None]] = {}
         self._later: set[asyncio.Task[None]] = set()
         # How often each task could not be written.
-        self._retries: dict[TaskId, int] = {}
+        self._retries: dict[Held, int] = {}
         # Notes dealt with that are still in the store, each with the log whose write takes it out;
         # None: none will.
         self._noted: dict[int, TaskLog | None] = {}
@@ -108,18 +114,18 @@ class Holdings:
         # A copy: whoever asks may be in another thread.
         return sum(worker.queued for worker in list(self._workers.values()))
 
-    def get(self, task_id: TaskId) -> TaskLog | None:
+    def get(self, scope: Scope, task_id: TaskId) -> TaskLog | None:
         """Return the log of a task that is being written here."""
-        return self._logs.get(task_id)
+        return self._logs.get((scope, task_id))
 
     @property
     def live(self) -> int:
         """How many tasks are here."""
         return len(self._workers)
 
-    def running(self, task_id: TaskId) -> Worker | None:
+    def running(self, scope: Scope, task_id: TaskId) -> Worker | None:
         """Return the worker of a task, if its code is under way."""
-        worker = self._workers.get(task_id)
+        worker = self._workers.get((scope, task_id))
         return worker if worker is not None and worker.is_running else None
 
     def arriving(self, key: Key) -> tuple[Worker, int] | None:
@@ -130,7 +136,7 @@ class Holdings:
         """Tell whether another process holds a task and lives."""
         return (
             head.holder not in (0, self._store.worker)
-            and head.task_id not in self._workers
+            and _held(head) not in self._workers
             and self._store.is_live(head.holder)
         )
 
@@ -150,10 +156,11 @@ class Holdings:
     def add(self, worker: Worker, key: Key | None, seq: int = 1) -> None:
         """Have a worker found from here on, by its task and its message."""
         log = worker.log
-        self._logs[log.task_id] = log
-        if log.task_id not in self._workers:
+        held = _held(log)
+        self._logs[held] = log
+        if held not in self._workers:
             self._of_owner[log.scope.owner] += 1
-        self._workers[log.task_id] = worker
+        self._workers[held] = worker
         if key is not None:
             self._arriving[key] = worker, seq
             worker.keys.append(key)
@@ -172,7 +179,7 @@ class Holdings:
             if log.failure is not None:
                 self._try_again_later(log.scope, log.task_id)
             else:
-                self._retries.pop(log.task_id, None)
+                self._retries.pop(_held(log), None)
             self.forget(worker)
 
         log.on_idle = worker.on_end = retire
@@ -181,11 +188,12 @@ class Holdings:
     def forget(self, worker: Worker) -> None:
         """Let go of a worker and, unless a successor has it, of its log."""
         log = worker.log
-        if self._workers.get(log.task_id, worker) is worker:
-            if self._workers.pop(log.task_id, None) is not None:
+        held = _held(log)
+        if self._workers.get(held, worker) is worker:
+            if self._workers.pop(held, None) is not None:
                 self._leave(log.scope.owner)
-            if self._logs.get(log.task_id) is log:
-                del self._logs[log.task_id]
+            if self._logs.get(held) is log:
+                del self._logs[held]
             log.is_retired = True
         if log.is_held:
             # There was no task after all; whoever waits for its first write is told so.
@@ -251,7 +259,7 @@ class Holdings:
 
     async def worker_of(self, head: Head) -> Worker | None:
         """Return the worker of a task, started if there is none; None if the task ended."""
-        worker = self._workers.get(head.task_id)
+        worker = self._workers.get(_held(head))
         if worker is not None and not worker.is_running:
             if worker.log.is_over:
                 return None
@@ -263,11 +271,12 @@ class Holdings:
 
     async def _revived(self, head: Head, held_by: int) -> Worker | None:
         """Start a task's code, once: whoever else wants that waits for the same."""
-        reviving = self._reviving.get(head.task_id)
+        held = _held(head)
+        reviving = self._reviving.get(held)
         if reviving is None:
             reviving = asyncio.get_running_loop().create_task(self._revive(head, held_by))
-            self._reviving[head.task_id] = reviving
-            reviving.add_done_callback(lambda _: self._reviving.pop(head.task_id, None))
+            self._reviving[held] = reviving
+            reviving.add_done_callback(lambda _: self._reviving.pop(held, None))
         # Others may wait for it too.
         return await asyncio.shield(reviving)
 
@@ -276,7 +285,7 @@ class Holdings:
         found: Head | None = head
         while found is not None:
             reading = await read_task(self._store, found.number)
-            log = self._logs.get(found.task_id)
+            log = self._logs.get(_held(found))
             if log is not None:
                 return log
             if reading is not None and reading.seq == found.standing.last_seq:
@@ -284,7 +293,7 @@ class Holdings:
                 if found.holder != self._store.worker:
                     log.take_over()
                 # Registered at once: whoever else wants it finds this log, not the store's state.
-                self._logs[found.task_id] = log
+                self._logs[_held(found)] = log
                 return log
             # It moved on between the two reads.
             found = await self._store.head(head.scope, head.task_id)
@@ -296,7 +305,7 @@ class Holdings:
         log = await self.resumed(head)
         if log is None or replay is None or log.is_over:
             return None
-        if (worker := self.running(head.task_id)) is not None:
+        if (worker := self.running(head.scope, head.task_id)) is not None:
             return worker
         log.has_withheld = log.has_withheld or replay.has_withheld
         if replay.is_cancelled:
@@ -374,7 +383,7 @@ class Holdings:
             try:
                 head = await self._store.head(scope, task_id)
                 if head is None or head.standing.state.is_resting or self.is_elsewhere(head):
-                    self._retries.pop(task_id, None)
+                    self._retries.pop((scope, task_id), None)
                     return
                 await self.worker_of(head)
             except Exception:
@@ -387,7 +396,8 @@ class Holdings:
                 self.soon(go_on())
 
         # Soon at first, then ever more seldom: each time the code does again what is not recorded.
-        tries = self._retries[task_id] = self._retries.get(task_id, 0) + 1
+        held = scope, task_id
+        tries = self._retries[held] = self._retries.get(held, 0) + 1
         pause = RETRY_AFTER * min(2 ** max(0, tries - 3), 30)
         asyncio.get_running_loop().call_later(pause, begin)
 
@@ -398,8 +408,9 @@ class Holdings:
         update, at = status_update(log, state, [Part(text=sentence)])
 
         def let_go() -> None:
-            if self._logs.get(log.task_id) is log:
-                del self._logs[log.task_id]
+            held = _held(log)
+            if self._logs.get(held) is log:
+                del self._logs[held]
             log.is_retired = True
             if log.failure is not None:
                 self._try_again_later(log.scope, log.task_id)
@@ -422,7 +433,7 @@ class Holdings:
 
     async def cancel(self, head: Head, note: int = 0) -> None:
         """End a task as canceled: its code is asked to stop, and stopped if it does not."""
-        worker = self.running(head.task_id)
+        worker = self.running(head.scope, head.task_id)
         if worker is None:
             log = await self.resumed(head)
             if log is None:
@@ -462,7 +473,7 @@ class Holdings:
             for head, held_by in claimed:
                 try:
                     # A message may have come for it since it was claimed, and started it.
-                    if self.running(head.task_id) is None:
+                    if self.running(head.scope, head.task_id) is None:
                         await self._revived(head, held_by)
                 except Exception:
                     # One task that cannot be taken over must not keep all others from going on.
@@ -490,7 +501,7 @@ class Holdings:
                 log.fail(StoreConflict("another worker has the task"))
 
     async def _end_overdue(self, head: Head) -> None:
-        worker = self.running(head.task_id)
+        worker = self.running(head.scope, head.task_id)
         if worker is not None:
             worker.end(TaskState.FAILED, _OVERDUE)
         elif not self.is_elsewhere(head) and (log := await self.resumed(head)) is not None:

@@ -451,6 +451,7 @@ async def read_task(
 class Place(msgspec.Struct, frozen=True):
     """Where a reader stands: a task and a position in its log."""
 
+    scope: Scope
     task_id: TaskId
     number: int
     after: int
@@ -459,7 +460,7 @@ class Place(msgspec.Struct, frozen=True):
 class Logs(Protocol):
     """The logs this process writes at present."""
 
-    def get(self, task_id: TaskId, /) -> TaskLog | None:
+    def get(self, scope: Scope, task_id: TaskId, /) -> TaskLog | None:
         """Return a task's log, if it is among them."""
         ...
 
@@ -474,12 +475,12 @@ async def tail(
     while True:
         ring: asyncio.Future[None] | None = None
         if log is not None and (log.is_retired or log.failure) and after >= log.durable_seq:
-            log = logs.get(place.task_id)
+            log = logs.get(place.scope, place.task_id)
             if log is not None and log.failure:
                 log = None
         batch = log.recent(after) if log is not None else None
         if batch is None:
-            log = log or logs.get(place.task_id)
+            log = log or logs.get(place.scope, place.task_id)
             # Listening before reading: what is written in between rings.
             ring = bell.listen(place.task_id)
             batch = await store.read(place.number, after=after, limit=_READ_AT_ONCE)

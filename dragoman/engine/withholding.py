@@ -33,7 +33,7 @@ def asking(metadata: Metadata | None) -> Metadata:
 
 def placeholder(operation: SendMessage) -> MessageAdded:
     """Return the event that stands for an answer: that it came, and nothing of what it says."""
-    message = msgspec.structs.replace(operation.message, metadata={}, extra={})
+    message = msgspec.structs.replace(operation.message, parts=[WITHHELD], metadata={}, extra={})
     return MessageAdded(message, withheld=True)
 
 

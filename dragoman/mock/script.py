@@ -201,6 +201,9 @@ class Access(Written, frozen=True, kw_only=True):
     # Whether even the card wants it.
     card: bool = False
 
+    def __repr__(self) -> str:
+        return f"Access(kind={self.kind!r}, secret='***', name={self.name!r}, card={self.card})"
+
 
 class Card(Written, frozen=True, kw_only=True):
     """What the card says."""

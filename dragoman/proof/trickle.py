@@ -172,8 +172,7 @@ class _Trial:
         memory, files = self._server.memory(), _files(self._server)
         callers = self._callers
         async with callers.calling():
-            began = time.monotonic()
-            fared, slowest, left, memory_beset = await self._beset(kind, limit, asks, files, began)
+            fared, slowest, left, memory_beset = await self._beset(kind, limit, asks, files)
         beset, failed = callers.times, callers.failed
         without = before + await self._alone()
         tail = _p99(without)
@@ -199,7 +198,7 @@ class _Trial:
         return self._callers.times
 
     async def _beset(
-        self, kind: str, limit: float, asks: bytes, files: int | None, began: float
+        self, kind: str, limit: float, asks: bytes, files: int | None
     ) -> tuple[tricklers.Fared, float | None, int | None, int | None]:
         """Attack; return how it went, the slowest end, who is left, and the memory meanwhile."""
         reads = kind == tricklers.READ
@@ -214,25 +213,30 @@ class _Trial:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
+        assert process.stdout is not None
         try:
-            output = asyncio.ensure_future(process.communicate())
-            memory = await self._memory(min(self._seconds, lasts) * 0.8)
             slowest, left = None, None
+            if reads:
+                async with asyncio.timeout(60):
+                    await process.stdout.readline()
+            began = time.monotonic()
+            memory = await self._memory(min(self._seconds, lasts) * 0.8)
             if reads and files is not None:
                 # Who does not read does not see that it was cut off: the server's files tell.
                 allowed = files + 4 * CALLERS
-                within = began + lasts - _TOLERANCE / 2 - time.monotonic()
+                within = began + limit + _TOLERANCE - time.monotonic()
                 await until(lambda: (_files(self._server) or 0) <= allowed, within)
                 slowest = time.monotonic() - began
                 left = max(0, (_files(self._server) or 0) - allowed)
             async with asyncio.timeout(lasts + limit + 60):
-                fared = msgspec.json.decode((await output)[0], type=tricklers.Fared)
+                fared = msgspec.json.decode(await process.stdout.read(), type=tricklers.Fared)
+                await process.wait()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-        return (
-            (fared, slowest, left, memory) if reads else (fared, fared.slowest, fared.left, memory)
-        )
+        if not reads:
+            slowest, left = fared.slowest, fared.left
+        return fared, slowest, left, memory
 
     async def _memory(self, seconds: float) -> int | None:
         await asyncio.sleep(seconds)

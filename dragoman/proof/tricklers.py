@@ -14,6 +14,8 @@ import msgspec
 
 HOST = "127.0.0.1"
 HEAD, BODY, READ = "head", "body", "read"
+# The first line of those who do not read: from here on their time counts.
+ALL_OPEN = "open"
 # Each sends a byte this often, some of them at any moment.
 _EVERY = 1.0
 _SLICES = 20
@@ -129,6 +131,7 @@ async def hold(port: int, count: int, seconds: float, asks: bytes) -> Fared:
                 fared.refused += 1
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0.02)
+        print(ALL_OPEN, flush=True)
         await asyncio.sleep(seconds)
     return fared
 

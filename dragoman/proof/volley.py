@@ -37,6 +37,8 @@ class Tally(msgspec.Struct):
     seconds: float = 0.0
     # Accepted ones that were answered within those seconds.
     in_time: int = 0
+    # Requests that were due and found no connection until the end.
+    unsent: int = 0
 
     @property
     def goodput(self) -> float:
@@ -79,7 +81,7 @@ def sends(token: str = "") -> Iterator[bytes]:
 
 
 class Wire(asyncio.Protocol):
-    """One connection; requests may be sent before the last one is answered."""
+    """One connection."""
 
     transport: asyncio.Transport
 
@@ -167,24 +169,32 @@ async def open_loop(
 ) -> Tally:
     """Send so many requests a second, whatever becomes of them."""
     idle: deque[Wire] = deque()
+    # When requests were due that wait for a connection.
+    late: deque[float] = deque()
 
-    def rest(wire: Wire) -> None:
-        if not wire.waiting:
+    def go_on(wire: Wire) -> None:
+        if late:
+            wire.send(next(requests), late.popleft())
+        else:
             idle.append(wire)
 
     tally = Tally()
-    wires = await _connected(port, connections, tally, rest)
+    wires = await _connected(port, connections, tally, go_on)
     idle.extend(wires)
-    turns = itertools.cycle(wires)
     started = time.perf_counter()
-    sent = 0
+    due = 0
     while (passed := time.perf_counter() - started) < seconds:
-        while sent < passed * rate:
-            wire = idle.popleft() if idle else next(turns)
-            wire.send(next(requests), started + sent / rate)
-            sent += 1
+        while due < passed * rate:
+            at = started + due / rate
+            due += 1
+            if idle:
+                idle.popleft().send(next(requests), at)
+            else:
+                late.append(at)
         await asyncio.sleep(_TICK)
     tally.seconds = time.perf_counter() - started
+    tally.unsent = len(late)
+    late.clear()
     # What comes later was not accepted in time, but it was accepted.
     tally.in_time = len(tally.accepted)
     await _finish(wires)

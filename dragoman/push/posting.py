@@ -77,6 +77,9 @@ class Means(msgspec.Struct, frozen=True):
     timeout: float
     random: Random
 
+    def __repr__(self) -> str:
+        return f"Means(secrets='***', timeout={self.timeout})"
+
 
 class Outcome(msgspec.Struct, frozen=True):
     """How a try ended."""

@@ -152,8 +152,8 @@ class ApiKeys:
             raise ConfigError(f"api_key_header: {header!r} is no header; write X-API-Key")
         if header.lower() == "authorization":
             raise ConfigError("api_key_header: Authorization is for tokens; write X-API-Key")
-        self.scheme: dict[str, Json] = {
-            "apiKeySecurityScheme": {"location": "header", "name": header}
+        self.schemes: dict[str, dict[str, Json]] = {
+            self.name: {"apiKeySecurityScheme": {"location": "header", "name": header}}
         }
         self._header = header.lower().encode()
         self.reads = frozenset({self._header})

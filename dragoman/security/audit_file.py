@@ -171,9 +171,10 @@ def _head_of(descriptor: int, size: int, remembered: Head | None, note: str) -> 
 
 def _read_end(descriptor: int, size: int, most: int) -> bytes:
     at = max(size - most, 0)
+    os.lseek(descriptor, at, os.SEEK_SET)
     content = b""
     while len(content) < size - at:
-        block = os.pread(descriptor, size - at - len(content), at + len(content))
+        block = os.read(descriptor, size - at - len(content))
         if not block:
             break
         content += block

@@ -77,7 +77,7 @@ def latest(path: Path, act: str, object: str) -> Line | None:
     needle = f',"act":{json.dumps(act)},'.encode()
     for one in [path, *numbered(path)]:
         with suppress(FileNotFoundError), one.open("rb") as file:
-            for raw in _backwards(file, os.fstat(file.fileno()).st_size):
+            for raw in _backwards(file, os.fstat(file.fileno()).st_size, needle):
                 if needle not in raw:
                     continue
                 with suppress(Broken):
@@ -87,15 +87,20 @@ def latest(path: Path, act: str, object: str) -> Line | None:
     return None
 
 
-def _backwards(file: BinaryIO, at: int) -> Iterator[bytes]:
-    """Yield the lines of a file from a place back to its start, a block at a time."""
+def _backwards(file: BinaryIO, at: int, needle: bytes = b"") -> Iterator[bytes]:
+    """Yield the lines of a file from a place back to its start, a block at a time.
+
+    Blocks without the needle are passed over, which is most of a large file.
+    """
     rest = b""
     while at:
         size = min(at, _BLOCK)
         at -= size
         file.seek(at)
-        first, *lines = (file.read(size) + rest).split(b"\n")
-        yield from reversed(lines)
+        content = file.read(size) + rest
+        first, _, lines = content.partition(b"\n")
+        if needle in lines:
+            yield from reversed(lines.split(b"\n"))
         rest = first if len(first) <= LONGEST_LINE else b""
     yield rest
 

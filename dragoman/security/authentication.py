@@ -66,10 +66,10 @@ class Pass(msgspec.Struct, frozen=True):
 class Authenticator(Protocol):
     """One way to tell who asks, and how the card describes it."""
 
-    # The name of its scheme in the card.
     name: str
-    # The scheme in the shape of 1.0: `{"httpAuthSecurityScheme": {"scheme": "Bearer"}}`.
-    scheme: dict[str, Json]
+    # The schemes of the card that describe it, by name and in the shape of 1.0:
+    # `{"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}`.
+    schemes: dict[str, dict[str, Json]]
     # What `WWW-Authenticate` asks for; empty: there is nothing a header could bring.
     challenge: str
     # The headers it goes by, in lower case, and no others: its verdict is remembered by them.

@@ -50,7 +50,7 @@ class ClientCertificates:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.scheme: dict[str, Json] = {"mtlsSecurityScheme": {}}
+        self.schemes: dict[str, dict[str, Json]] = {self.name: {"mtlsSecurityScheme": {}}}
         self._proxies = Proxies(proxies, proxy_header)
         self._header = self._proxies.header.encode()
         self.reads = frozenset({self._header} if self._header else ())

@@ -98,7 +98,6 @@ class JwtAuthenticator:
         self._discovery_url = issuer.rstrip("/") + DISCOVERY if is_oidc else ""
         self.name = name or ("oauth2" if token_url else "oidc" if is_oidc else "jwt")
         self.schemes = schemes(self.name, self._given, self._discovery_url)
-        self.scheme: dict[str, Json] = self.schemes[self.name]
 
     def __repr__(self) -> str:
         return f"JwtAuthenticator({self._expected.issuer!r})"

@@ -71,7 +71,8 @@ def claimed_subject(claims: Object) -> str:
     subject = claims.get("sub")
     if not isinstance(subject, str):
         return ""
-    return "".join(letter if letter.isprintable() else "?" for letter in subject[:128])
+    cut = subject[:128]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
 def _check_type(found: object, wanted: str, subject: str) -> None:
@@ -84,9 +85,7 @@ def _check_type(found: object, wanted: str, subject: str) -> None:
 
 def _object(part: str, what: str) -> Object:
     try:
-        value = json.loads(
-            _decoded(part, what).decode(), object_pairs_hook=_once_each, parse_constant=_no_constant
-        )
+        value = _DECODER.decode(_decoded(part, what).decode())
     except (ValueError, RecursionError):
         raise Refused(f"{what} is not JSON that everybody reads alike") from None
     if not isinstance(value, dict):
@@ -115,3 +114,6 @@ def _decoded(part: str, what: str) -> bytes:
     if base64.urlsafe_b64encode(content).rstrip(b"=") != part.encode():
         raise Refused(f"{what} is not base64url in its one spelling")
     return content
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once_each, parse_constant=_no_constant)

@@ -5,8 +5,10 @@ takes says nothing about how much of a guess was right. A bearer nobody here kno
 known to another authenticator.
 """
 
+import asyncio
 import hashlib
 import inspect
+import logging
 import os
 import time
 import tomllib
@@ -20,12 +22,15 @@ from msgspec import Meta
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
-from dragoman.security.authentication import Evidence, Pass, bearer_token
+from dragoman.security.authentication import MAX_REMEMBERED, Evidence, Pass, bearer_token
 from dragoman.security.watched import Watched
 
+logger = logging.getLogger("dragoman")
+
 SHORTEST = 16
-# Seconds for which an answer of the author's function counts.
-ASK_AGAIN_AFTER = 5.0
+# Seconds for which an answer of the author's function counts. Whoever is still there after half of
+# them has it asked again meanwhile, so that open streams go on.
+COUNTS_FOR = 5.0
 
 Check = Callable[[str], Caller | Awaitable[Caller | None] | None]
 
@@ -38,6 +43,18 @@ class _Holder(msgspec.Struct, forbid_unknown_fields=True):
     token: str
     scopes: list[_Name] = []
     tenant: str | None = None
+
+    def __repr__(self) -> str:
+        return f"_Holder(token='***', scopes={self.scopes!r}, tenant={self.tenant!r})"
+
+
+class _Asked(msgspec.Struct):
+    """What the author's function said of a token."""
+
+    token: str
+    caller: Caller
+    at: float
+    is_asked_again: bool = False
 
 
 class BearerTokens:
@@ -54,17 +71,20 @@ class BearerTokens:
         file: Path | None = None,
         tokens: Mapping[str, Caller] | None = None,
         check: Check | None = None,
-        now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.scheme: dict[str, Json] = {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
+        self.schemes: dict[str, dict[str, Json]] = {
+            self.name: {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
+        }
         if not (token or file or tokens or check):
             raise ConfigError(
                 "auth: bearer has no tokens; set DRAGOMAN_AUTH_TOKEN, or name a file of them by "
                 "DRAGOMAN_AUTH_TOKENS"
             )
-        self._now = now
+        self._monotonic = monotonic
         self._check = check
+        self._asked: dict[str, _Asked] = {}
+        self._asking: set[asyncio.Task[None]] = set()
         self._pepper = os.urandom(16)
         self._fixed: dict[str, Caller] = {}
         if token:
@@ -83,7 +103,11 @@ class BearerTokens:
             self._file.load()
 
     async def stop(self) -> None:
-        """There is nothing to let go of."""
+        """Forget what the function said, and ask it no more."""
+        self._asked.clear()
+        for task in self._asking:
+            task.cancel()
+        await asyncio.gather(*self._asking, return_exceptions=True)
 
     async def look(self, evidence: Evidence) -> Pass | None:
         """Return the holder of the token; None if nobody here knows it."""
@@ -91,20 +115,12 @@ class BearerTokens:
         if token is None:
             return None
         ref = self._hash(token)
-        if caller := self._known(ref):
-            return Pass(caller, self, ref=ref)
-        if self._check is None:
-            return None
-        found = self._check(token)
-        caller = await found if inspect.isawaitable(found) else found
-        if caller is None:
-            return None
-        # Its code may think otherwise the next time.
-        return Pass(_holder(caller, "the function"), self, until=self._now() + ASK_AGAIN_AFTER)
+        caller = self._known(ref) or await self._ask(token, ref)
+        return Pass(caller, self, ref=ref) if caller else None
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the token still has this holder."""
-        known = self._known(found.ref) if found.ref else found.caller
+        known = self._known(found.ref) or self._said(found.ref)
         return known is found.caller or known == found.caller
 
     def _known(self, ref: str) -> Caller | None:
@@ -112,6 +128,48 @@ class BearerTokens:
             return caller
         holders = self._file.says() if self._file else None
         return holders.get(ref) if holders else None
+
+    async def _ask(self, token: str, ref: str) -> Caller | None:
+        """Ask the function who holds a token, and remember it for a while."""
+        if self._check is None:
+            return None
+        try:
+            found = self._check(token)
+            caller = await found if inspect.isawaitable(found) else found
+        except BaseException:
+            self._asked.pop(ref, None)
+            raise
+        # What it said before counts until it has answered.
+        self._asked.pop(ref, None)
+        if caller is None:
+            return None
+        caller = _holder(caller, "the function")
+        if len(self._asked) >= MAX_REMEMBERED:
+            del self._asked[next(iter(self._asked))]
+        self._asked[ref] = _Asked(token, caller, self._monotonic())
+        return caller
+
+    def _said(self, ref: str) -> Caller | None:
+        """Return what the function said lately."""
+        asked = self._asked.get(ref)
+        if asked is None:
+            return None
+        age = self._monotonic() - asked.at
+        if age >= COUNTS_FOR:
+            del self._asked[ref]
+            return None
+        if age >= COUNTS_FOR / 2 and not asked.is_asked_again:
+            asked.is_asked_again = True
+            task = asyncio.create_task(self._ask_again(asked, ref))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+        return asked.caller
+
+    async def _ask_again(self, asked: _Asked, ref: str) -> None:
+        try:
+            await self._ask(asked.token, ref)
+        except Exception:
+            logger.exception("the function that knows tokens failed; their holders are kept out")
 
     def _hash(self, token: str) -> str:
         return hashlib.blake2b(token.encode(), key=self._pepper, digest_size=16).hexdigest()

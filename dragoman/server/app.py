@@ -41,7 +41,7 @@ from dragoman.server.routes import Access, Route, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
-from dragoman.telemetry import figures, page
+from dragoman.telemetry import exporting, figures, page
 from dragoman.transports import rest, sse
 
 logger = logging.getLogger("dragoman")
@@ -122,12 +122,14 @@ class App:
                 return
             await self.store.open()
             try:
+                exporting.open(self.settings)
                 if self.settings.push:
                     self._post_room = PostRoom(self.store, self.settings, self._engine_of)
                 self.audit.start()
                 if self._gatekeeper is not None:
                     await self._gatekeeper.start()
             except ConfigError:
+                await exporting.close()
                 await asyncio.to_thread(self.audit.stop)
                 await self.store.close()
                 raise
@@ -174,6 +176,7 @@ class App:
                 agent.threads = None
         self._engines.clear()
         self._mounts.clear()
+        await exporting.close()
 
     def end_streams(self) -> None:
         """End every open stream; readers come back with the position they have."""
@@ -291,6 +294,15 @@ class App:
             path = path[len(root) :]
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
+        try:
+            await self._answer(request)
+        except BaseException as error:
+            request.watched.failed(error)
+            raise
+        finally:
+            request.watched.end()
+
+    async def _answer(self, request: Request) -> None:
         self._guard.dress(request)
         if (problem := self._guard.problem(request)) is not None:
             await refuse(request, problem)
@@ -298,7 +310,11 @@ class App:
         if (allowed := self._guard.preflight(request)) is not None:
             await request.respond(204, allowed, b"")
             return
-        route = self._routes.find(path)
+        route = self._routes.find(request.path)
+        if route.access is Access.CALLER:
+            # Before the caller is known, so that refusals are in the trace too.
+            has_trace = b"traceparent" in request.headers
+            request.watched.join(request.scope["headers"], has_trace=has_trace)
         if route.access is Access.PUBLIC:
             await route.answer(request)
         else:

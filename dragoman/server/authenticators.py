@@ -32,23 +32,37 @@ def _api_key(settings: Settings) -> Authenticator:
     return ApiKeys(settings.keys_path(), header=settings.api_key_header)
 
 
-def _jwt(settings: Settings, *, discovers: bool = False) -> Authenticator:
-    from dragoman.security.jwt import JwtAuthenticator
-
+def _jwt(settings: Settings) -> Authenticator:
     keys = settings.jwt_keys
-    is_url = keys.startswith(("https://", "http://"))
-    if not (keys or settings.jwt_secret or discovers):
+    if not keys and not settings.jwt_secret:
         raise ConfigError(
             "auth = jwt needs the issuer's keys: --jwt-keys, or DRAGOMAN_JWT_SECRET; "
             "--auth oidc finds them by --jwt-issuer"
         )
+    # What callers have to bring is a bearer's token, and that is what the scheme is called unless
+    # there are tokens of another kind as well.
+    name = "jwt" if "bearer" in settings.ways() else "bearer"
+    is_url = keys.startswith(("https://", "http://"))
+    url, file = (keys, "") if is_url else ("", keys)
+    return _of_issuer(settings, name, url, file, settings.jwt_secret.encode())
+
+
+def _oidc(settings: Settings) -> Authenticator:
+    return _of_issuer(settings, "oidc")
+
+
+def _of_issuer(
+    settings: Settings, name: str, url: str = "", file: str = "", secret: bytes = b""
+) -> Authenticator:
+    from dragoman.security.jwt import JwtAuthenticator
+
     return JwtAuthenticator(
-        name="oidc" if discovers else "jwt",
+        name=name,
         issuer=settings.jwt_issuer,
         audience=_words(settings.jwt_audience),
-        jwks_url=keys if is_url else "",
-        key_file=keys if not is_url else "",
-        secret=settings.jwt_secret.encode(),
+        jwks_url=url,
+        key_file=file,
+        secret=secret,
         algorithms=_words(settings.jwt_algorithms),
         leeway=settings.jwt_leeway,
         owner_claim=settings.jwt_owner_claim,
@@ -60,10 +74,6 @@ def _jwt(settings: Settings, *, discovers: bool = False) -> Authenticator:
         scopes={scope: scope for scope in _words(settings.oauth_scopes)},
         allow_private=settings.allow_private,
     )
-
-
-def _oidc(settings: Settings) -> Authenticator:
-    return _jwt(settings, discovers=True)
 
 
 def _mtls(settings: Settings) -> Authenticator:

@@ -80,14 +80,14 @@ def build(
         provider=agent.provider,
         documentation_url=agent.documentation_url,
         icon_url=agent.icon_url,
-        security_schemes={way.name: way.scheme for way in ways},
+        security_schemes={name: one for way in ways for name, one in way.schemes.items()},
         security_requirements=_requirements(ways),
     )
 
 
 def _requirements(ways: Sequence[Authenticator], scopes: Iterable[str] = ()) -> list[Json]:
     """Return what a caller must show: any one of the ways, with some scopes."""
-    return [{"schemes": {way.name: {"list": sorted(scopes)}}} for way in ways]
+    return [{"schemes": {name: {"list": sorted(scopes)}}} for way in ways for name in way.schemes]
 
 
 def _guarded(

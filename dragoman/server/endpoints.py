@@ -43,7 +43,7 @@ from dragoman.server.request import (
 )
 from dragoman.server.streams import OpenStreams
 from dragoman.service import Batch, Call, Opening, Reply
-from dragoman.telemetry import tracing
+from dragoman.telemetry import figures, tracing
 from dragoman.transports import jsonrpc, rest, sse
 
 logger = logging.getLogger("dragoman")
@@ -72,6 +72,7 @@ class Endpoints:
 
     async def answer_jsonrpc(self, request: Request) -> None:
         """Answer one JSON-RPC request."""
+        request.watched.binding = "jsonrpc"
         if request.verb != "POST":
             await request.refuse_verb("POST")
             return
@@ -123,6 +124,7 @@ class Endpoints:
         dialect: Dialect | None,
         method: str,
     ) -> None:
+        request.watched.failed(error)
         self._discovery.narrow(error)
         version = dialect.version if dialect else negotiate.error_version(*request.version, method)
         body = jsonrpc.failure(id, errors.jsonrpc(error, version))
@@ -147,6 +149,9 @@ class Endpoints:
 
     def _call(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Call:
         is_old = dialect.version != "1.0"
+        name = type(operation).__name__
+        agent = request.mount.agent.name
+        request.watched.is_for(name, dialect.version, agent, _task_of(operation))
         if request.room is not None and _begins_task(operation):
             request.room.begin_task()
         return Call(
@@ -178,6 +183,7 @@ class Endpoints:
 
     async def answer_rest(self, request: Request) -> None:
         """Answer one REST request, also one that leads nowhere."""
+        request.watched.binding = "rest"
         version = negotiate.rest_version(*request.version, request.path)
         is_old = version != V1_0.version
         infer = self._settings.version_mode == "infer"
@@ -241,6 +247,7 @@ class Endpoints:
         return errors.rest_0_x(error)
 
     async def _rest_error(self, request: Request, error: A2AError, version: str) -> None:
+        request.watched.failed(error)
         self._discovery.narrow(error)
         status, content = self._rest_failure(error, version)
         kind = rest_type(request, version)
@@ -281,18 +288,24 @@ class Endpoints:
             headers = [*sse.HEADERS, *_common(request, dialect.version), *request.extra]
             if isinstance(first, Opening) and first.is_reset:
                 headers.append(RESET)
+            request.watched.answered()
             await stream.open(headers)
             trace = _trace(request) if request.path == r.PATH else None
             await stream.write(_frames(first, dialect, wrap, trace))
             async for batch in batches:
                 await stream.write(_frames(batch, dialect, wrap, trace))
         except asyncio.CancelledError:
+            figures.streams_cut.add("stopping" if self._streams.is_stopping else "gone")
             if not stream.is_closed:
                 raise
             _forgive_cancellation()
         except A2AError as error:
+            figures.streams_cut.add("failed")
+            request.watched.failed(error)
             await stream.write(sse.error_frame(failed(error)))
-        except Exception:
+        except Exception as error:
+            figures.streams_cut.add("failed")
+            request.watched.failed(error)
             await stream.write(sse.error_frame(failed(_incident())))
         finally:
             stream.is_closed = True
@@ -387,7 +400,7 @@ def _frames(
 def _incident() -> InternalError:
     """Log the exception in hand and return what the caller may know of it."""
     incident = new_id()
-    logger.exception("incident %s", incident)
+    logger.exception("incident %s", incident, extra={"incident": incident})
     return InternalError(incident=incident)
 
 

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
+from dragoman.server.admission import is_plain
 from dragoman.server.connections import BUSY, NEVER, Connections, Refusal
 from dragoman.server.http_rules import (
     BAD_FRAMING,
@@ -90,6 +91,8 @@ class Connection(HttpToolsProtocol):
         self._all = connections
         self._extensions: dict[str, Any] | None = None
         self._running: RequestResponseCycle | None = None
+        # Whether the request that comes may begin, if that is decided.
+        self._verdict: bool | None = None
         # Nothing more is read as a request.
         self._is_deaf = False
         self._discarded = 0
@@ -147,6 +150,8 @@ class Connection(HttpToolsProtocol):
                 self.drop()
             return
         if self._phase == _IDLE:
+            if self._is_refused_unread(data):
+                return
             self._phase = _HEAD
             self._raw = self._slack = 0
             if self._running is not None:
@@ -257,17 +262,30 @@ class Connection(HttpToolsProtocol):
 
     # Overload
 
-    def _is_admitted(self) -> bool | None:
-        """Whether a request may begin; None: the app decides. In overload plain ones are decided
-        here: with five times what we can do, most of the time would go into refusing if the app
-        had to."""
+    def _is_refused_unread(self, data: bytes) -> bool:
+        """Refuse one whole plain request in overload, and tell whether that was done. With five
+        times what we can do, most of the time would go into reading what is not answered."""
         admission = self._all.admission
-        if admission is None or not admission.is_overloaded:
-            return None
-        running = self._running
+        if admission is None or not admission.is_overloaded or self._is_answering:
+            return False
+        if not is_plain(data):
+            return False
+        self._verdict = admission.enter(self.client)
+        if self._verdict:
+            return False
+        self._say_busy()
+        self.read_by = self._all.now + limits.IDLE_SECONDS
+        return True
+
+    def _is_admitted(self) -> bool | None:
+        """Whether a request may begin; None: the app decides. In overload that is decided here,
+        unless its refusal is not as plain as most."""
+        verdict, self._verdict = self._verdict, None
+        admission = self._all.admission
+        if verdict is not None or admission is None or not admission.is_overloaded:
+            return verdict
         is_plain = (
-            (running is None or running.response_complete)
-            and not self.pipeline
+            not self._is_answering
             and self.parser.get_method() == b"POST"
             and self.parser.should_keep_alive()
             and b"expect" not in self._seen
@@ -276,21 +294,11 @@ class Connection(HttpToolsProtocol):
         )
         return admission.enter(self.client) if is_plain else None
 
-    def _is_skipped(self, cycle: RequestResponseCycle) -> bool:
-        """Refuse a plain request that waited for its turn, if it is too much or too old by then;
-        tell whether it was."""
-        admission = self._all.admission
-        if admission is None or not admission.is_overloaded:
-            return False
-        if cycle.more_body or not cycle.keep_alive or cycle.scope["method"] != "POST":
-            return False
-        state = cast("dict[str, Any]", cycle.scope)["state"]
-        state["is_admitted"] = admission.enter(self.client, came_at=state["came_at"])
-        if state["is_admitted"]:
-            return False
-        self._say_busy()
-        cycle.response_started = cycle.response_complete = True
-        return True
+    @property
+    def _is_answering(self) -> bool:
+        """Whether an answer is under way, or owed to a request before this one."""
+        running = self._running
+        return bool(self.pipeline) or (running is not None and not running.response_complete)
 
     def _say_busy(self) -> None:
         self._all.count(BUSY.reason)
@@ -328,12 +336,10 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             self._bound_writing()
             return
-        while self.pipeline:
+        if self.pipeline:
             cycle, app = self.pipeline.pop()
-            if not self._is_skipped(cycle):
-                self._start_asgi_task(cycle, app)
-                return
-        if self._last_words is not None:
+            self._start_asgi_task(cycle, app)
+        elif self._last_words is not None:
             self._say(self._last_words)
         elif not self._is_deaf:
             self.flow.resume_reading()

@@ -14,6 +14,7 @@ from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
 from dragoman.server.limits import Room
 from dragoman.service import Service
+from dragoman.telemetry.watching import Watched
 from dragoman.transports import json_text, sse
 
 # ASGI's own types are plain dictionaries.
@@ -65,6 +66,7 @@ class Request:
         "scope",
         "send",
         "verb",
+        "watched",
     )
 
     def __init__(
@@ -87,6 +89,7 @@ class Request:
         self.room: Room | None = None
         # Who asks, once that is known; None: nobody is asked who they are.
         self.pass_: Pass | None = None
+        self.watched = Watched()
 
     @property
     def caller(self) -> Caller:
@@ -107,6 +110,7 @@ class Request:
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response."""
+        self.watched.responded(status)
         head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
         await self.send(head)
         await self.send({"type": "http.response.body", "body": body})

@@ -27,6 +27,7 @@ from dragoman.server.connections import HANDSHAKE_SECONDS, Connections
 from dragoman.server.http import protocol
 from dragoman.server.push import check as check_push
 from dragoman.server.workers import inherited, supervise
+from dragoman.telemetry import logs, page
 
 _UNSENT_BYTES = 16 * 1024
 # Seconds agent code has to end when everything else has.
@@ -99,9 +100,7 @@ def run(
 
     `command` starts this program again, which is how there come to be several workers.
     """
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    logs.configure(settings.log_format, settings.log_level, access=settings.access_log)
     worker = inherited()
     is_local = all(_is_local(host) for host, _ in settings.addresses())
     if worker is None:
@@ -125,6 +124,7 @@ def run(
 
             if settings.workers > 1:
                 _check_start(app)
+                stack.enter_context(page.gathering())
                 code = supervise(
                     command, settings.workers, listeners, drain=settings.drain, on_ready=ready
                 )
@@ -188,8 +188,8 @@ def _work(
         timeout_graceful_shutdown=max(1, int(app.settings.drain)),
         **tls,
     )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     server = Server(config, app, on_ready, line)
+    page.share()
     # uvicorn raises the signal again once it is done; it is how we are meant to end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from dragoman.errors import Overloaded
 from dragoman.security.authentication import Pass
+from dragoman.telemetry import figures
 from dragoman.transports import sse
 
 
@@ -16,6 +17,7 @@ class OpenStreams:
         self._open: dict[sse.Stream, Pass | None] = {}
         # Set when requests are cut off because the server ends, and not by their callers.
         self.is_stopping = False
+        figures.streams.watch(self.__len__)
 
     def __len__(self) -> int:
         return len(self._open)

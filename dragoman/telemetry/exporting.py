@@ -156,7 +156,6 @@ def open(settings: Settings) -> None:
         _open = Exporting(base)
     except ImportError:
         if settings.otlp_endpoint:
-            _users -= 1
             raise ConfigError(f"otlp_endpoint: {_MISSING}") from None
         logger.warning(_MISSING)
         return

@@ -8,8 +8,10 @@ behind by a second at most for the others.
 import contextlib
 import logging
 import os
+import tempfile
 import threading
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
@@ -50,6 +52,17 @@ def _siblings(folder: Path) -> list[list[Family]]:
             if time.time() - path.stat().st_mtime < _STALE:
                 found.append(_decode(path.read_bytes()))
     return found
+
+
+@contextlib.contextmanager
+def gathering() -> Generator[None]:
+    """Have the workers that are started within leave their counts for each other."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-metrics-") as folder:
+        os.environ[FOLDER_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            del os.environ[FOLDER_VARIABLE]
 
 
 def share() -> None:

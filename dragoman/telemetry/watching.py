@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextvars import Token
 
 from dragoman.telemetry import figures, tracing
-from dragoman.telemetry.tracing import Here, Span, Trace
+from dragoman.telemetry.tracing import Here, Span
 
 access = logging.getLogger("dragoman.access")
 # Reasons that are a matter of HTTP and not of the protocol, by status.
@@ -29,7 +29,7 @@ class Watched:
         "version",
     )
 
-    def __init__(self, headers: Sequence[tuple[bytes, bytes]], *, has_trace: bool) -> None:
+    def __init__(self) -> None:
         self.operation = "none"
         self.binding = "none"
         self.version = "none"
@@ -38,27 +38,27 @@ class Watched:
         self._began = time.perf_counter()
         self._before: Token[Here | None] | None = None
         self._is_done = self._is_timed = False
-        if has_trace or tracing.on:
-            self._join(tracing.arrived(headers) if has_trace else None)
 
-    def _join(self, trace: Trace | None) -> None:
+    def join(self, headers: Sequence[tuple[bytes, bytes]], *, has_trace: bool) -> None:
+        """Go on with the trace that the request names, or begin one if traces are made."""
+        if not (has_trace or tracing.on):
+            return
+        trace = tracing.arrived(headers) if has_trace else None
         # What runs around us in this process is not where the request comes from.
         self._before = tracing.here.set(Here(trace))
         if tracing.on:
             self.span = tracing.begin("A2A request", {}, kind="server", parent=trace)
             tracing.here.set(Here(self.span.trace, span=self.span))
 
-    def is_for(
-        self, operation: str, binding: str, version: str, agent: str = "", task_id: str = ""
-    ) -> None:
+    def is_for(self, operation: str, version: str, agent: str, task_id: str) -> None:
         """Note what is asked, once that is decoded."""
-        self.operation, self.binding, self.version = operation, binding, version
+        self.operation, self.version = operation, version
         if self.span is not None:
             self.span.rename(operation)
             self.span.set(
                 {
                     "a2a.operation": operation,
-                    "a2a.binding": binding,
+                    "a2a.binding": self.binding,
                     "a2a.version": version,
                     "agent.id": agent,
                     "agent.task.id": task_id,
@@ -74,6 +74,18 @@ class Watched:
         if not self._is_timed:
             self._is_timed = True
             figures.request_seconds.add(time.perf_counter() - self._began, self.operation)
+
+    def responded(self, status: int) -> None:
+        """Note the status of the answer."""
+        self.answered()
+        if status < 400:
+            return
+        if self.outcome == "ok":
+            self.outcome = f"http_{status}"
+        if status in _REFUSED:
+            figures.refusals.add(_REFUSED[status])
+        elif self.operation == "none" and status in _GUARDED:
+            figures.refusals.add("guard")
 
     def end(self) -> None:
         """It is over; the stream too, if it was one."""
@@ -120,8 +132,5 @@ class Step:
 
 
 def refused(status: int) -> None:
-    """Count a request that was refused before it was worked on."""
-    if status in _REFUSED:
-        figures.refusals.add(_REFUSED[status])
-    elif status in _GUARDED:
-        figures.refusals.add("guard")
+    """Count a request that was refused before there was one to watch."""
+    figures.refusals.add(_REFUSED.get(status, "guard"))

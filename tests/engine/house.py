@@ -12,7 +12,7 @@ from dragoman.engine.engine import Engine
 from dragoman.model import operations as ops
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.events import Event
-from dragoman.model.identity import Caller, ContextId, MessageId, TaskId
+from dragoman.model.identity import Caller, ContextId, MessageId, Scope, TaskId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
@@ -208,6 +208,11 @@ class House:
         self._engine = Engine(self._agent, self.store, Settings(**self._settings))
         await self.engine.sweep()
         return before
+
+    @property
+    def scope(self) -> Scope:
+        """Where tasks are whose owner is not named."""
+        return Scope(self._agent.name)
 
     # Calls
 

@@ -74,7 +74,7 @@ async def test_the_task_of_a_frozen_worker_is_finished_by_another_and_its_own_en
     await street.freeze(a)
     await eventually(lambda: twins.runs == ["hi a 1", "hi b 2"])
     # The first one wakes and goes on as if nothing had happened.
-    log = a.engine._holdings.get(task.id)
+    log = a.engine._holdings.get(a.scope, task.id)
     assert log is not None
     twins.gates["a"].set()
     await eventually(lambda: isinstance(log.failure, StoreConflict))
@@ -122,7 +122,7 @@ async def test_readers_in_a_house_that_lost_a_task_see_how_it_goes_on(
     last = reader.events[-1]
     assert isinstance(last, StatusUpdate) and last.status.state is S.COMPLETED
     assert reader.seqs == (await b.subscribe(task.id, 1).rest()).seqs
-    assert a.engine._holdings.get(task.id) is None
+    assert a.engine._holdings.get(a.scope, task.id) is None
 
 
 async def test_callers_that_wait_in_a_house_that_lost_a_task_are_told_to_ask_again(
@@ -165,8 +165,8 @@ async def test_what_nobody_took_meanwhile_goes_on_where_it_was(
     await eventually(lambda: twins.runs)
     await street.freeze(a)
     await street.wake(a)
-    assert a.engine._holdings.running(task.id) is not None
-    assert a.engine._holdings.running(running.id) is None
+    assert a.engine._holdings.running(a.scope, task.id) is not None
+    assert a.engine._holdings.running(a.scope, running.id) is None
     done = await b.send("this", task=task.id)
     assert result(done) == "hi, this a"
 

@@ -350,7 +350,7 @@ async def test_no_more_messages_wait_for_a_task_than_may_when_they_come_from_els
     await eventually(are_left)
     await within(a.engine.sweep())
     await within(asyncio.gather(*told[:2]))
-    worker, third = a.engine._holdings.running(task.id), told[2]
+    worker, third = a.engine._holdings.running(a.scope, task.id), told[2]
     assert worker is not None and worker.queued == 2 and not third.done()
     passes.release()
     await eventually(lambda: worker.queued < 2)

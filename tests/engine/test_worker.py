@@ -444,7 +444,7 @@ async def test_code_in_a_thread_that_looks_stops_when_it_is_cancelled(
     await house.start(agent)
     task = await house.send("hi", wait=False)
     await asyncio.to_thread(started.wait, 10)
-    worker = house.engine._holdings._workers[task.id]
+    worker = house.engine._holdings._workers[house.scope, task.id]
     cancelling = asyncio.ensure_future(house.cancel(task.id))
     await eventually(lambda: worker.is_cancelled)
     let_look.set()

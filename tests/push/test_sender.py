@@ -203,14 +203,15 @@ async def test_after_five_days_of_failures_a_receiver_is_given_up(office: Office
 async def test_a_failure_of_any_kind_is_recorded_and_tried_again(
     office: Office, treatment: Treatment, problem: str
 ) -> None:
+    if treatment not in (Treatment.SILENCE, Treatment.DRIP):
+        # These fail at once, if the machine has time for them.
+        office.sender = office.another(timeout=WITHIN)
     async with Receiver([treatment], busy_for=7200) as receiver:
         (push,) = await office.send(PushConfig(receiver.url, "c"))
         await office.quiet()
         found = await office.now(push)
         assert found.problem.startswith(problem) and len(found.problem) <= 200
         assert found.tries == 1 and found.is_open and found.cursor == 0
-        # Who gives up at once may do so before the receiver has looked.
-        await until(lambda: receiver.connections)
         assert receiver.connections == 1, "a redirect is not followed"
         wait = found.due_at - office.clock.now()
         assert wait == 7_200_000 if treatment is Treatment.BUSY else wait <= 6000

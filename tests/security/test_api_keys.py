@@ -183,6 +183,12 @@ async def test_a_revoked_key_stops_new_requests_within_a_second(office: Office) 
     assert (await gate.admit(key(other))).caller.owner == "key:bob"
 
 
+def test_a_key_that_was_revoked_keeps_the_time_it_was(office: Office) -> None:
+    once = replace(office.alice, revoked_at=office.alice.created_at - HOUR)
+    office.path.write_bytes(msgspec.json.encode(KeyFile([once])))
+    assert key_file.revoke(office.path, once.id) == once == key_file.find(office.path, once.id)
+
+
 async def test_a_key_that_loses_rights_is_not_remembered_with_them(office: Office) -> None:
     found = await office.way.look(key(office.text))
     assert found is not None
@@ -311,7 +317,7 @@ def test_a_link_to_the_file_stays_a_link(tmp_path: Path) -> None:
 async def test_another_header_may_bring_the_key(office: Office, name: str) -> None:
     way = ApiKeys(office.path, header=name)
     await way.start()
-    assert way.scheme == {"apiKeySecurityScheme": {"location": "header", "name": name}}
+    assert way.schemes[way.name] == {"apiKeySecurityScheme": {"location": "header", "name": name}}
     assert way.reads == {name.lower().encode()}
     found = await way.look(Evidence([(name.lower().encode(), office.text.encode())]))
     assert found is not None and await way.look(key(office.text)) is None
@@ -325,7 +331,7 @@ def test_what_is_no_header_for_keys_is_refused(tmp_path: Path, name: str) -> Non
 
 def test_the_card_and_the_challenge_say_api_key(office: Office) -> None:
     assert office.way.challenge == 'ApiKey realm="dragoman"'
-    assert office.way.scheme == {
+    assert office.way.schemes[office.way.name] == {
         "apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}
     }
     assert decode_keys(office.path, office.path.read_bytes()) == [office.alice]

@@ -315,7 +315,7 @@ def test_whoever_verifies_waits_for_a_line_that_is_being_written(nine: Path) -> 
 
 
 def test_a_file_of_rubbish_is_not_read_to_its_end(path: Path) -> None:
-    content = io.BytesIO(b"\n" * 4_000_000)
+    content = io.BytesIO((b"x" * 999 + b"\n") * 4000)
     report = Walk().along([(path, content, 4_000_000)])
     assert broken_at(report) == 1 and content.tell() < 2_000_000
 

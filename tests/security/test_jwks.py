@@ -428,7 +428,7 @@ async def test_an_issuer_says_where_its_keys_are_and_where_tokens_are_to_be_had(
             }
             url = issuer.url + DISCOVERY
             scheme = {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}
-            assert at.authenticator.scheme == scheme
+            assert at.authenticator.schemes[at.authenticator.name] == scheme
 
 
 async def test_an_issuer_whose_keys_have_moved_is_asked_where_they_are() -> None:

@@ -1,5 +1,6 @@
 """Tokens by hand against real keys: which open the door, which do not, and why they do not."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -7,12 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.security.authentication import Denied, Evidence, Gatekeeper, Pass, Refused
 from dragoman.security.jwt import JwtAuthenticator
-from dragoman.security.jwt_keys import from_jwks
+from dragoman.security.jwt_form import read_token
+from dragoman.security.jwt_keys import from_jwks, from_secret, holds
 from tests.security.jwt_cases import CERTIFICATE, NAMES, admitted, bearer, refused
 from tests.security.minting import (
     ABSENT,
@@ -256,6 +259,62 @@ async def test_a_token_is_remembered_until_it_ends_and_no_longer(make: Make) -> 
     assert denied.value.reason == "jwt: the token has expired" and denied.value.subject == "alice"
 
 
+async def test_whatever_goes_wrong_keeps_callers_out(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> Any:
+        raise RuntimeError("no time, no keys")
+
+    evidence = Evidence(bearer(token()))
+    without_time, without_keys = make(now=broken), make()
+    await without_time.start()
+    await without_keys.start()
+    gatekeeper = Gatekeeper([without_keys], lambda: NOW)
+    found = await gatekeeper.admit(evidence)
+    monkeypatch.setattr("dragoman.security.jwt_sources.FileKeys.current", broken)
+    assert not gatekeeper.holds(found)
+    for one in (without_time, without_keys):
+        with pytest.raises(Denied) as denied:
+            await Gatekeeper([one], lambda: NOW).admit(evidence)
+        assert denied.value.reason == "jwt: it failed"
+
+
+# RFC 7515, A.1 and A.3.
+_PAYLOAD = (
+    "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
+)
+PUBLISHED = {
+    "HS256": (
+        "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow",
+        f"eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.{_PAYLOAD}"
+        ".dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk",
+    ),
+    "ES256": (
+        {
+            "kty": "EC",
+            "crv": "P-256",
+            "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+            "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0",
+        },
+        f"eyJhbGciOiJFUzI1NiJ9.{_PAYLOAD}"
+        ".DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
+    ),
+}
+
+
+@pytest.mark.parametrize("algorithm", PUBLISHED)
+def test_the_tokens_of_the_standard_hold(algorithm: str) -> None:
+    given, text = PUBLISHED[algorithm]
+    if isinstance(given, str):
+        ring = from_secret(base64.urlsafe_b64decode(given + "=="))
+    else:
+        ring = from_jwks(json.dumps({"keys": [given]}).encode())
+    read = read_token(text)
+    key = ring.meant(read)
+    assert key is not None and holds(key, read) and read.claims["iss"] == "joe"
+    assert not holds(key, msgspec.structs.replace(read, signed=read.signed + b"x"))
+
+
 async def test_a_token_that_is_no_jwt_is_left_to_others(make: Make) -> None:
     authenticator = make()
     await authenticator.start()
@@ -330,11 +389,13 @@ async def test_a_file_that_is_not_there_is_refused(make: Make) -> None:
 def test_the_card_describes_it(make: Make) -> None:
     jwt = make()
     assert jwt.name == "jwt" and jwt.challenge == 'Bearer realm="dragoman"' and jwt.flows() == {}
-    assert jwt.scheme == {"httpAuthSecurityScheme": {"scheme": "Bearer", "bearerFormat": "JWT"}}
+    assert jwt.schemes[jwt.name] == {
+        "httpAuthSecurityScheme": {"scheme": "Bearer", "bearerFormat": "JWT"}
+    }
     oidc = JwtAuthenticator(issuer=ISSUER + "/", audience=["a"])
     url = f"{ISSUER}/.well-known/openid-configuration"
     assert oidc.name == "oidc"
-    assert oidc.scheme == {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}
+    assert oidc.schemes[oidc.name] == {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}
 
 
 def test_the_card_describes_each_flow_in_a_scheme_of_its_own(make: Make) -> None:
@@ -351,7 +412,7 @@ def test_the_card_describes_each_flow_in_a_scheme_of_its_own(make: Make) -> None
         "deviceCode": {"deviceAuthorizationUrl": "https://i.example/device", **common},
     }
     assert oauth.flows() == flows
-    assert oauth.scheme == {
+    assert oauth.schemes[oauth.name] == {
         "oauth2SecurityScheme": {"flows": {"clientCredentials": flows["clientCredentials"]}}
     }
     assert list(oauth.schemes) == ["oauth2", "oauth2__authorizationCode", "oauth2__deviceCode"]

@@ -13,7 +13,7 @@ from serving import WAIT
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.security.authentication import Denied, Evidence, Gatekeeper, Refused
-from dragoman.security.tokens import ASK_AGAIN_AFTER, BearerTokens
+from dragoman.security.tokens import COUNTS_FOR, BearerTokens
 
 TOKEN = "a-token-of-somebody"
 ALICE = "alice-has-this-token"
@@ -261,16 +261,78 @@ async def test_a_function_may_know_tokens_and_is_asked_again_soon(is_async: bool
         return check(token)
 
     clock = Clock()
-    way = BearerTokens(check=check_later if is_async else check, now=clock)
-    gate = Gatekeeper([way], now=clock)
+    way = BearerTokens(check=check_later if is_async else check, monotonic=clock)
+    gate = Gatekeeper([way])
     found = await gate.admit(bearer("t1"))
     assert found.caller == Caller("token:alice", True)
     assert await gate.admit(bearer("t1")) is found and asked == ["t1"]
     known.clear()
-    clock.time += ASK_AGAIN_AFTER
+    clock.time += COUNTS_FOR
     with pytest.raises(Denied):
         await gate.admit(bearer("t1"))
     assert asked == ["t1", "t1"]
+
+
+class Register:
+    """A function that answers when it is told to."""
+
+    def __init__(self, *answers: Caller | Exception | None) -> None:
+        self.answers = list(answers)
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.answered: asyncio.Queue[None] = asyncio.Queue()
+
+    async def __call__(self, token: str) -> Caller | None:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        answer = self.answers.pop(0)
+        self.answered.put_nowait(None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def has_answered(self) -> None:
+        """Wait for the next answer, and what is made of it in the same step."""
+        await asyncio.wait_for(self.answered.get(), WAIT)
+
+
+@pytest.mark.parametrize("last", [None, Caller("bob"), RuntimeError("down")])
+async def test_a_stream_goes_on_while_the_function_says_the_same(
+    last: Caller | Exception | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    register = Register(*[Caller("alice")] * 3, last)
+    register.may_answer.set()
+    clock = Clock()
+    way = BearerTokens(check=register, monotonic=clock)
+    found = await way.look(bearer("t1"))
+    assert found is not None
+    await register.has_answered()
+    # Three quarters each time: together longer than one answer counts.
+    for _ in range(3):
+        clock.time += COUNTS_FOR * 3 / 4
+        assert way.still_holds(found) and way.still_holds(found)
+        await register.has_answered()
+    assert register.answers == []
+    assert not way.still_holds(found)
+    assert ("kept out" in caplog.text) == isinstance(last, Exception)
+
+
+async def test_a_function_that_does_not_answer_lets_nobody_go_on() -> None:
+    register = Register(Caller("alice"), Caller("alice"))
+    register.may_answer.set()
+    clock = Clock()
+    way = BearerTokens(check=register, monotonic=clock)
+    found = await way.look(bearer("t1"))
+    assert found is not None
+    register.may_answer.clear()
+    register.is_asked.clear()
+    clock.time += COUNTS_FOR / 2
+    assert way.still_holds(found)
+    await asyncio.wait_for(register.is_asked.wait(), WAIT)
+    assert way.still_holds(found)
+    clock.time += COUNTS_FOR / 2
+    assert not way.still_holds(found)
+    await asyncio.wait_for(way.stop(), WAIT)
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("down"), Caller(), "alice"])
@@ -290,5 +352,5 @@ async def test_a_function_that_fails_or_answers_nonsense_lets_nobody_in(
 def test_the_card_and_the_challenge_say_bearer() -> None:
     way = BearerTokens(TOKEN)
     assert (way.name, way.challenge) == ("bearer", 'Bearer realm="dragoman"')
-    assert way.scheme == {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
+    assert way.schemes[way.name] == {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
     assert way.reads == {b"authorization"}

@@ -258,7 +258,7 @@ class Clumsy:
     reads = frozenset({b"authorization"})
 
     def __init__(self) -> None:
-        self.scheme: dict[str, Any] = {}
+        self.schemes: dict[str, Any] = {}
         self.breaks_later = False
 
     async def start(self) -> None: ...

@@ -11,6 +11,9 @@ ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
 GOOD = f"00-{ID}-{SPAN}-01"
 
+# 512 characters, each member as long as it may be.
+LONGEST = f"a={'x' * 253},b={'x' * 254}"
+
 INVALID = [
     "",
     "00",
@@ -73,7 +76,9 @@ def test_a_later_version_is_read_as_far_as_it_is_known() -> None:
         ("vendor@system=x y", "vendor@system=x y"),
         (",".join(f"k{n}=v" for n in range(32)), ",".join(f"k{n}=v" for n in range(32))),
         (",".join(f"k{n}=v" for n in range(33)), ""),
-        ("a=" + "x" * 510, ""),
+        (LONGEST, LONGEST),
+        (LONGEST + "x", ""),
+        ("a=" + "x" * 257, ""),
         ("a=1,b", ""),
         ("A=1", ""),
         ("a=1\nb=2", ""),

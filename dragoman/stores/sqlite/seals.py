@@ -40,6 +40,9 @@ class _Secrets(msgspec.Struct, omit_defaults=True):
     token: str = ""
     credentials: str = ""
 
+    def __repr__(self) -> str:
+        return "_Secrets('***')"
+
 
 _decode_secrets = msgspec.json.Decoder(_Secrets).decode
 
