@@ -95,7 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _about(
             "Certificates that those authorities have revoked (PEM or DER), read again when the "
-            "file changes. One that is out of date lets nobody in. Needs the extra `jwt`."
+            "file changes. One that is out of date lets nobody in."
         ),
     ] = ""
     proxies: Annotated[

@@ -71,10 +71,10 @@ def rotate(run: Invocation, store: str | None) -> None:
 
     settings = file_of(run, store)
     path = settings.store_path()
+    if not rotation.sealed_with(path):
+        raise Failure(STORE, f"{path}: is not sealed", hint="dragoman serve --store <url>")
     with ending_in_order(), budget(run), _alone(path):
         used = rotation.sealed_with(path)
-        if not used:
-            raise Failure(STORE, f"{path}: is not sealed", hint="dragoman serve --store <url>")
         ours = vault_of(settings)
         ours.ready(used)
         # A file that was named may be the key of other stores too.

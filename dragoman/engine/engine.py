@@ -228,7 +228,9 @@ class Engine:
             elif log is not None:
                 await log.durable(max(accepted.seq, accepted.durable))
         except TimeoutError:
-            pass
+            if log is not None:
+                # Who is told of a task finds it, however slow the disk is.
+                await log.durable(max(accepted.seq, accepted.durable))
         if reading is None:
             head = await self._find(self._scope(call), accepted.task_id)
             reading = await self._reading(head.number)

@@ -26,6 +26,7 @@ MAX_REMEMBERED = 4096
 MAX_CREDENTIAL_BYTES = 16 * 1024
 # Why a request is refused in which no way finds anything that is for it.
 NO_CREDENTIALS = "no credentials"
+UNKNOWN_CREDENTIALS = "credentials that nobody knows"
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -164,6 +165,8 @@ class Gatekeeper:
                 continue
             if found is not None and self.holds(found):
                 return found
+        if reason == NO_CREDENTIALS and self.is_tried(evidence):
+            reason = UNKNOWN_CREDENTIALS
         raise Denied(reason, subject)
 
     def _key(self, evidence: Evidence) -> bytes:

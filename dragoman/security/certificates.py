@@ -67,10 +67,8 @@ class ClientCertificates:
 
     async def start(self) -> None:
         """Read authorities and revocations; raises `ConfigError` for what cannot work."""
-        try:
-            from cryptography.x509 import load_pem_x509_certificates
-        except ImportError:
-            raise ConfigError("auth: mtls needs the extra: pip install 'dragoman[jwt]'") from None
+        from cryptography.x509 import load_pem_x509_certificates
+
         if self._authorities:
             try:
                 self._trusted = load_pem_x509_certificates(self._authorities.read_bytes())

@@ -11,27 +11,24 @@ import re
 import time
 from collections.abc import Callable
 
-# Seconds of work in a turn. A crowd that comes at once may make it long; where it does not end,
-# short turns are better: as much is done, and sooner.
+# Seconds a turn may take: where every one of them takes longer for a while, there is more to do
+# than time. In overload they are kept shorter than that: as much is done, and sooner.
 LONG_TURN = 0.050
-SHORT_TURN = 0.020
-# A long turn in which fewer began may be a single slow thing; two in a row are not.
-_CROWD = 64
-# Seconds of refusals after which a crowd is overload, and without any after which it is over.
+SHORT_TURN = 0.025
+# Seconds of long turns, and how many of them, that make an overload. A few may be slow things.
 STANDING_AFTER = 0.25
+_TURNS = 3
+# Seconds without a refusal after which it is over.
 OVER_AFTER = 1.0
 # Seconds after which, in overload, a request that has not begun is too old to begin.
 _MAX_AGE = 0.1
 # Of what began in a turn that was too long, the least that may begin in the next.
-_AT_ONCE = 0.25
+_AT_ONCE = 0.5
 # Requests that may begin in one turn, at most and at least.
 MOST = 1024
-LEAST = 32
+LEAST = 16
 # There may be so many times as many of those that are preferred.
 _PREFERENCE = 4
-# Of the time on the clock, the part that counts also if our thread did not work: it may have been
-# others who had the processor, or an agent that blocked the loop.
-_IDLE_SHARE = 1 / 8
 # Connections whose principal is remembered.
 _MAX_KNOWN = 16_384
 
@@ -66,9 +63,8 @@ def is_plain(data: bytes) -> bool:
 class Admission:
     """Decides about each request whether it may begin."""
 
-    def __init__(self, now: Clock = time.monotonic, work: Clock = time.thread_time) -> None:
+    def __init__(self, now: Clock = time.monotonic) -> None:
         self._now = now
-        self._work = work
         # Whether requests are being refused, or were a moment ago.
         self.is_overloaded = False
         # How many requests may begin in a turn, and how many have.
@@ -81,12 +77,12 @@ class Admission:
         self._is_watching = False
         # The turn that is under way; the first one that is watched began in the middle.
         self._is_whole = False
-        self._began_at = self._worked = 0.0
+        self._began_at = 0.0
+        # Since when turns are long, how many there were, and what began in them.
+        self._long_since = 0.0
+        self._long_turns = self._crowd = 0
         self._was_full = False
-        self._was_long = False
-
-        self._refusing_since = self._refused_at = 0.0
-        self._is_standing = False
+        self._refused_at = 0.0
         # Who has begun how many in this turn, and how many there were in the last one.
         self._shares: dict[object, int] = {}
         self._sharers = 1
@@ -146,14 +142,13 @@ class Admission:
         now = self._now()
         self.take_turn(now, 0.0, idle=now - self._began_at)
         self._is_watching, self._is_whole = True, False
-        self._began_at, self._worked = now, self._work()
+        self._began_at = now
         asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         """End a turn and begin one: what is scheduled here is called when the loop was around."""
-        now, worked = self._now(), self._work()
-        took = max(worked - self._worked, (now - self._began_at) * _IDLE_SHARE)
-        self._began_at, self._worked = now, worked
+        now = self._now()
+        took, self._began_at = now - self._began_at, now
         goes_on = self.begun > 0 or self._was_full
         if self._is_whole:
             self.take_turn(now, took)
@@ -166,25 +161,28 @@ class Admission:
 
     def take_turn(self, now: float, took: float, *, idle: float = 0.0) -> None:
         """Learn from a turn that took so many seconds, or from seconds in which nobody came."""
-        limit = SHORT_TURN if self._is_standing else LONG_TURN
-        if took > limit:
-            is_load = self._is_standing or self._was_long or self.begun >= _CROWD
-            if is_load and self.begun:
-                fits = min(self.most, self.begun) * max(_AT_ONCE, limit / took)
-                self.most = max(float(LEAST), fits)
-            self._was_long = True
+        if took > LONG_TURN:
+            self._long_turns += 1
+            self._crowd += self.begun
+            if now - self._long_since > STANDING_AFTER and not self.is_overloaded:
+                # Where so few begin in a turn, it is not they who make it long.
+                is_crowd = self._crowd >= LEAST * self._long_turns
+                self.is_overloaded = is_crowd and self._long_turns >= _TURNS
+                self._refused_at = now
         else:
-            self._was_long = False
+            self._long_since = now
+            self._long_turns = self._crowd = 0
+        if self.is_overloaded and took > SHORT_TURN:
+            fits = min(self.most, self.begun) * max(_AT_ONCE, SHORT_TURN / took)
+            self.most = max(float(LEAST), fits)
+        else:
             self.most = min(float(MOST), self.most * 1.1 + 1 + idle * MOST)
         if self._was_full:
             self._was_full = False
+            self.is_overloaded = True
             self._refused_at = now
-            if not self.is_overloaded:
-                self.is_overloaded = True
-                self._refusing_since = now
-            self._is_standing |= now - self._refusing_since > STANDING_AFTER
         elif self.is_overloaded and now - self._refused_at > OVER_AFTER:
-            self.is_overloaded = self._is_standing = False
+            self.is_overloaded = False
         if self.is_overloaded:
             self._sharers = len(self._shares)
             self._shares.clear()

@@ -150,6 +150,7 @@ class App:
                 loop.create_task(self._watch_disk()),
             ]
             self.is_running, self._streams.is_stopping = True, False
+            self.audit.record("server.started", outcome="done", object=self._names())
 
     async def stop(self) -> None:
         """End open streams, let go of running tasks, close the store."""
@@ -167,6 +168,7 @@ class App:
             await engine.stop()
         if self._gatekeeper is not None:
             await self._gatekeeper.stop()
+        self.audit.record("server.stopped", outcome="done", object=self._names())
         # In a thread: it waits for the disk.
         await asyncio.to_thread(self.audit.stop)
         await self.store.close()
@@ -399,6 +401,9 @@ class App:
             if mount is not None:
                 return mount, f"/{rest_of_path}"
         return next(iter(self._mounts.values())), path
+
+    def _names(self) -> str:
+        return " ".join(agent.name for agent in self.agents)
 
     def _status(self) -> dict[str, Any]:
         """Return how we are, for operators."""

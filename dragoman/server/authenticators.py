@@ -79,7 +79,7 @@ def _of_issuer(
 def _mtls(settings: Settings) -> Authenticator:
     from dragoman.security.certificates import ClientCertificates
 
-    if not settings.client_ca and not settings.proxies:
+    if not settings.client_ca and not (settings.proxies and settings.proxy_cert_header):
         raise ConfigError(
             "auth = mtls needs --client-ca, or the proxies that check certificates for us "
             "(DRAGOMAN_PROXIES, DRAGOMAN_PROXY_CERT_HEADER)"

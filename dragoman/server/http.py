@@ -91,7 +91,7 @@ class Connection(HttpToolsProtocol):
         self._all = connections
         self._extensions: dict[str, Any] | None = None
         self._running: RequestResponseCycle | None = None
-        # Whether the request that comes may begin, if that is decided.
+        # Set if it is decided that the request that comes may begin.
         self._verdict: bool | None = None
         # Nothing more is read as a request.
         self._is_deaf = False
@@ -270,8 +270,8 @@ class Connection(HttpToolsProtocol):
             return False
         if not is_plain(data):
             return False
-        self._verdict = admission.enter(self.client)
-        if self._verdict:
+        if admission.enter(self.client):
+            self._verdict = True
             return False
         self._say_busy()
         self.read_by = self._all.now + limits.IDLE_SECONDS

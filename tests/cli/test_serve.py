@@ -107,7 +107,12 @@ def test_several_agents_share_a_port(here: Path) -> None:
         (("my_agent.py", "--listen", "0.0.0.0:0"), "--public"),
         (("my_agent.py", "--listen", "[::]:0"), "--public"),
         (("my_agent.py", "--listen", "127.0.0.1:0", "--listen", "192.0.2.7:0"), "--public"),
-        (("my_agent.py", "--auth", "bearer"), "there is no authentication of callers yet"),
+        (("my_agent.py", "--auth", "bearer"), "DRAGOMAN_AUTH_TOKEN"),
+        (("my_agent.py", "--auth", "guess"), "auth: guess is not served; choose of bearer"),
+        (("my_agent.py", "--auth", "api-key", "--keys", "none.json"), "dragoman keys create"),
+        (("my_agent.py", "--auth", "jwt"), "--jwt-keys"),
+        (("my_agent.py", "--auth", "mtls"), "--client-ca"),
+        (("my_agent.py", "--cors", "example.com"), "https://app.example.com"),
         (("my_agent.py", "--store", "postgres://there/tasks"), "no store on PostgreSQL yet"),
         (("my_agent.py", "--transport", "grpc"), "transport: grpc is not served"),
         (("my_agent.py", "--a2a-version", "0.9"), "a2a_version: 0.9 is not served"),
@@ -324,7 +329,10 @@ def test_tls_is_spoken_with_the_certificates_that_are_named(here: Path) -> None:
         .not_valid_after(now + timedelta(hours=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("caller.test")]
+            ),
+            critical=False,
         )
         .sign(key, hashes.SHA256())
     )

@@ -151,4 +151,3 @@ def test_an_answer_that_has_not_come_is_empty() -> None:
     nothing = Answer()
     assert (nothing.text, nothing.parts, nothing.files, nothing.data) == ("", [], [], None)
     assert (nothing.task_id, nothing.context_id, nothing.state) == ("", "", None)
-

@@ -116,7 +116,7 @@ def texts(task: Task) -> list[str]:
 
 def drafted(house: House, task: Task) -> TaskState | None:
     """Return the state a task has reached, be it written or not."""
-    log = house.engine._holdings._logs.get(task.id)
+    log = house.engine._holdings.get(house.scope, task.id)
     return log.draft.state if log is not None and log.draft is not None else None
 
 

@@ -352,7 +352,7 @@ async def test_a_cancel_that_comes_after_the_last_event_leaves_nothing_behind(
     await eventually(lambda: is_written(gated))
     gated.store.shut()  # type: ignore[attr-defined]
     go_on.set()
-    await eventually(lambda: gated.engine._holdings.running(task.id) is None)
+    await eventually(lambda: gated.engine._holdings.running(gated.scope, task.id) is None)
     canceling = asyncio.ensure_future(gated.cancel(task.id))
     for _ in range(20):
         await asyncio.sleep(0)

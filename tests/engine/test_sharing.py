@@ -140,7 +140,7 @@ async def test_what_is_written_reaches_readers_elsewhere_within_moments(
         reader = b.subscribe(task.id)
         await reader.step()
         waiting = asyncio.ensure_future(reader.step())
-        worker = a.engine._holdings.running(task.id)
+        worker = a.engine._holdings.running(a.scope, task.id)
         assert worker is not None
         worker.status(S.WORKING, [message(f"{n}").parts[0]])
         await worker.log.durable(worker.log.seq)

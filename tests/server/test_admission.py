@@ -19,7 +19,6 @@ from dragoman.server.admission import (
     MOST,
     OVER_AFTER,
     SHORT_TURN,
-    STANDING_AFTER,
     Admission,
 )
 from dragoman.server.connections import Connections
@@ -31,8 +30,7 @@ class Time:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        self.work = 0.0
-        self.admission = Admission(lambda: self.now, lambda: self.work)
+        self.admission = Admission(lambda: self.now)
         self._soon: deque[Callable[[], None]] = deque()
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
 
@@ -55,9 +53,8 @@ class Time:
         self.pass_(sum(began.values()) * cost)
         return began
 
-    def pass_(self, work: float, beside: float = 0.0) -> None:
-        self.now += work + beside
-        self.work += work
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
         for _ in range(len(self._soon)):
             self._soon.popleft()()
 
@@ -108,20 +105,22 @@ def test_some_are_let_in_however_slow_they_are(loop: Time) -> None:
 
 def test_one_slow_thing_is_no_overload(loop: Time) -> None:
     for _ in range(10):
-        assert loop.turn(1, cost=10 * LONG_TURN) == 1
-        loop.turn(5)
-    assert loop.admission.most > 500
+        assert loop.turn(1, cost=20 * LONG_TURN) == 1
+        assert loop.turn(100, cost=0.0001) == 100
+    for _ in range(15):
+        assert loop.turn(1, cost=2 * LONG_TURN) == 1
+    assert loop.turn(100) == 100 and not loop.admission.is_overloaded
 
 
-def test_time_that_others_had_the_processor_is_not_ours(loop: Time) -> None:
-    for _ in range(50):
-        loop.admission.enter("a")
-        loop.pass_(0.001, beside=4 * LONG_TURN)
-    assert loop.admission.most == MOST
-    for _ in range(3):
-        loop.admission.enter("a")
-        loop.pass_(0.001, beside=20 * LONG_TURN)
-    assert loop.admission.most == LEAST, "but a loop that stands still takes no more"
+def test_long_turns_are_overload_only_if_there_are_no_short_ones_between(loop: Time) -> None:
+    for _ in range(100):
+        assert loop.turn(200) == 200
+        assert loop.turn(200) == 200
+        assert loop.turn(1) == 1
+    assert not loop.admission.is_overloaded
+    for _ in range(5):
+        loop.turn(200)
+    assert loop.admission.is_overloaded
 
 
 def test_overload_ends_when_the_crowd_does(loop: Time) -> None:
@@ -183,15 +182,6 @@ def test_in_overload_what_waited_too_long_does_not_begin(loop: Time) -> None:
     loop.pass_(0.001)
     assert not loop.admission.enter("a", came_at=loop.now - 1)
     assert loop.admission.enter("a", came_at=loop.now)
-
-
-def test_a_crowd_is_not_overload_at_once(loop: Time) -> None:
-    loop.turn(MOST + 10)
-    loop.pass_(0.0)
-    assert loop.admission.is_overloaded
-    assert not loop.admission._is_standing
-    loop.now += STANDING_AFTER / 2
-    assert not loop.admission._is_standing
 
 
 # Served

@@ -16,7 +16,7 @@ import pytest
 
 from dragoman import Agent, App, Settings
 from dragoman.security.audit import NoAudit
-from dragoman.security.authentication import NO_CREDENTIALS
+from dragoman.security.authentication import NO_CREDENTIALS, UNKNOWN_CREDENTIALS
 from dragoman.security.jwt import JwtAuthenticator
 from tests.security.jwt_cases import Case, Header, admitted, bearer, refused
 from tests.security.minting import ABSENT, AUDIENCE, ISSUER, NOW, jwks, pem, token
@@ -140,7 +140,9 @@ def told(case: Case) -> tuple[str, str, str, str]:
     # The certificate that tokens are bound to is not shown here.
     if case.name == "cnf of another certificate":
         reason = "the token is bound to a certificate, and none was shown"
-    return ("auth.denied", "denied", "", f"jwt: {reason}" if reason else NO_CREDENTIALS)
+    is_tried = any(name == b"authorization" for name, _ in case.headers)
+    nothing = UNKNOWN_CREDENTIALS if is_tried else NO_CREDENTIALS
+    return ("auth.denied", "denied", "", f"jwt: {reason}" if reason else nothing)
 
 
 @pytest.mark.parametrize("name", BINDINGS)
@@ -193,9 +195,9 @@ async def test_the_settings_name_the_keys_and_the_card_says_what_is_needed(tmp_p
         path, asked = "/.well-known/agent-card.json", {"A2A-Version": "1.0"}
         card = (await site.http.get(path, headers=asked)).json()
         scheme = {"httpAuthSecurityScheme": {"scheme": "Bearer", "bearerFormat": "JWT"}}
-        assert card["securitySchemes"] == {"jwt": scheme}
+        assert card["securitySchemes"] == {"bearer": scheme}
         old = (await site.http.get(path, headers={"A2A-Version": "0.3"})).json()["securitySchemes"]
-        assert old["jwt"]["type"] == "http" and old["jwt"]["bearerFormat"] == "JWT"
+        assert old["bearer"]["type"] == "http" and old["bearer"]["bearerFormat"] == "JWT"
         good = token(iat=ABSENT, exp=int(time.time()) + 600)
         past = token(iat=ABSENT, exp=int(time.time()) - 61)
         for text, status in ((good, 200), (past, 401), (good, 200)):
