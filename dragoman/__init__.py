@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dragoman.model.message import Message, Part
     from dragoman.model.push import PushConfig
     from dragoman.model.task import Task, TaskState
+    from dragoman.security.tokens import BearerTokens
     from dragoman.server.agent import Agent
     from dragoman.server.app import App
     from dragoman.server.turn import Turn
@@ -31,6 +32,7 @@ __all__ = [
     "Answer",
     "App",
     "Artifact",
+    "BearerTokens",
     "Caller",
     "Client",
     "Message",
@@ -64,6 +66,7 @@ _HOMES = {
     "PushConfig": "model.push",
     "Task": "model.task",
     "TaskState": "model.task",
+    "BearerTokens": "security.tokens",
     "Agent": "server.agent",
     "App": "server.app",
     "Turn": "server.turn",

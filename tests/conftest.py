@@ -64,4 +64,6 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    if missing := [str(path) for path in places if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py: LONG names what is not there: {missing}")
     items.sort(key=lambda item: places.get(item.path, len(LONG)))

@@ -16,6 +16,7 @@ NAMES = [
     "Answer",
     "App",
     "Artifact",
+    "BearerTokens",
     "Caller",
     "Client",
     "Message",

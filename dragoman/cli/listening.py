@@ -42,6 +42,11 @@ LISTENING = added(
             help="How callers prove who they are (none). Repeatable: any one will do.",
         ),
         own(
+            "--rate-limit",
+            metavar="<n/time>",
+            help="Requests one principal may make, as 100/60s (no limit).",
+        ),
+        own(
             "--auth-tokens",
             metavar="<path>",
             help="Bearer tokens (TOML); for one alone set DRAGOMAN_AUTH_TOKEN.",

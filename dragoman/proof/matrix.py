@@ -108,10 +108,11 @@ def operation(row: Row, thing: Thing) -> ops.Operation:
 class Scene:
     """A server that knows the callers, and the tasks of one of them."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, operations: Sequence[str] = ()) -> None:
         self.wire = Wire(port)
         self.things: dict[tuple[str, str, str], Thing] = {}
-        self.expected = table()
+        # All of the table, or what it has of some operations.
+        self.expected = {n: row for n, row in table().items() if n in operations or not operations}
 
     def rows(self) -> list[tuple[Row, Binding]]:
         """Return each operation with each binding that has it."""

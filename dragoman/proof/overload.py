@@ -40,6 +40,8 @@ _ROUNDS = 3
 _CALLERS = 64
 _CONNECTIONS = 1000
 _WARMUP = 1.0
+# Seconds until a server has noticed, and has done what came before; not counted.
+_ONSET = 3.0
 _PEAK_SECONDS = 3.0
 # Of the peak, what one principal may ask for, and how many keep to half of it.
 _SHARE = 0.1
@@ -133,11 +135,13 @@ async def _overload(server: Server, seconds: float, progress: Progress) -> list[
         peak = await closed_loop(server.port, requests, _CALLERS, _PEAK_SECONDS, _WARMUP)
         worked.append(_worked(server))
         offered = TIMES * peak.goodput
-        over = await open_loop(server.port, requests, offered, seconds / _ROUNDS, _CONNECTIONS)
+        lasts = seconds / _ROUNDS
+        over = await open_loop(server.port, requests, offered, lasts, _CONNECTIONS, _ONSET)
         worked.append(_worked(server))
         share = _PEAK_SECONDS / (_PEAK_SECONDS + _WARMUP)
         at_peak = (worked[1] - worked[0]) * share / max(1, sum(peak.answers.values()))
-        in_overload = (worked[2] - worked[1]) / max(1, sum(over.answers.values()))
+        answers = sum(over.answers.values()) * (lasts + _ONSET) / lasts
+        in_overload = (worked[2] - worked[1]) / max(1.0, answers)
         rounds.append(_Round(peak, over, offered, (at_peak * 1e6, in_overload * 1e6)))
         progress(
             f"round {number}: peak {peak.goodput:,.0f}/s, goodput {rounds[-1].goodput_ratio:.0%}, "

@@ -7,6 +7,7 @@ an answer about another's task is held against that about a task nobody has.
 import asyncio
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,21 +23,23 @@ from dragoman.security.vault import vault_of
 from dragoman.stores.sqlite import SQLiteStore
 
 AGENT = Path(__file__).parent / "tenancy_agent.py"
-# How the median time of one may relate to that of the other.
+# How the time of one may relate to that of the other.
 FASTEST, SLOWEST = 0.9, 1.1
 # A live task is in the memory of its server, a finished one only in the file.
 _FOREIGN = ("working", "finished")
 _SHOWN = 10
+_AGAIN = 5
 
 
 class Ratio(msgspec.Struct):
-    """The median time of answers about another's task, by that about a task nobody has."""
+    """How the time to answer about another's task relates to that about a task nobody has, which
+    is asked for right before or after: the median."""
 
     operation: str
     binding: str
     state: str
     ratio: float
-    # Milliseconds of the latter.
+    # Milliseconds of the latter, the median too.
     never: float
 
 
@@ -83,9 +86,10 @@ class _Clock:
             turns = [(foreign, thing), (never, Thing.imagined())]
             for times, about in turns if n % 2 else reversed(turns):
                 times.append((await self._scene.ask(cell, about)).took)
-        usual = statistics.median(never)
-        ratio = round(statistics.median(foreign) / usual, 3)
-        return Ratio(self._row.v1, self._binding.name, state, ratio, round(usual * 1000, 3))
+        # By pairs: the two of one moment had the same company on the machine.
+        pairs = [one / other for one, other in zip(foreign, never, strict=True)]
+        ratio, usual = statistics.median(pairs), statistics.median(never) * 1000
+        return Ratio(self._row.v1, self._binding.name, state, round(ratio, 3), round(usual, 3))
 
 
 async def _times(scene: Scene, samples: int, progress: Progress) -> list[Ratio]:
@@ -95,7 +99,12 @@ async def _times(scene: Scene, samples: int, progress: Progress) -> list[Ratio]:
             continue
         progress(f"timing {row.v1} over {binding.name}")
         for state in _FOREIGN:
-            found.append(await _Clock(scene, row, binding).ratio(state, samples))
+            clock = _Clock(scene, row, binding)
+            one = await clock.ratio(state, samples)
+            if not FASTEST <= one.ratio <= SLOWEST:
+                # What a busy machine made up does not come again; what is so does.
+                one = await clock.ratio(state, _AGAIN * samples)
+            found.append(one)
     return found
 
 
@@ -110,9 +119,14 @@ async def _forget(store: Path) -> None:
 
 
 async def prove(
-    samples: int, seed: int, *, folder: Path, progress: Progress = silent
+    samples: int,
+    seed: int,
+    *,
+    folder: Path,
+    operations: Sequence[str] = (),
+    progress: Progress = silent,
 ) -> TenancyResult:
-    """Run the proof in a folder."""
+    """Run the proof in a folder, of all operations or of some."""
     began = time.monotonic()
     tokens = folder / "tokens.toml"
     tokens.touch(mode=0o600)
@@ -124,7 +138,7 @@ async def prove(
         "DRAGOMAN_RATE_LIMIT_FAILURES": "off",
     }
     server = Server(folder / "tasks.db", agent=AGENT, environment=environment)
-    scene = Scene()
+    scene = Scene(operations=operations)
     try:
         await server.start()
         scene.wire.port = server.port

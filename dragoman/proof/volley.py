@@ -19,6 +19,9 @@ _HOLE = "HOLE-FOR-AN-ID-X"
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)\r\n", re.IGNORECASE)
 _TASK = re.compile(rb'"task":\{"id":"([^"]+)"')
 _TICK = 0.001
+# Connections opened before the first of them is used.
+_AT_ONCE = 50
+_HEALTH = f"GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 # Seconds for the last answers.
 _LAST_WITHIN = 30.0
 OK, TOO_MANY, BUSY = 200, 429, 503
@@ -87,7 +90,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, tally: Tally, on_answer: "Callable[[Wire], None]") -> None:
         self.tally = tally
-        self._on_answer = on_answer
+        self.on_answer = on_answer
         self._due: deque[float] = deque()
         self._held = b""
 
@@ -117,7 +120,7 @@ class Wire(asyncio.Protocol):
             took = time.perf_counter() - self._due.popleft()
             self.tally.take(int(data[9:12]), data[end + 4 : size], took)
             data = data[size:]
-            self._on_answer(self)
+            self.on_answer(self)
         self._held = data
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -130,11 +133,28 @@ async def _connected(
     port: int, count: int, tally: Tally, on_answer: Callable[[Wire], None]
 ) -> list[Wire]:
     loop = asyncio.get_running_loop()
-    made = [
-        await loop.create_connection(lambda: Wire(tally, on_answer), HOST, port)
-        for _ in range(count)
-    ]
-    return [wire for _, wire in made]
+    unnoticed = Tally()
+    wires: list[Wire] = []
+    while len(wires) < count:
+        some = [
+            (await loop.create_connection(lambda: Wire(unnoticed, _rest), HOST, port))[1]
+            for _ in range(min(_AT_ONCE, count - len(wires)))
+        ]
+        # To be connected is not to be accepted: of those too many the system drops what they
+        # send, and tries again seconds later.
+        for wire in some:
+            wire.send(_HEALTH, time.perf_counter())
+        async with asyncio.timeout(_LAST_WITHIN):
+            while any(wire.waiting for wire in some):  # noqa: ASYNC110  # as in `_finish`
+                await asyncio.sleep(_TICK)
+        wires += some
+    for wire in wires:
+        wire.tally, wire.on_answer = tally, on_answer
+    return wires
+
+
+def _rest(wire: Wire) -> None:
+    """Do nothing."""
 
 
 async def closed_loop(
@@ -165,9 +185,15 @@ async def closed_loop(
 
 
 async def open_loop(
-    port: int, requests: Iterator[bytes], rate: float, seconds: float, connections: int
+    port: int,
+    requests: Iterator[bytes],
+    rate: float,
+    seconds: float,
+    connections: int,
+    warmup: float = 0.0,
 ) -> Tally:
-    """Send so many requests a second, whatever becomes of them."""
+    """Send so many requests a second, whatever becomes of them. Those that are due in the warm-up
+    are not counted; those that come to wait because of it are."""
     idle: deque[Wire] = deque()
     # When requests were due that wait for a connection.
     late: deque[float] = deque()
@@ -178,12 +204,15 @@ async def open_loop(
         else:
             idle.append(wire)
 
-    tally = Tally()
-    wires = await _connected(port, connections, tally, go_on)
+    early, tally = Tally(), Tally()
+    wires = await _connected(port, connections, early, go_on)
     idle.extend(wires)
     started = time.perf_counter()
     due = 0
-    while (passed := time.perf_counter() - started) < seconds:
+    while (passed := time.perf_counter() - started) < warmup + seconds:
+        if passed >= warmup and wires[0].tally is early:
+            for wire in wires:
+                wire.tally = tally
         while due < passed * rate:
             at = started + due / rate
             due += 1
@@ -192,12 +221,13 @@ async def open_loop(
             else:
                 late.append(at)
         await asyncio.sleep(_TICK)
-    tally.seconds = time.perf_counter() - started
+    tally.seconds = time.perf_counter() - started - warmup
     tally.unsent = len(late)
     late.clear()
     # What comes later was not accepted in time, but it was accepted.
     tally.in_time = len(tally.accepted)
     await _finish(wires)
+    tally.tasks += early.tasks
     return tally
 
 

@@ -56,6 +56,9 @@ class _Asked(msgspec.Struct):
     at: float
     is_asked_again: bool = False
 
+    def __repr__(self) -> str:
+        return f"_Asked(token='***', caller={self.caller!r}, at={self.at})"
+
 
 class BearerTokens:
     """Knows callers by `Authorization: Bearer`."""

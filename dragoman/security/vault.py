@@ -7,7 +7,6 @@ put it there. The cipher is loaded when something is sealed or opened, and not b
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
 import os
@@ -195,10 +194,13 @@ def make_key_file(path: Path) -> None:
     part = _written(path, [new_key()])
     try:
         # Unlike a rename, a link never replaces a file that is there.
-        with contextlib.suppress(FileExistsError):
-            os.link(part, path)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        os.link(part, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # No links on this file system. The store lets one process at a time come here.
+        if not path.exists():
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     _sync_folder(path.parent)

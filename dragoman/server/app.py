@@ -50,6 +50,12 @@ PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
 _RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/", r.PATH)
 
+# Scopes of which a caller must have one, where knowing them is not enough.
+_ROLES: dict[Access | None, set[str]] = {
+    Access.OPERATOR: {OPERATOR},
+    Access.ADMIN: {OPERATOR, ADMIN},
+}
+
 
 class App:
     """Agents as an ASGI app."""
@@ -106,7 +112,9 @@ class App:
         routes.add("/readyz", self._ready, Access.PUBLIC)
         Admin(self.store, self._mounts, self.audit, self._status).add_to(routes)
         if self.settings.metrics:
-            routes.add("/metrics", _metrics, Access.OPERATOR)
+            # Counts alone may be read where only this machine calls and nobody is asked.
+            is_open = self._is_local and self._gatekeeper is None
+            routes.add("/metrics", _metrics, Access.PUBLIC if is_open else Access.OPERATOR)
         routes.add_others(endpoints.answer_rest, Access.CALLER)
         routes.check()
         return routes
@@ -362,9 +370,9 @@ class App:
         answer."""
         keeper = self._gatekeeper
         if keeper is None:
-            # Whoever reaches a server of this machine alone, without being asked who they are, is
-            # taken for the one who runs it.
-            if route.access is Access.CALLER or self._is_local:
+            # Where nobody is asked who they are, nobody is an operator: behind a proxy on this
+            # machine everybody comes from this machine.
+            if route.access is Access.CALLER:
                 return True
             await unauthenticated(request, Unauthenticated())
             return False
@@ -377,7 +385,7 @@ class App:
             self._note_denial(request, "auth.denied", error.subject, error.reason)
             await unauthenticated(request, error)
             return False
-        if route.access is Access.OPERATOR and not request.caller.scopes & {OPERATOR, ADMIN}:
+        if (needed := _ROLES.get(route.access)) and not request.caller.scopes & needed:
             self._note_denial(request, "access.denied", request.caller.owner, "not an operator")
             await denied(request, PermissionDenied(scope=OPERATOR))
             return False

@@ -17,7 +17,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
-from dragoman.server.admission import is_plain
 from dragoman.server.connections import BUSY, NEVER, Connections, Refusal
 from dragoman.server.http_rules import (
     BAD_FRAMING,
@@ -46,8 +45,8 @@ _LARGE_DIGITS = 5
 _IDLE, _HEAD, _BODY = range(3)
 
 
-class _Crowded(Exception):
-    """Stops the parser: too many requests wait for their turn."""
+class _Enough(Exception):
+    """Stops the parser: no further request is read here, and those that were are answered."""
 
 
 class _Answered:
@@ -93,6 +92,8 @@ class Connection(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         # Set if it is decided that the request that comes may begin.
         self._verdict: bool | None = None
+        # Nothing has been heard: the time of the first head counts from the connection on.
+        self._is_new = True
         # Nothing more is read as a request.
         self._is_deaf = False
         self._discarded = 0
@@ -150,11 +151,12 @@ class Connection(HttpToolsProtocol):
                 self.drop()
             return
         if self._phase == _IDLE:
+            is_first, self._is_new = self._is_new, False
             if self._is_refused_unread(data):
                 return
             self._phase = _HEAD
             self._raw = self._slack = 0
-            if self._running is not None:
+            if not is_first:
                 self.read_by = self._all.now + limits.HEAD_SECONDS
         self._piece = len(data)
         self._raw += self._piece
@@ -224,15 +226,19 @@ class Connection(HttpToolsProtocol):
         self._began = self._all.now
         self.read_by = self._began + limits.BODY_SECONDS
         length = self._seen.get(b"content-length", b"")
-        self._is_large = len(length) > _LARGE_DIGITS or b"transfer-encoding" in self._seen
-        if self._is_large:
-            # An answer before the end of the body is the last one here.
-            self._keeps_alive = self.cycle.keep_alive
-            self.cycle.keep_alive = False
-            self.cycle.transport = cast("asyncio.Transport", _Unfinished(self))
+        self._is_large = False
+        if len(length) > _LARGE_DIGITS or b"transfer-encoding" in self._seen:
+            self._expect_much()
+
+    def _expect_much(self) -> None:
+        """An answer before the end of this body is the last one here."""
+        self._is_large = True
+        self._keeps_alive = self.cycle.keep_alive
+        self.cycle.keep_alive = False
+        self.cycle.transport = cast("asyncio.Transport", _Unfinished(self))
 
     def on_body(self, body: bytes) -> None:
-        """Give a piece to the app; one piece beyond the limit is enough to tell that it is."""
+        """Give a piece to the app; of what is beyond the limit, the first tells that it is."""
         cycle = self.cycle
         if cycle.response_complete or self._body_bytes > self._all.max_body_bytes:
             return
@@ -247,6 +253,11 @@ class Connection(HttpToolsProtocol):
         if self._upgrades:
             return
         cycle = self.cycle
+        if self._body_bytes > self._all.max_body_bytes:
+            # Not all of it was given to the app, so to the app it has no end.
+            if not self._is_large:
+                self._expect_much()
+            raise _Enough
         self._phase = _IDLE
         self._raw, self._slack = 0, self._piece
         if self._is_large:
@@ -268,7 +279,7 @@ class Connection(HttpToolsProtocol):
         admission = self._all.admission
         if admission is None or not admission.is_overloaded or self._is_answering:
             return False
-        if not is_plain(data):
+        if not admission.is_plain(data):
             return False
         if admission.enter(self.client):
             self._verdict = True
@@ -301,7 +312,7 @@ class Connection(HttpToolsProtocol):
         return bool(self.pipeline) or (running is not None and not running.response_complete)
 
     def _say_busy(self) -> None:
-        self._all.count(BUSY.reason)
+        # It is counted where it was decided.
         self.server_state.total_requests += 1
         self.transport.write(BUSY.answer)
 
@@ -437,9 +448,10 @@ class Connection(HttpToolsProtocol):
             self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__
-            if isinstance(cause, _Crowded):
+            if isinstance(cause, _Enough):
                 self._is_deaf = True
-                self.read_by = NEVER
+                if self._phase != _BODY:
+                    self.read_by = NEVER
             else:
                 begins = self._raw == self._piece and not self._slack
                 self._refuse(meaning(error, cause, data if begins else b""))
@@ -456,7 +468,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             # The last one that waits is the last one that is answered.
             self.pipeline[0][0].keep_alive = False
-            raise _Crowded
+            raise _Enough
 
     def _check_unfinished(self) -> None:
         """Refuse what is too large already, before it has fully come."""

@@ -17,6 +17,8 @@ class Access(enum.Enum):
     # Whoever is known: the operations of the protocol.
     CALLER = "caller"
     # Who runs the server, or one tenant of it.
+    ADMIN = "admin"
+    # Who runs the server.
     OPERATOR = "operator"
 
 

@@ -160,6 +160,19 @@ async def test_patience_ends_a_wait_but_not_the_task(house: House, stage: Stage)
     await house.reaches(task.id, S.COMPLETED)
 
 
+async def test_patience_lasts_until_the_task_is_recorded(gated: House, stage: Stage) -> None:
+    await gated.start(stage.agent)
+    store = gated.store
+    assert isinstance(store, GatedStore)
+    store.shut()
+    sending = asyncio.ensure_future(gated.send("hi", skill="held", patience=0.01))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(sending), 0.1)
+    store.lift()
+    assert state(await within(sending)) is S.WORKING
+    stage.go_on.set()
+
+
 @pytest.mark.requirement("T-22")
 async def test_a_caller_that_goes_away_does_not_end_the_task(house: House, stage: Stage) -> None:
     await house.start(stage.agent)

@@ -185,13 +185,17 @@ async def test_who_does_not_read_an_answer_is_let_go() -> None:
 
 
 async def test_a_small_answer_nobody_reads_does_not_keep_its_connection_either() -> None:
-    async with guarding(Echo()) as place:
+    async with guarding(Echo(), buffer=2048) as place:
         with _deaf(place) as asking:
-            asking.sendall(get(b"/a"))
-            await place.until(lambda: any(o._running for o in place.connections._open))
-            await place.pass_time(1)
+            asking.sendall(post(b"a" * 50_000))
+            await place.until(
+                lambda: any(
+                    one.transport.get_write_buffer_size() for one in place.connections._open
+                )
+            )
             await place.pass_time(IDLE_SECONDS + 1)
             await place.until(lambda: not len(place.connections))
+            assert place.connections.refused == {"unread": 1}
 
 
 async def test_a_stream_is_not_cut_because_its_reader_pauses() -> None:

@@ -3,9 +3,10 @@ what follows a request on its connection is never taken for a part of it.
 """
 
 import asyncio
+import socket
 from typing import Any
 
-from dragoman.server.connections import LINGER_SECONDS
+from dragoman.server.connections import BODY_SECONDS, LINGER_SECONDS
 from dragoman.server.http import MAX_PIPELINED
 
 from .wire import HOST, call, get, guarding, is_problem, message, post
@@ -209,6 +210,57 @@ async def test_an_answer_that_needs_no_body_keeps_the_connection_if_the_body_is_
         assert (await peer.answer()).body == b"/unread "
         await peer.send(body + get(b"/after"))
         assert (await peer.answer()).body == b"/after "
+
+
+async def test_an_app_hears_that_the_body_it_reads_is_broken() -> None:
+    app = Echo()
+    async with guarding(app) as place, place.peer() as peer:
+        head = b"POST /broken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await peer.send(head + b"3\r\nabc\r\n")
+        await place.until(lambda: app.scopes)
+        await peer.send(b"nonsense\r\n")
+        assert is_problem(await peer.answer())
+        await asyncio.wait_for(app.left.wait(), 5)
+        assert await peer.rest() == b""
+
+
+async def test_an_app_that_does_not_count_is_not_given_more_than_the_limit() -> None:
+    app = Echo()
+    async with guarding(app, max_body_bytes=1024) as place:
+        for data in (
+            post(b"a" * 2000, path=b"/counts"),
+            b"POST /counts HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"3e8\r\n%b\r\n" % (b"a" * 1000) * 3
+            + b"0\r\n\r\n",
+        ):
+            app.left.clear()
+            async with place.peer() as peer:
+                await peer.send(data + get(b"/smuggled"))
+                await place.until(lambda: any(one._is_deaf for one in place.connections._open))
+                # It never comes to an end, and is let go like any other that does not.
+                await place.pass_time(BODY_SECONDS + 1)
+                assert await peer.rest() == b""
+                await asyncio.wait_for(app.left.wait(), 5)
+    assert [scope["path"] for scope in app.scopes] == ["/counts", "/counts"]
+
+
+def _sent_whole(port: int, data: bytes) -> bytes:
+    """Send all before reading anything, as simple clients do."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as asking:
+        asking.sendall(data)
+        answer = b""
+        while piece := asking.recv(65_536):
+            answer += piece
+        return answer
+
+
+async def test_who_sends_all_before_reading_still_reads_the_answer() -> None:
+    async with guarding(Echo()) as place:
+        data = post(b"a" * 8_000_000, path=b"/unread")
+        answer = await asyncio.to_thread(_sent_whole, place.port, data)
+        assert answer.endswith(b"/unread "), answer[:200]
+        refused = await asyncio.to_thread(_sent_whole, place.port, data.replace(b"Host", b"X"))
+        assert refused.startswith(b"HTTP/1.1 400 "), refused[:200]
 
 
 async def test_an_answer_before_a_large_body_is_read_by_who_still_sends_it() -> None:

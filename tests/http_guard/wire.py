@@ -145,13 +145,16 @@ class Place:
 
 @asynccontextmanager
 async def guarding(
-    asgi: Any = None, *, tls: dict[str, Any] | None = None, **settings: Any
+    asgi: Any = None, *, tls: dict[str, Any] | None = None, buffer: int = 0, **settings: Any
 ) -> AsyncGenerator[Place]:
     """Serve an app, ours unless told otherwise, as `dragoman serve` does."""
     chosen = Settings(**{"store": "memory:"} | settings)
     app = App(agent, settings=chosen) if asgi is None else asgi
     connections = Connections(chosen)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    if buffer:
+        # What the kernel takes of an answer that nobody reads.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, log_config=None, access_log=False, ws="none", http=protocol(connections), **tls or {}

@@ -33,9 +33,7 @@ async def scene_in(
     }
     app = App(agent, settings=Settings(**given | settings))
     async with hosting(app) as url:
-        scene = Scene(int(url.rpartition(":")[2]))
-        if operations:
-            scene.expected = {name: scene.expected[name] for name in operations}
+        scene = Scene(int(url.rpartition(":")[2]), operations)
         await scene.make("deleted")
         gone = await app.store.prune(ended_before=int(time.time() * 1000) + 1, keep=0)
         assert gone == len(scene.things)

@@ -293,6 +293,48 @@ async def test_a_path_and_a_body_that_name_two_tenants_are_refused_alike(scene: 
     assert answer.without(*foreign) == never.without(*imagined) and answer.status == 400
 
 
+# What operators have
+
+
+def administer(caller: str, task_id: str, *, ends: bool) -> bytes:
+    verb, suffix = ("POST", ":cancel") if ends else ("GET", "")
+    token = f"Authorization: Bearer {TOKENS[caller]}\r\n" if TOKENS[caller] else ""
+    line = f"{verb} /admin/tasks/{task_id}{suffix} HTTP/1.1\r\nHost: 127.0.0.1\r\n{token}"
+    return f"{line}Content-Length: 0\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["read", "cancel"])
+@pytest.mark.parametrize(
+    ("caller", "status"),
+    [("anonymous", 401), (OWNER, 403), ("neighbour", 403), ("stranger", 403)],
+)
+async def test_who_is_no_operator_learns_nothing_of_any_task(
+    scene: Scene, caller: str, status: int, ends: bool
+) -> None:
+    never = await scene.wire.ask(administer(caller, new_id(), ends=ends))
+    assert never.status == status
+    for state in STATES:
+        asked = administer(caller, thing(scene, state).task_id, ends=ends)
+        assert (await scene.wire.ask(asked)).without() == never.without()
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["read", "cancel"])
+async def test_for_the_admin_of_a_tenant_there_is_nothing_in_another(
+    scene: Scene, ends: bool
+) -> None:
+    begun = fresh(metadata={"skillId": "working"})
+    theirs = await task(scene, "stranger", msgspec.structs.replace(begun, wait=False))
+    made_up = new_id()
+    never = await scene.wire.ask(administer("admin", made_up, ends=ends))
+    answer = await scene.wire.ask(administer("admin", theirs["id"], ends=ends))
+    assert answer.without(theirs["id"]) == never.without(made_up) and answer.status == 404
+    still = await result(scene, "stranger", ops.GetTask(task_id=theirs["id"]))
+    assert still["status"]["state"] == "TASK_STATE_WORKING"
+    if not ends:
+        own = await scene.wire.ask(administer("admin", thing(scene, "working").task_id, ends=False))
+        assert own.status == 200
+
+
 # Ids that callers of 0.x choose themselves
 
 
@@ -315,3 +357,18 @@ async def test_a_task_id_of_another_is_free_where_callers_name_their_tasks(
                 if state != "deleted":
                     still = await result(scene, OWNER, seen)
                     assert still["history"][0]["parts"] == [{"text": state}]
+
+
+async def test_two_tasks_of_one_name_are_two_tasks(tmp_path: Path) -> None:
+    async with scene_in(tmp_path, "GetTask", client_task_ids=True) as (scene, _):
+        shared = scene.things[GET.v1, JSONRPC.name, "waiting"]
+        begun = told(shared, "theirs", metadata={"skillId": "working"})
+        await ask(scene, "neighbour", ops.SendMessage(message=begun, wait=False), JSONRPC_0_3)
+        answered = await task(scene, OWNER, ops.SendMessage(message=told(shared, "mine")))
+        assert answered["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert answered["artifacts"][0]["parts"] == [{"text": "mine"}]
+        theirs = await result(scene, "neighbour", ops.GetTask(task_id=shared.task_id))
+        assert theirs["status"]["state"] == "TASK_STATE_WORKING"
+        assert [said["parts"] for said in theirs["history"]] == [[{"text": "theirs"}]]
+        ended = await result(scene, "neighbour", ops.CancelTask(task_id=shared.task_id))
+        assert ended["status"]["state"] == "TASK_STATE_CANCELED"

@@ -345,6 +345,8 @@ def test_no_secret_is_anywhere_after_a_whole_run(
             assert ended["artifacts"][0]["parts"] == [{"text": "thank you"}]
             looked_at(run)
             assert server.end() == 0
+        collector.wait(2)
+        assert "/v1/traces" in collector.paths
         run.places["traces"] = collector.all()
         run.places["posts"] = b"\n".join(receiver.bodies)
         run.files()
@@ -360,7 +362,7 @@ def test_no_secret_is_anywhere_after_a_whole_run(
 
 
 PLACES = (
-    *("answers", "push answers", "streams", "commands", "metrics", "posts"),
+    *("answers", "push answers", "streams", "commands", "metrics", "traces", "posts"),
     *(
         "file tasks.db",
         "file tasks.db-wal",

@@ -174,3 +174,17 @@ asyncio.run(main(sys.argv[1]))
             env=os.environ | {"DRAGOMAN_STORE_KEY": ""},
         )
     assert key_file_of(store).exists()
+
+
+def test_a_file_system_without_links_gets_its_key_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    file = tmp_path / "k"
+    make_key_file(file)
+    made = file.read_bytes()
+    make_key_file(file)
+    assert file.read_bytes() == made and list(tmp_path.iterdir()) == [file]

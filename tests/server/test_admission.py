@@ -20,6 +20,7 @@ from dragoman.server.admission import (
     OVER_AFTER,
     SHORT_TURN,
     Admission,
+    is_plain,
 )
 from dragoman.server.connections import Connections
 from dragoman.server.http import protocol
@@ -115,7 +116,6 @@ def test_one_slow_thing_is_no_overload(loop: Time) -> None:
 def test_long_turns_are_overload_only_if_there_are_no_short_ones_between(loop: Time) -> None:
     for _ in range(100):
         assert loop.turn(200) == 200
-        assert loop.turn(200) == 200
         assert loop.turn(1) == 1
     assert not loop.admission.is_overloaded
     for _ in range(5):
@@ -182,6 +182,73 @@ def test_in_overload_what_waited_too_long_does_not_begin(loop: Time) -> None:
     loop.pass_(0.001)
     assert not loop.admission.enter("a", came_at=loop.now - 1)
     assert loop.admission.enter("a", came_at=loop.now)
+
+
+# Unread
+
+PLAIN = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN,
+        PLAIN.replace(b"Host: a", b"Host: a\r\nConnection: keep-alive"),
+        PLAIN.replace(b"/ ", b"/message:send?x=y "),
+        PLAIN.replace(b"Content-Length", b"content-length"),
+    ],
+)
+def test_one_whole_plain_request_is_refused_unread(data: bytes) -> None:
+    assert is_plain(data)
+    admission = Admission()
+    assert admission.is_plain(data) and admission.is_plain(data)
+    assert not admission.is_plain(data + b"x") and not admission.is_plain(data[:-1])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        PLAIN[:-1],
+        PLAIN + b"x",
+        PLAIN + PLAIN,
+        PLAIN[: PLAIN.find(b"{")],
+        PLAIN.replace(b"POST", b"GET"),
+        PLAIN.replace(b"POST", b"xPOST"),
+        PLAIN.replace(b"POST /", b"POST http://a/"),
+        PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        PLAIN.replace(b" HTTP/1.1", b""),
+        PLAIN.replace(b"Host: a", b"Content-Length: 2"),
+        PLAIN.replace(b"Host: a", b"X: Content-Length: 9"),
+        PLAIN.replace(b"Length: 2", b"Length: +2"),
+        PLAIN.replace(b"Length: 2", b"Length:  2"),
+        PLAIN.replace(b"Length: 2", b"Length : 2"),
+        PLAIN.replace(b"Length: 2", b"Length: 0x2"),
+        PLAIN.replace(b"Length: 2", b"Length: 2, 2"),
+        PLAIN.replace(b"Host: a", b"Transfer-Encoding: chunked"),
+        PLAIN.replace(b"Host: a", b"Transfer-Encoding : chunked"),
+        PLAIN.replace(b"Host: a", b"Expect: 100-continue"),
+        PLAIN.replace(b"Host: a", b"Connection: close"),
+        PLAIN.replace(b"Host: a", b"Connection : close"),
+        PLAIN.replace(b"Host: a", b"Last-Event-ID: 4"),
+        PLAIN.replace(b"Host: a\r\n", b"Host: a\n"),
+        PLAIN.replace(b"Host: a", b"Host: a\nX: b"),
+        PLAIN.replace(b"\r\n", b"\n"),
+    ],
+)
+def test_what_could_end_elsewhere_or_means_more_is_read(data: bytes) -> None:
+    assert not is_plain(data)
+    admission = Admission()
+    admission.is_plain(PLAIN)
+    assert not admission.is_plain(data)
+
+
+def test_heads_are_remembered_in_bounded_memory() -> None:
+    admission = Admission()
+    for number in range(5000):
+        assert admission.is_plain(PLAIN.replace(b"Host: a", b"Host: %d" % number))
+    assert admission.is_plain(PLAIN.replace(b"Host: a", b"Host: " + b"a" * 5000))
+    assert len(admission._heads) <= 1024 and max(map(len, admission._heads)) <= 1024
 
 
 # Served

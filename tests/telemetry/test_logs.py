@@ -87,6 +87,7 @@ def test_an_exception_cannot_forge_a_line_for_people() -> None:
         "bearer  canary.1234567890",
         "Authorization: Basic Y2FuYXJ5OmNhbmFyeQ==",
         "whsec_canary1234567890",
+        "dgm_canary1234_abcdefghijklmnopqrstuvwxyz",
         "eyJcanary1234567890.eyJhIjoxfQ.sig",
         "https://user:canary-pass@example.com/path",
     ],

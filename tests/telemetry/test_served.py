@@ -100,6 +100,29 @@ async def test_counts_are_right_after_a_known_sequence(tmp_path: Path) -> None:
     assert ("dragoman_tasks_running", "worker") not in after
 
 
+async def test_a_stream_whose_reader_left_is_counted_as_cut() -> None:
+    agent = Agent("waiter", "Waits.")
+
+    @agent.skill
+    async def wait(text: str) -> str:
+        await asyncio.Event().wait()
+        return text
+
+    async with serving(agent, cancel_grace=0.1) as site:
+        before = samples(page.render())
+        params = {"message": message("x")}
+        async with site.stream("SendStreamingMessage", params, headers=V1) as frames:
+            assert await within(anext(frames))
+            assert samples(page.render())["dragoman_streams_open",] == 1
+            assert samples(page.render())["dragoman_tasks_running", "waiter"] == 1
+        async with asyncio.timeout(WAIT):
+            # The server hears of it from its socket, which tells nobody here.
+            while samples(page.render())["dragoman_streams_open",]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        grown = samples(page.render()) - before
+        assert grown["dragoman_streams_cut_total", "gone"] == 1
+
+
 async def test_what_callers_send_makes_no_series() -> None:
     app = App(worker(), settings=Settings(store="memory:"))
     chance = random.Random(7)

@@ -177,6 +177,8 @@ async def test_a_task_stays_in_its_trace_when_its_server_is_killed(tmp_path: Pat
         assert {span.trace for span in collector.spans} == {ID}
         turn = only([span for span in after if span.name == "agent[first]"])
         assert turn.attributes["agent.attempt"] == 2
+        (taken_over,) = collector.metrics["dragoman.takeovers"].sum.data_points
+        assert (taken_over.as_double or taken_over.as_int) == 1
         assert not [span for span in after if span.name == "step look up"], "it was done before"
 
 
@@ -289,8 +291,10 @@ async def test_a_failed_call_is_a_failed_span_and_says_nothing_of_the_cause() ->
 
     with collecting() as collector:
         async with serving(agent, otlp_endpoint=collector.url) as site:
-            await site.send(CANARY)
-            await site.refusal("GetTask", {"id": "none"}, headers=V1)
+            secret = V1 | {"authorization": f"Bearer {CANARY}", "x-api-key": CANARY}
+            said = {"message": message(CANARY, metadata={"note": CANARY})}
+            assert "task" in await site.call("SendMessage", said, headers=secret)
+            await site.refusal("GetTask", {"id": "none"}, headers=secret)
         step, turn = only(collector.named("step look")), only(collector.named("agent[broken]"))
         assert step.failed and turn.failed and step.attributes["error.type"] == "ValueError"
         missing = only(collector.named("GetTask"))

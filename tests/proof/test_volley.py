@@ -1,0 +1,89 @@
+"""The load of the proof of overload: it counts what came of each request, and waits for none."""
+
+from serving import serving
+
+from dragoman import Agent
+from dragoman.proof.harness import Spread
+from dragoman.proof.overload import OverloadResult
+from dragoman.proof.volley import NO_TASK, Tally, closed_loop, open_loop, sends
+
+
+def echo() -> Agent:
+    agent = Agent("Echo", "Repeats.")
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return text
+
+    return agent
+
+
+def port(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+async def test_callers_who_wait_are_counted_with_their_tasks() -> None:
+    async with serving(echo()) as site:
+        tally = await closed_loop(port(site.url), sends(), 4, 0.3, 0.1)
+        assert set(tally.answers) == {200} and not tally.others
+        assert len(tally.tasks) == len(tally.accepted) == tally.answers[200]
+        assert 0 < tally.in_time <= len(tally.accepted)
+        assert len(set(tally.tasks)) == len(tally.tasks)
+        assert tally.goodput == tally.in_time / tally.seconds
+        (task,) = (await site.task(tally.tasks[0].decode()),)
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_refusals_are_told_from_results_and_from_mistakes() -> None:
+    async with serving(echo(), rate_limit="3/60s") as site:
+        tally = await open_loop(port(site.url), sends(), 50, 0.4, 4)
+        assert len(tally.accepted) == 3 and tally.answers[429] == len(tally.refused) > 3
+        assert not tally.others
+    tally = Tally()
+    tally.take(200, b'{"error":{}}', 0.1)
+    tally.take(500, b"", 0.1)
+    assert tally.others == {NO_TASK: 1, 500: 1}
+
+
+async def test_requests_without_a_connection_wait_from_when_they_were_due() -> None:
+    async with serving(echo()) as site:
+        tally = await open_loop(port(site.url), sends(), 3000, 0.4, 1)
+        assert tally.unsent > 0
+        assert max(tally.accepted) > 0.1
+
+
+def test_every_promise_can_be_broken() -> None:
+    good = OverloadResult(
+        seed=1,
+        rounds=1,
+        peak=1000,
+        offered=5000,
+        goodput=900,
+        goodput_ratio=0.9,
+        slower=2.0,
+        peak_ms=Spread(),
+        accepted_ms=Spread(),
+        refused_ms=Spread(),
+        accepted=10,
+        refused=10,
+        others={},
+        lost=0,
+        work_at_peak=1,
+        work_in_overload=1,
+        alone_ms=Spread(),
+        beside_ms=Spread(),
+        disturbed=1.2,
+        limited=5,
+    )
+    assert good.kept
+    for field, value in (
+        ("goodput_ratio", 0.79),
+        ("slower", 3.1),
+        ("others", {500: 1}),
+        ("lost", 1),
+        ("disturbed", 1.6),
+    ):
+        bad = OverloadResult(
+            **{name: getattr(good, name) for name in good.__struct_fields__} | {field: value}
+        )
+        assert [row.kept for row in bad.rows()].count(False) == 1, field
