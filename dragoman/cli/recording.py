@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def recording(run: Invocation) -> "Generator[Audit]":
+def recording(run: Invocation, store: str | None = None) -> "Generator[Audit]":
     """Open the audit log, before anything is changed: one that cannot be written prevents it."""
     from dragoman.security.audit import AuditLog, NoAudit
 
-    path = settings_of(run).audit_path()
+    path = settings_of(run, store=store).audit_path()
     audit: Audit = NoAudit() if path is None else AuditLog(path)
     audit.start()
     try:

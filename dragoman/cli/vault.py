@@ -12,6 +12,7 @@ from dragoman.cli.failures import Failure
 from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import STORE, STORE_OPTION, budget, ending_in_order, file_of
+from dragoman.cli.recording import record, recording
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -73,7 +74,7 @@ def rotate(run: Invocation, store: str | None) -> None:
     path = settings.store_path()
     if not rotation.sealed_with(path):
         raise Failure(STORE, f"{path}: is not sealed", hint="dragoman serve --store <url>")
-    with ending_in_order(), budget(run), _alone(path):
+    with ending_in_order(), budget(run), _alone(path), recording(run, store) as audit:
         used = rotation.sealed_with(path)
         ours = vault_of(settings)
         ours.ready(used)
@@ -90,6 +91,7 @@ def rotate(run: Invocation, store: str | None) -> None:
             )
         if is_own:
             ours.drop_others(key)
+        record(audit, "vault.rotate", key.hex())
     found: dict[str, Any] = {"key": key.hex(), "values": done.values, "oldKeysKept": not is_own}
     if run.out.is_json:
         run.out.json(found)

@@ -8,6 +8,7 @@ import time
 from typing import NamedTuple
 
 from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.house import r
 from dragoman.dialects.operations import Row
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
@@ -28,6 +29,8 @@ class Binding(NamedTuple):
     name: str
     dialect: Dialect
     is_rest: bool = False
+    # Of the one address all JSON-RPC calls go to.
+    path: str = "/"
 
     def offers(self, row: Row) -> bool:
         """Tell whether the operation can be asked for here, about one task or context: what 0.3
@@ -41,6 +44,7 @@ BINDINGS = (
     Binding("JSON-RPC 0.3", V0_3),
     Binding("REST 0.3", V0_3_PROTO, is_rest=True),
     Binding("JSON-RPC 0.2", V0_2),
+    Binding("JSON-RPC 0.3 of house R", V0_3, path=r.PATH),
 )
 
 
@@ -61,7 +65,7 @@ def request(
 def _asked(binding: Binding, operation: ops.Operation) -> tuple[str, str, bytes | None]:
     if not binding.is_rest:
         method, params = binding.dialect.encode_request(operation)
-        return "POST", "/", jsonrpc.request(1, method, params)
+        return "POST", binding.path, jsonrpc.request(1, method, params)
     outgoing = rest.request(binding.dialect, operation)
     body = None if outgoing.body is None else encode(outgoing.body)
     return outgoing.verb, outgoing.path, b"" if body is None and outgoing.verb == "POST" else body

@@ -182,6 +182,14 @@ async def test_a_file_that_was_named_keeps_its_old_keys_for_other_stores(
     assert shown.count("current") == shown.count("unused") == 1
 
 
+async def test_who_changed_the_key_is_in_the_audit_log(store: Path) -> None:
+    await made(store)
+    assert invoke("vault", "rotate", "--store", store).exit_code == 0
+    lines = [json.loads(line) for line in store.with_name("audit.jsonl").read_text().splitlines()]
+    (line,) = [line for line in lines if line["act"] == "vault.rotate"]
+    assert line["who"].startswith("local:") and line["object"]
+
+
 async def test_a_missing_key_is_shown_and_nothing_secret_is(store: Path) -> None:
     await made(store)
     text = key_file_of(store).read_text().strip()

@@ -19,7 +19,7 @@ from .conftest import scene_in
 
 OTHERS = ("neighbour", "stranger", "admin", "operator")
 STATES = ("working", "waiting", "finished", "deleted")
-JSONRPC, REST, JSONRPC_0_3, REST_0_3, _ = BINDINGS
+JSONRPC, REST, JSONRPC_0_3, REST_0_3, *_ = BINDINGS
 GET = BY_V1_METHOD["GetTask"]
 
 
