@@ -56,6 +56,7 @@ def data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Twice the cores: a test waits for processes and clocks about as long as it computes."""
     return 2 * (os.cpu_count() or 1)

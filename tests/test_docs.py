@@ -26,6 +26,7 @@ from serving import run, running
 from dragoman import App, Settings
 from dragoman.cli.main import cli
 from dragoman.cli.sources import CATALOG
+from dragoman.config import SECRETS
 from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations
 from dragoman.errors import A2AError, CallFailed
@@ -196,7 +197,8 @@ def test_settings_and_variables_named_in_the_documents_exist(document: Path) -> 
     variables = re.findall(r"DRAGOMAN_([A-Z0-9_]+)", read(document))
     # The command line has one of its own, which is no setting of a server.
     clients = {CATALOG.removeprefix("DRAGOMAN_").lower()}
-    assert {name.lower() for name in variables} <= known | clients
+    files = {f"{name}_file" for name in SECRETS}
+    assert {name.lower() for name in variables} <= known | clients | files
     limits = {code for code in inline(document) if re.fullmatch(r"(?:max|retain)_\w+", code)}
     assert limits <= known
 

@@ -102,6 +102,14 @@ def files(http: httpx.Client) -> None:
     assert base64.b64decode(file["raw"]).split() == [b"a,b", b"1,2"]
 
 
+@shows("guarded.py")
+def guarded(http: httpx.Client) -> None:
+    # With keys it is shown by the security guide: tests/test_security_guide.py.
+    assert result(send(http, "hello")) == [{"text": "Hello "}]
+    asked = {"message": message("invoice 7", metadata={"skillId": "approve"})}
+    assert http.post("/message:send", json=asked).status_code == 403
+
+
 @shows("several.py")
 def several(http: httpx.Client) -> None:
     for prefix, expected in (("", "ÅB"), ("/agents/upper", "ÅB"), ("/agents/lower", "åb")):

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,15 +52,14 @@ def recipes() -> dict[str, list[Typed]]:
     return found
 
 
-def commands(text: str) -> Iterator[Typed]:
-    for line in text.replace("\\\n", "").splitlines():
+def commands(text: str) -> list[Typed]:
+    found: list[Typed] = []
+    for line in text.splitlines():
         if line.startswith("#"):
-            typed.printed.append(line[1:].strip())
+            found[-1].printed.append(line.removeprefix("# "))
         elif line:
-            if "typed" in locals():
-                yield typed
-            typed = Typed(line, [])
-    yield typed
+            found.append(Typed(line, []))
+    return found
 
 
 class Shell:
@@ -130,30 +129,32 @@ class Shell:
 
 
 @contextmanager
-def shell(folder: Path, **variables: str) -> Generator[Shell]:
+def shell(folder: Path, ports: dict[str, str], **variables: str) -> Generator[Shell]:
+    """Open a shell in a folder with the examples; servers that name no port get ours."""
+    listen = f"127.0.0.1:{ports['8000']}"
     shutil.copytree(ROOT / "examples", folder / "examples")
-    opened = Shell(folder, **variables)
+    opened = Shell(folder, DRAGOMAN_LISTEN=listen, **variables)
     try:
         yield opened
     finally:
         opened.close()
 
 
-def follow(recipe: str, folder: Path, ports: dict[str, str], **variables: str) -> None:
+def follow(recipe: str, opened: Shell, ports: dict[str, str]) -> None:
     """Type a recipe; each command has to print what the guide says."""
-    with shell(folder, **variables) as opened:
-        for typed in recipes()[recipe]:
-            command = moved(typed.command, ports)
+    for typed in recipes()[recipe]:
+        command = moved(typed.command, ports)
+        printed = [moved(text, ports) for text in typed.printed]
+        wanted = [text.removeprefix(SOON) for text in printed]
+        until = time.monotonic() + START_WITHIN
+        shown = opened.type(command)
+        while printed != wanted and not all(text in shown for text in wanted):
+            assert time.monotonic() < until, f"{command}\n{shown}\nlacks {wanted}"
             shown = opened.type(command)
-            until = time.monotonic() + START_WITHIN
-            wanted = [moved(text, ports) for text in typed.printed]
-            while any(text.startswith(SOON) for text in wanted):
-                if all(text.removeprefix(SOON) in shown for text in wanted):
-                    break
-                assert time.monotonic() < until, f"{command}\n{shown}\nlacks {wanted}"
-                shown = opened.type(command)
-            for text in wanted:
-                assert text.removeprefix(SOON) in shown, f"{command}\n{shown}"
+        for text in wanted:
+            assert text in shown, f"{command}\n{shown}\nlacks {text}"
+        fails = any(text.startswith("Error: ") for text in wanted)
+        assert ("\nexit 0" in shown) is not fails, f"{command}\n{shown}"
 
 
 def moved(text: str, ports: dict[str, str]) -> str:
@@ -213,9 +214,9 @@ class Proxy:
         headers = [line.split(b": ", 1) for line in lines]
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         # What callers write there themselves goes no further.
-        kept = [
-            pair for pair in headers if pair[0].lower() not in (self.header, b"connection")
-        ] + [[b"connection", b"close"]]
+        kept = [pair for pair in headers if pair[0].lower() not in (self.header, b"connection")] + [
+            [b"connection", b"close"]
+        ]
         if der:
             kept.append([self.header, quote(ssl.DER_cert_to_PEM_cert(der)).encode()])
         size = next((int(value) for name, value in headers if name.lower() == b"content-length"), 0)
@@ -247,5 +248,50 @@ async def proxying(folder: Path, port: str, target: str) -> AsyncGenerator[None]
         server.close()
 
 
+PLAIN = ("token", "api-key", "operate", "card")
+
+
 def test_every_recipe_is_typed() -> None:
-    assert recipes().keys() == {*PLAIN, "oidc", "mtls", "mtls-proxy"}
+    others = {"oidc", "certificates", "mtls", "mtls-proxy"}
+    assert recipes().keys() == {*PLAIN} | others
+    assert all(typed.command for recipe in recipes().values() for typed in recipe)
+
+
+@pytest.fixture
+def ports() -> dict[str, str]:
+    return {"8000": free_port(), "8443": free_port()}
+
+
+@pytest.mark.parametrize("recipe", PLAIN)
+def test_a_recipe_does_what_the_guide_says(
+    recipe: str, tmp_path: Path, ports: dict[str, str]
+) -> None:
+    with shell(tmp_path, ports) as opened:
+        follow(recipe, opened, ports)
+
+
+async def test_the_recipe_with_a_provider_does_what_the_guide_says(
+    tmp_path: Path, ports: dict[str, str]
+) -> None:
+    secret = "the secret of reports"
+    provider = Provider(clients={"reports": secret})
+    async with hosting(provider) as url:
+        provider.url = url
+        with shell(tmp_path, ports, ISSUER=url, A2ACLI_CLIENT_SECRET=secret) as opened:
+            await asyncio.to_thread(follow, "oidc", opened, ports)
+    assert len(provider.asked_for("/token")) == 1
+
+
+async def test_the_recipes_with_certificates_do_what_the_guide_says(
+    tmp_path: Path, ports: dict[str, str]
+) -> None:
+    with shell(tmp_path, ports) as opened:
+        await asyncio.to_thread(follow, "certificates", opened, ports)
+        await asyncio.to_thread(follow, "mtls", opened, ports)
+    proxied = {"8000": ports["8000"], "8443": free_port()}
+    (tmp_path / "behind").mkdir()
+    for file in (*tmp_path.glob("*.pem"), *tmp_path.glob("*.key")):
+        shutil.copy(file, tmp_path / "behind")
+    async with proxying(tmp_path, proxied["8443"], proxied["8000"]):
+        with shell(tmp_path / "behind", proxied) as opened:
+            await asyncio.to_thread(follow, "mtls-proxy", opened, proxied)

@@ -1,7 +1,7 @@
 """The table of who may do what to whose task, and the cells in which an answer differs from it.
 
 `matrix.toml` is the table. Each cell has a task of its own, because what its owner may do changes
-it; the owner asks last, and then everything still has to be as it was.
+it; the owner asks last, and until then everything has to be as it was.
 """
 
 import json
@@ -19,7 +19,6 @@ from dragoman.model.push import PushConfig
 from dragoman.proof.wire import BINDINGS, Answer, Binding, Wire, request
 
 STATES = ("working", "waiting", "finished", "never", "deleted")
-MADE = ("working", "waiting", "finished", "deleted")
 OWNER, ANONYMOUS, NEIGHBOUR = "owner", "anonymous", "neighbour"
 # Name, tenant, scopes.
 CALLERS: Mapping[str, tuple[str | None, Sequence[str]]] = {
@@ -33,7 +32,7 @@ TOKENS = {name: f"{name}-{'0123456789abcdef' * 2}" for name in CALLERS} | {ANONY
 # The owner last: it may change the task.
 ORDER = (ANONYMOUS, *(name for name in CALLERS if name != OWNER), OWNER)
 _JSON_RPC = BINDINGS[0]
-# Nobody listens there; nothing happens to a task after it is told of this receiver.
+# Nobody listens there: who is told of a task is the question, not what they are told.
 _RECEIVER = "http://127.0.0.1:9/"
 
 Table = dict[str, dict[str, list[str]]]

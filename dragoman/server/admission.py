@@ -1,9 +1,9 @@
 """Overload: what is accepted stays fast, and the rest is told so before its body is read.
 
-What a server runs out of is the time of its event loop. So this watches how much of it one turn of
-the loop takes, and lets so many requests begin in each that turns stay short. Requests that wait,
-for a task or a reader, take no turn and do not count. In overload those give way first who ask
-most.
+What a server runs out of is the time of its event loop. If timers are late and stay so, there is
+more to do than time. From then on a batch of requests begins, goes through together, and only then
+the next one: as many as leave the loop some rest. Requests that wait, for a task or a reader, take
+no time and do not count. In overload those give way first who ask most.
 """
 
 import asyncio
@@ -11,20 +11,20 @@ import re
 import time
 from collections.abc import Callable
 
-# Seconds a turn may take: where every one of them takes longer for a while, there is more to do
-# than time. In overload they are kept shorter than that: as much is done, and sooner.
-LONG_TURN = 0.075
-SHORT_TURN = 0.020
-# Seconds of long turns, and how many of them, that make an overload. A few may be slow things.
-STANDING_AFTER = 0.1
-_TURNS = 2
+# Seconds from one look, or batch, to the next.
+BATCH = 0.040
+# Seconds a look may be late, and how many in a row that are later make an overload: a few may be
+# single slow things.
+LATE = 0.060
+_LOOKS = 2
+# Seconds it is late if a batch was too small, or too large.
+_RESTED = 0.004
+_BUSY = 0.012
 # Seconds without a refusal after which it is over.
 OVER_AFTER = 1.0
 # Seconds after which, in overload, a request that has not begun is too old to begin.
 _MAX_AGE = 0.1
-# Of what began in a turn that was too long, the least that may begin in the next.
-_AT_ONCE = 0.5
-# Requests that may begin in one turn, at most and at least.
+# Requests that may begin in one turn, or in one batch, at most and at least.
 MOST = 1024
 LEAST = 16
 # There may be so many times as many of those that are preferred.
@@ -70,7 +70,7 @@ class Admission:
         self._now = now
         # Whether requests are being refused, or were a moment ago.
         self.is_overloaded = False
-        # How many requests may begin in a turn, and how many have.
+        # How many requests may begin in a turn or batch, and how many have.
         self.most = float(MOST)
         self.begun = 0
         # For whoever shows figures.
@@ -78,15 +78,14 @@ class Admission:
         self.refused = 0
 
         self._is_watching = False
-        # The turn that is under way; the first one that is watched began in the middle.
-        self._is_whole = False
-        self._began_at = 0.0
-        # Since when turns are long, how many there were, and what began in them.
-        self._long_since = 0.0
-        self._long_turns = self._crowd = 0
+        # When the next look is due, and how late it was in the middle of the batch.
+        self._due = self._late = 0.0
+        self._is_middle = False
+        # Looks that were late so far, and what began before them.
+        self._late_looks = self._crowd = 0
         self._was_full = False
         self._refused_at = 0.0
-        # Who has begun how many in this turn, and how many there were in the last one.
+        # Who has begun how many in this batch, and how many there were in the last one.
         self._shares: dict[object, int] = {}
         self._sharers = 1
         self._known: dict[object, str] = {}
@@ -155,54 +154,64 @@ class Admission:
         """A connection is gone."""
         self._known.pop(connection, None)
 
-    # Turns
+    # Looks
 
     def _watch(self) -> None:
-        """Look at the turns of the loop from here on. While nobody came they were short."""
-        now = self._now()
-        self.take_turn(now, 0.0, idle=now - self._began_at)
-        self._is_watching, self._is_whole = True, False
-        self._began_at = now
-        asyncio.get_running_loop().call_soon(self._look)
+        """Look at the loop from here on, for as long as anyone comes."""
+        self._is_watching = True
+        self._look_in(BATCH)
+
+    def _look_in(self, seconds: float) -> None:
+        self._due = self._now() + seconds
+        asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
-        """End a turn and begin one: what is scheduled here is called when the loop was around."""
+        """See how late it is."""
         now = self._now()
-        took, self._began_at = now - self._began_at, now
-        goes_on = self.begun > 0 or self._was_full
-        if self._is_whole:
-            self.take_turn(now, took)
-        self.begun = 0
-        self._is_whole = True
-        if goes_on:
-            asyncio.get_running_loop().call_soon(self._look)
+        late = now - self._due
+        if not self.is_overloaded:
+            self._look_for_overload(now, late)
+        elif self._is_middle:
+            self._late = late
+        else:
+            self._end_batch(now, max(late, self._late))
+        if self.is_overloaded:
+            self._is_middle = not self._is_middle
+            self._look_in(BATCH / 2)
+        elif self.begun:
+            self.begun = 0
+            self._look_in(BATCH)
         else:
             self._is_watching = False
 
-    def take_turn(self, now: float, took: float, *, idle: float = 0.0) -> None:
-        """Learn from a turn that took so many seconds, or from seconds in which nobody came."""
-        if took > LONG_TURN:
-            self._long_turns += 1
+    def _look_for_overload(self, now: float, late: float) -> None:
+        if late > LATE:
+            self._late_looks += 1
             self._crowd += self.begun
-            if now - self._long_since > STANDING_AFTER and not self.is_overloaded:
-                # Where so few begin in a turn, it is not they who make it long.
-                is_crowd = self._crowd >= LEAST * self._long_turns
-                self.is_overloaded = is_crowd and self._long_turns >= _TURNS
-                self._refused_at = now
         else:
-            self._long_since = now
-            self._long_turns = self._crowd = 0
-        if self.is_overloaded and took > SHORT_TURN:
-            fits = min(self.most, self.begun) * max(_AT_ONCE, SHORT_TURN / took)
-            self.most = max(float(LEAST), fits)
-        else:
-            self.most = min(float(MOST), self.most * 1.1 + 1 + idle * MOST)
-        if self._was_full:
-            self._was_full = False
-            self.is_overloaded = True
+            self._late_looks = self._crowd = 0
+        # Where only few begin, it is not they who make it late.
+        is_crowd = self._late_looks >= _LOOKS and self._crowd >= LEAST * self._late_looks
+        if is_crowd or self._was_full:
+            self.is_overloaded, self._is_middle = True, False
             self._refused_at = now
-        elif self.is_overloaded and now - self._refused_at > OVER_AFTER:
+            fits = min(self.begun, MOST) * BATCH / (BATCH + max(0.0, late))
+            self.most = max(float(LEAST), fits)
+            self.begun = 0
+        self._was_full = False
+
+    def _end_batch(self, now: float, late: float) -> None:
+        if late > _BUSY:
+            self.most = max(float(LEAST), self.most * (0.7 if late > BATCH else 0.9))
+        elif late < _RESTED:
+            self.most = min(float(MOST), self.most * 1.1 + 1)
+        if self._was_full:
+            self._refused_at = now
+        elif now - self._refused_at > OVER_AFTER:
             self.is_overloaded = False
-        if self.is_overloaded:
-            self._sharers = len(self._shares)
-            self._shares.clear()
+            self.most = float(MOST)
+            self._late_looks = self._crowd = 0
+        self._was_full = False
+        self.begun = 0
+        self._sharers = len(self._shares)
+        self._shares.clear()

@@ -28,6 +28,9 @@ HANDSHAKE_SECONDS = 10.0
 NEVER = math.inf
 
 _SWEEP_SECONDS = 1.0
+# How many are let go at once, and what is between them and the next.
+_AT_ONCE = 50
+_PAUSE_SECONDS = 0.01
 # Of the places, how many are freed at once when there are none.
 _FREED_SHARE = 64
 
@@ -150,8 +153,15 @@ class Connections:
         """Let time pass, and see who is late."""
         self.now += seconds
         now = self.now
-        for late in [one for one in self._open if one.read_by <= now or one.write_by <= now]:
-            late.expire()
+        self._expire([one for one in self._open if one.read_by <= now or one.write_by <= now])
+
+    def _expire(self, late: list[Watched]) -> None:
+        """Let go of those who are late, some at a time: between them others have their turn."""
+        for one in late[:_AT_ONCE]:
+            if one.read_by <= self.now or one.write_by <= self.now:
+                one.expire()
+        if len(late) > _AT_ONCE:
+            asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._expire, late[_AT_ONCE:])
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         passed = loop.time() - self._swept_at

@@ -9,6 +9,7 @@ import asyncio
 import time
 from functools import partial
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
@@ -104,6 +105,9 @@ class Connection(HttpToolsProtocol):
         self.url = b""
         self._phase = _IDLE
         self._seen: dict[bytes, bytes] = {}
+        self._version = ""
+        # The host of the request before it, which need not be looked at twice.
+        self._host: bytes | None = None
         self._upgrades = False
         self._is_large = False
         self._keeps_alive = True
@@ -216,11 +220,7 @@ class Connection(HttpToolsProtocol):
         if is_admitted is False:
             self._skip_app()
             return
-        super().on_headers_complete()
-        state = cast("dict[str, Any]", self.scope)["state"]
-        state["is_admitted"], state["came_at"] = is_admitted, time.monotonic()
-        if self._extensions is not None:
-            cast("dict[str, Any]", self.scope)["extensions"] = self._extensions
+        self._begin_cycle(is_admitted)
         self._phase = _BODY
         self._body_bytes = 0
         self._began = self._all.now
@@ -229,6 +229,43 @@ class Connection(HttpToolsProtocol):
         self._is_large = False
         if len(length) > _LARGE_DIGITS or b"transfer-encoding" in self._seen:
             self._expect_much()
+
+    def _begin_cycle(self, is_admitted: bool | None) -> None:
+        """Give the request to the app, now or when those before it are answered."""
+        parser = self.parser
+        scope = cast("dict[str, Any]", self.scope)
+        version = self._version
+        scope["http_version"] = version
+        scope["method"] = parser.get_method().decode("ascii")
+        raw, _, query = self.url.partition(b"#")[0].partition(b"?")
+        path = raw.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"], scope["query_string"] = raw, query
+        state = scope["state"]
+        state["is_admitted"], state["came_at"] = is_admitted, time.monotonic()
+        if self._extensions is not None:
+            scope["extensions"] = self._extensions
+        # The base class says there is always one; before the first there is none.
+        before = cast("RequestResponseCycle | None", self.cycle)
+        self.cycle = cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn's types
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
 
     def _expect_much(self) -> None:
         """An answer before the end of this body is the last one here."""
@@ -462,9 +499,11 @@ class Connection(HttpToolsProtocol):
             raise Refused(LONG_URL)
         if is_heavy(self.headers, self._raw + self._slack):
             raise Refused(LARGE_HEAD)
-        version = self.parser.get_http_version()
-        self.url = check(version, self.parser.get_method(), self.url, self._seen)
-        self.expect_100_continue = b"expect" in self._seen and version == "1.1"
+        seen = self._seen
+        version = self._version = self.parser.get_http_version()
+        self.url = check(version, self.parser.get_method(), self.url, seen, self._host)
+        self._host = seen.get(b"host")
+        self.expect_100_continue = b"expect" in seen and version == "1.1"
         if len(self.pipeline) >= MAX_PIPELINED:
             # The last one that waits is the last one that is answered.
             self.pipeline[0][0].keep_alive = False

@@ -60,10 +60,12 @@ def is_heavy(headers: Headers, size: int) -> bool:
     return sum([len(name) + len(value) + 4 for name, value in headers]) > MAX_HEADER_BYTES
 
 
-def check(version: str, method: bytes, url: bytes, seen: dict[bytes, bytes]) -> bytes:
+def check(
+    version: str, method: bytes, url: bytes, seen: dict[bytes, bytes], known: bytes | None = None
+) -> bytes:
     """Return the path and query that are asked for; raises `Refused`.
 
-    `seen` holds the fields of `WATCHED` that were there.
+    `seen` holds the fields of `WATCHED` that were there; a `known` host is a good one.
     """
     if version != "1.1" and version != "1.0":
         raise Refused(BAD_VERSION)
@@ -74,7 +76,7 @@ def check(version: str, method: bytes, url: bytes, seen: dict[bytes, bytes]) -> 
         # HTTP/1.0 did not know it, and balancers ask for our health in HTTP/1.0.
         if version == "1.1":
             raise Refused(BAD_HOST)
-    elif _HOST.fullmatch(host) is None:
+    elif host != known and _HOST.fullmatch(host) is None:
         raise Refused(BAD_HOST)
     if b"transfer-encoding" in seen:
         _check_coding(version, seen)

@@ -27,7 +27,7 @@ from dragoman.server.connections import HANDSHAKE_SECONDS, Connections
 from dragoman.server.http import protocol
 from dragoman.server.push import check as check_push
 from dragoman.server.workers import inherited, supervise
-from dragoman.telemetry import logs, page
+from dragoman.telemetry import figures, logs, page
 
 _UNSENT_BYTES = 16 * 1024
 # Seconds agent code has to end when everything else has.
@@ -173,6 +173,10 @@ def _work(
 ) -> int:
     """Serve in this process; return its exit code."""
     app.admission = Admission()
+    connections = Connections(app.settings, app.admission)
+    figures.connections.watch(connections.__len__)
+    figures.connections_taken.watch(lambda: connections.opened)
+    figures.connection_refusals.watch_each(lambda: connections.refused)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -181,7 +185,7 @@ def _work(
         ws="none",
         # Who asks is not what a header claims; a proxy in front is a matter of configuration.
         proxy_headers=False,
-        http=protocol(Connections(app.settings, app.admission)),
+        http=protocol(connections),
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         server_header=False,
         date_header=False,

@@ -28,7 +28,7 @@ request_seconds = Histogram(
 )
 refusals = Counter(
     "dragoman_refusals_total",
-    "Requests refused before they were worked on: 401, 403, 429, 503, or guard.",
+    "Requests refused once they were read: 401, 403, 429, 503, or guard.",
     "reason",
 )
 streams = Gauge("dragoman_streams_open", "Streams being read.")
@@ -36,6 +36,18 @@ streams_cut = Counter(
     "dragoman_streams_cut_total",
     "Streams that ended before their task did: stopping, gone (the reader), or failed.",
     "reason",
+)
+
+# Connections; `dragoman serve` alone has them
+connections = Gauge("dragoman_connections_open", "Connections of callers.")
+connections_taken = Gauge(
+    "dragoman_connections_total", "Connections that were taken.", kind="counter"
+)
+connection_refusals = Gauge(
+    "dragoman_connection_refusals_total",
+    "Requests refused before they were read, and connections closed, by reason.",
+    "reason",
+    kind="counter",
 )
 
 # Tasks

@@ -7,9 +7,8 @@ series is added to by one thread only, the loop's or the store's.
 
 import inspect
 import math
-import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 from weakref import WeakMethod
 
@@ -169,6 +168,7 @@ class Gauge(_Instrument):
         super().__init__(name, help, *labels, otel=otel)
         self.kind = kind
         self._readings: list[tuple[Labels, Callable[[], Reading | None]]] = []
+        self._tables: list[Callable[[], Mapping[str, float]]] = []
 
     def watch(self, reading: Reading, *labels: str) -> Callable[[], None]:
         """Have a function asked for the value from here on; return what ends that."""
@@ -183,10 +183,17 @@ class Gauge(_Instrument):
 
         return forget
 
+    def watch_each(self, table: Callable[[], Mapping[str, float]]) -> None:
+        """Have a function asked for the values of all series; their one label is the key."""
+        self._tables.append(table)
+
     def read(self) -> Family:
         """Return the series as they are."""
         family = self._family()
         sums: dict[Labels, float] = {}
+        for table in self._tables:
+            for label, value in dict(table()).items():
+                sums[(label,)] = sums.get((label,), 0) + value
         for watched in list(self._readings):
             labels, reading = watched[0], watched[1]()
             if reading is not None:
@@ -273,8 +280,3 @@ def _escaped(value: str) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def process_id() -> str:
-    """Return the number by which this process is told from its siblings."""
-    return str(os.getpid())

@@ -19,7 +19,7 @@ import msgspec
 # Imported for its effect too: the page has every figure from the start.
 from dragoman.telemetry import figures as figures
 from dragoman.telemetry.metrics import CONTENT_TYPE as CONTENT_TYPE
-from dragoman.telemetry.metrics import Family, collect, merged, process_id, text
+from dragoman.telemetry.metrics import Family, collect, merged, text
 
 logger = logging.getLogger("dragoman")
 
@@ -46,7 +46,7 @@ def everything() -> list[Family]:
 def _siblings(folder: Path) -> list[list[Family]]:
     found: list[list[Family]] = []
     for path in sorted(folder.glob("*.json")):
-        if path.stem == process_id():
+        if path.stem == str(os.getpid()):
             continue
         with contextlib.suppress(OSError, msgspec.DecodeError):
             if time.time() - path.stat().st_mtime < _STALE:
@@ -76,7 +76,7 @@ def share() -> None:
 
 
 def _share(folder: Path) -> None:
-    path = folder / f"{process_id()}.json"
+    path = folder / f"{os.getpid()}.json"
     while folder.is_dir():
         try:
             leave(path)

@@ -129,8 +129,3 @@ class Step:
             self._span.leave()
             self._span.end()
         return time.perf_counter() - self._began
-
-
-def refused(status: int) -> None:
-    """Count a request that was refused before there was one to watch."""
-    figures.refusals.add(_REFUSED.get(status, "guard"))

@@ -5,6 +5,7 @@ The guard's clock runs when a test says so, so nothing here waits for it.
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from typing import Any
 
 from dragoman.server.connections import (
@@ -219,3 +220,20 @@ async def test_time_in_which_the_process_did_not_listen_is_nobodys_fault() -> No
         assert place.connections.now - before <= 2
         await peer.send(post(b"x")[20:])
         assert (await peer.answer()).status == 200
+
+
+async def test_many_who_are_late_at_once_are_let_go_some_at_a_time() -> None:
+    async with guarding(Echo()) as place, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(place.peer()) for _ in range(120)]
+        await place.until(lambda: len(place.connections) == 120)
+        place.connections.pass_time(HEAD_SECONDS + 1)
+        assert place.connections.refused == {"idle": 50}
+        # Who says something before its turn comes is not late.
+        for peer in peers:
+            await peer.send(get(b"/a"))
+        await place.until(lambda: sum(place.connections.refused.values()) + served(place) == 120)
+        assert set(place.connections.refused) == {"idle"}
+
+
+def served(place: Place) -> int:
+    return sum(one._running is not None for one in place.connections._open)

@@ -179,14 +179,17 @@ async def _log_and_count(folder: Path) -> None:
         url = server.ready()
         # A connection each: the workers take turns.
         tasks = [await _send(url, f"n{n}\n\x1b[31m") for n in range(8)]
+        await _send_nonsense(url)
         until = time.monotonic() + WAIT
         while True:
             found = await _counted(url)
-            if found["dragoman_requests_total", "rest", "SendMessage", "ok", "1.0"] == 8:
+            sent = found["dragoman_requests_total", "rest", "SendMessage", "ok", "1.0"]
+            if sent == 8 and found["dragoman_connection_refusals_total", "syntax"] == 1:
                 break
             assert time.monotonic() < until, found
             await asyncio.sleep(0.1)
         assert found["dragoman_tasks_started_total", "teller"] == 8
+        assert found["dragoman_connections_total",] >= 9
         assert sum(n for name, n in found.items() if name[0] == "dragoman_build_info") == 2
         assert server.end() == 0
         lines = [json.loads(line) for line in server.log.splitlines()]
@@ -205,6 +208,14 @@ async def _send(url: str, text: str) -> str:
         answer = await http.post("/message:send", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json()["task"]["id"]
+
+
+async def _send_nonsense(url: str) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await within(asyncio.open_connection(host, int(port)))
+    writer.write(b"nonsense\r\n\r\n")
+    assert b" 400 " in await within(reader.read())
+    writer.close()
 
 
 async def _counted(url: str) -> Samples:
