@@ -24,6 +24,13 @@ from dragoman.dialects import push, reading, v1_0
 from dragoman.engine.receivers import MAX_PUSHES
 from dragoman.model.identity import MAX_ID_LENGTH
 from dragoman.server import request
+from dragoman.server.connections import (
+    BODY_SECONDS,
+    BYTES_PER_SECOND,
+    HEAD_SECONDS,
+    IDLE_SECONDS,
+    WRITE_SECONDS,
+)
 from dragoman.transports import json_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +40,9 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").
 PART = re.compile(
     r"^<!-- begin (?P<name>\S+) -->\n.*?^<!-- end (?P=name) -->$", re.MULTILINE | re.DOTALL
 )
+
+
+_RATE = f"{BYTES_PER_SECOND // 1024} KiB"
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -111,12 +121,26 @@ def limits() -> str:
                 "tasks on one page of a list",
                 f"1 to {v1_0.MAX_PAGE_SIZE}, {v1_0.DEFAULT_PAGE_SIZE} unless told",
             ),
+            ("time for a TLS handshake, and for the head of a request", _seconds(HEAD_SECONDS)),
+            (
+                "time for a body",
+                f"{_seconds(BODY_SECONDS)}; a longer one while {_RATE} a second come",
+            ),
+            (
+                "time to take a plain answer",
+                f"{_seconds(WRITE_SECONDS)}, and what its size takes at that rate",
+            ),
+            ("a connection without a request", _seconds(IDLE_SECONDS)),
             ("receivers of one task", str(MAX_PUSHES)),
             ("address of a receiver", f"{push.MAX_URL_LENGTH:,} characters"),
             ("token of a receiver", f"{push.MAX_TOKEN_LENGTH:,} characters"),
             ("credentials of a receiver", f"{push.MAX_CREDENTIALS_LENGTH:,} characters"),
         ],
     )
+
+
+def _seconds(number: float) -> str:
+    return f"{number:.0f} s"
 
 
 def error_rows() -> str:

@@ -102,7 +102,10 @@ class Shell:
         is_serving = command.rstrip().endswith("&")
         has_ended = is_ready = False
         while not has_ended or (is_serving and not is_ready):
-            line = self._lines.get(timeout=START_WITHIN)
+            try:
+                line = self._lines.get(timeout=START_WITHIN)
+            except queue.Empty:
+                raise AssertionError(f"{command}: nothing more after\n{shown}") from None
             assert line is not None, f"the shell ended:\n{shown}"
             # A command may end without a newline.
             if self._end in line:

@@ -167,14 +167,15 @@ class _Neighbours:
         rate = self._limit / 2
         lines = self._lines[:_OTHERS]
         return await asyncio.gather(
-            *(open_loop(self._server.port, line, rate, seconds, 32) for line in lines)
+            *(open_loop(self._server.port, line, rate, seconds, 32, _WARMUP) for line in lines)
         )
 
     async def look(self, seconds: float) -> None:
         """Run one round."""
         self.alone += await self._quiet(seconds)
         rate = self._limit * _TIMES_ITS_LIMIT
-        loud = open_loop(self._server.port, self._lines[-1], rate, seconds, 200)
+        # What it may ask for at once it has asked for in the warm-up.
+        loud = open_loop(self._server.port, self._lines[-1], rate, seconds + _WARMUP, 200)
         beside, of_loud = await asyncio.gather(self._quiet(seconds), loud)
         self.beside += beside
         self.loud.append(of_loud)

@@ -19,7 +19,8 @@ ALL_OPEN = "open"
 # Each sends a byte this often, some of them at any moment.
 _EVERY = 1.0
 _SLICES = 20
-_AT_ONCE = 100
+# And so many come in such a moment: a crowd that slips in, not one that breaks the door.
+_AT_ONCE = 10
 _RECEIVE_BUFFER = 2048
 _OPENINGS = {
     HEAD: b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
@@ -90,11 +91,11 @@ class _Crowd:
         self.missing = count
         loop = asyncio.get_running_loop()
         while time.monotonic() < self._until + patience:
-            if time.monotonic() < self._until:
-                await self._fill(loop)
-            elif not self.open:
+            if time.monotonic() >= self._until and not self.open:
                 break
             for part in range(_SLICES):
+                if time.monotonic() < self._until:
+                    await self._fill(loop)
                 for number, one in enumerate(list(self.open)):
                     if number % _SLICES == part:
                         one.drip()
@@ -103,10 +104,9 @@ class _Crowd:
         return self.fared
 
     async def _fill(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self.missing:
-            batch = min(self.missing, _AT_ONCE)
-            self.missing -= batch
-            await asyncio.gather(*(self._connect(loop) for _ in range(batch)))
+        batch = min(self.missing, _AT_ONCE)
+        self.missing -= batch
+        await asyncio.gather(*(self._connect(loop) for _ in range(batch)))
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -130,7 +130,7 @@ async def hold(port: int, count: int, seconds: float, asks: bytes) -> Fared:
             except OSError:
                 fared.refused += 1
             if number % _AT_ONCE == 0:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(_EVERY / _SLICES)
         print(ALL_OPEN, flush=True)
         await asyncio.sleep(seconds)
     return fared

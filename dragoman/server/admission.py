@@ -24,6 +24,9 @@ _BUSY = 0.012
 OVER_AFTER = 1.0
 # Seconds after which, in overload, a request that has not begun is too old to begin.
 _MAX_AGE = 0.1
+# Of the time it is late, the part that counts also if our thread did not work: it may be that an
+# agent blocks the loop.
+_STILL = 1 / 8
 # Requests that may begin in one turn, or in one batch, at most and at least.
 MOST = 1024
 LEAST = 16
@@ -66,8 +69,9 @@ def is_plain(data: bytes) -> bool:
 class Admission:
     """Decides about each request whether it may begin."""
 
-    def __init__(self, now: Clock = time.monotonic) -> None:
+    def __init__(self, now: Clock = time.monotonic, work: Clock = time.thread_time) -> None:
         self._now = now
+        self._work = work
         # Whether requests are being refused, or were a moment ago.
         self.is_overloaded = False
         # How many requests may begin in a turn or batch, and how many have.
@@ -80,6 +84,8 @@ class Admission:
         self._is_watching = False
         # When the next look is due, and how late it was in the middle of the batch.
         self._due = self._late = 0.0
+        # How long to it, and what our thread had worked before.
+        self._interval = self._worked = 0.0
         self._is_middle = False
         # Looks that were late so far, and what began before them.
         self._late_looks = self._crowd = 0
@@ -162,13 +168,17 @@ class Admission:
         self._look_in(BATCH)
 
     def _look_in(self, seconds: float) -> None:
-        self._due = self._now() + seconds
+        self._due, self._interval = self._now() + seconds, seconds
+        self._worked = self._work()
         asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
         """See how late it is."""
         now = self._now()
         late = now - self._due
+        # What others had of the processor is not our load.
+        ours = self._work() - self._worked - self._interval
+        late = max(min(late, ours), late * _STILL)
         if not self.is_overloaded:
             self._look_for_overload(now, late)
         elif self._is_middle:

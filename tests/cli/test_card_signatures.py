@@ -261,7 +261,7 @@ def test_an_address_of_keys_is_asked_only_if_its_origin_is_allowed(
         verified(folder, card, *words, exit=0 if "ignore" in words else 1)
         assert attacker.visits() == 0, words
     # It would have been noticed. Nobody answers there, so what cannot be had is left out.
-    verified(folder, card, "--allow-jku", attacker.origin, "--timeout", "300ms", exit=5)
+    verified(folder, card, "--allow-jku", attacker.origin, "--timeout", "2s", exit=5)
     assert attacker.visits() == 1
     for wrong in ("http://a.example", "https://"):
         bad = verified(folder, card, "--allow-jku", wrong, exit=2)

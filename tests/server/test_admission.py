@@ -30,7 +30,8 @@ class Time:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        self.admission = Admission(lambda: self.now)
+        self.work = 0.0
+        self.admission = Admission(lambda: self.now, lambda: self.work)
         self._later: list[tuple[float, Callable[[], None]]] = []
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
 
@@ -53,8 +54,9 @@ class Time:
         self.pass_(sum(began.values()) * cost)
         return began
 
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
+    def pass_(self, seconds: float, beside: float = 0.0) -> None:
+        self.now += seconds + beside
+        self.work += seconds
         due = [one for one in self._later if one[0] <= self.now]
         self._later = [one for one in self._later if one[0] > self.now]
         for _, callback in due:
@@ -64,7 +66,7 @@ class Time:
         """Nothing to do but what is due."""
         ends = self.now + seconds
         while self._later and min(self._later)[0] <= ends:
-            self.pass_(min(self._later)[0] - self.now)
+            self.pass_(0.0, beside=min(self._later)[0] - self.now)
         self.now = ends
 
 
@@ -127,6 +129,18 @@ def test_slow_things_are_no_overload(loop: Time) -> None:
     for _ in range(15):
         assert loop.turn(1, cost=4 * LATE) == 1
     assert loop.turn(100) == 100 and not loop.admission.is_overloaded
+
+
+def test_time_that_others_had_the_processor_is_not_ours(loop: Time) -> None:
+    for _ in range(50):
+        for _ in range(20):
+            assert loop.admission.enter("a")
+        loop.pass_(0.001, beside=5 * LATE)
+    for _ in range(5):
+        for _ in range(20):
+            loop.admission.enter("a")
+        loop.pass_(0.001, beside=20 * LATE)
+    assert loop.admission.is_overloaded, "but a loop that stands still takes no more"
 
 
 def test_crowds_with_rest_between_them_are_no_overload(loop: Time) -> None:
@@ -388,6 +402,32 @@ async def test_a_refused_connection_goes_on_with_the_next_request(
     shut.is_overloaded = False
     writer.write(request(body))
     assert await answers(reader, 1) == [200]
+    writer.close()
+
+
+async def test_who_is_let_in_during_overload_is_answered_and_counted_once(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, shut = crowded
+    asked: list[object] = []
+
+    def every_second(connection: object, **more: Any) -> bool:
+        asked.append(connection)
+        return len(asked) % 2 == 1
+
+    shut.enter = every_second  # type: ignore[method-assign]  # lets in whose turn it is
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    body = json.dumps(call()).encode()
+    for status in (200, 503, 200, 503):
+        writer.write(request(json.dumps(call()).encode()))
+        assert await answers(reader, 1) == [status]
+    # Read in pieces, it is asked about once as well.
+    for status in (200, 503):
+        writer.write(request(body)[:40])
+        await writer.drain()
+        writer.write(request(body)[40:])
+        assert await answers(reader, 1) == [status]
+    assert len(asked) == 6
     writer.close()
 
 
