@@ -63,6 +63,12 @@ class CardFile:
         except msgspec.ValidationError as error:
             raise ConfigError(f"card: {path}: {error}") from None
 
+    @property
+    def names_schemes(self) -> bool:
+        """Whether it says how callers prove who they are."""
+        said = (self._members.security_schemes, self._members.security_requirements)
+        return any(one is not UNSET for one in said)
+
     def check(self, card: AgentCard) -> None:
         """Raise `ConfigError` if these members do not make a card of the agent's."""
         known = {skill.id for skill in card.skills}

@@ -61,7 +61,7 @@ class Discovery:
         self._identifying = b", ".join(sorted(name.title() for name in read))
         self._first = agents[0]
         self._versions = settings.versions()
-        file = _card_file(agents, settings)
+        file = _card_file(agents, settings, is_guarded=bool(ways))
         self._signer = _signer(settings)
         self._elsewhere: Answer
         started_at = time.time()
@@ -197,7 +197,8 @@ async def unauthenticated(request: Request, error: Unauthenticated) -> None:
 async def denied(request: Request, error: PermissionDenied) -> None:
     """Say that a known caller may not do this: only where everybody knows that it exists."""
     headers: Headers = []
-    if scope := error.facts.get("scope"):
+    # Its words are those of bearer tokens; for other credentials there are none.
+    if (scope := error.facts.get("scope")) and "bearer" in request.challenge.lower():
         asked = f'Bearer error="insufficient_scope", scope="{scope}"'
         headers.append((b"www-authenticate", asked.encode()))
     await document(request, {"error": {"message": error.public}}, *headers, status=403)
@@ -212,7 +213,9 @@ async def document(
     await request.respond(status, [(b"content-type", JSON), length, *headers], body)
 
 
-def _card_file(agents: Sequence[Agent], settings: Settings) -> "CardFile | None":
+def _card_file(
+    agents: Sequence[Agent], settings: Settings, *, is_guarded: bool
+) -> "CardFile | None":
     """Return what stands in the card instead of the agent's own words."""
     if not settings.card:
         return None
@@ -221,6 +224,11 @@ def _card_file(agents: Sequence[Agent], settings: Settings) -> "CardFile | None"
     if len(agents) > 1:
         raise ConfigError(f"card: a file is the card of one agent, and {len(agents)} are served")
     file = CardFile(settings.card)
+    if is_guarded and file.names_schemes:
+        raise ConfigError(
+            f"card: {settings.card}: securitySchemes and securityRequirements are those of --auth; "
+            "leave them out, or take callers as they come: --auth none"
+        )
     extended = agents[0].extended_skills
     # What a function returns is not known before somebody asks.
     more = () if extended is None or callable(extended) else extended

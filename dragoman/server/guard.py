@@ -29,7 +29,7 @@ _PREFLIGHT_SECONDS = b"600"
 # What callers in a browser may send, and read of an answer.
 _SENT = (
     b"authorization, content-type, a2a-version, a2a-extensions, x-a2a-extensions, last-event-id, "
-    b"idempotency-key, traceparent, tracestate, x-api-key"
+    b"idempotency-key, traceparent, tracestate, x-source-agent"
 )
 _READ = (
     b"a2a-version, a2a-extensions, x-a2a-extensions, retry-after, www-authenticate, ratelimit, "
@@ -69,6 +69,7 @@ class Guard:
             self._hosts |= LOCAL_NAMES if is_local else set()
             if settings.public_url:
                 self._hosts.add(urlsplit(settings.public_url).hostname or "")
+        self._sent = b"%b, %b" % (_SENT, settings.api_key_header.lower().encode())
         self._headers = list(_ANSWER_HEADERS)
         self._secure_headers = [*_ANSWER_HEADERS, _STRICT_TRANSPORT]
 
@@ -112,7 +113,7 @@ class Guard:
             return None
         return [
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            (b"access-control-allow-headers", _SENT),
+            (b"access-control-allow-headers", self._sent),
             (b"access-control-max-age", _PREFLIGHT_SECONDS),
             (b"content-length", b"0"),
         ]

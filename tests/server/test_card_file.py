@@ -124,3 +124,13 @@ def test_a_file_is_the_card_of_one_agent(tmp_path: Path) -> None:
     two = Agent("Two", "Is another.")
     with pytest.raises(ConfigError, match="one agent"):
         App(agent, two, settings=Settings(store="memory:", card=str(tmp_path / "card.json")))
+
+
+def test_schemes_of_a_file_do_not_stand_beside_those_of_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "card.json"
+    front = {"front": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+    file.write_text(json.dumps({"securitySchemes": front}))
+    agent = Agent("Front", "stands behind a proxy")
+    App(agent, settings=Settings(store="memory:", card=str(file)))
+    with pytest.raises(ConfigError, match="--auth"):
+        App(agent, settings=Settings(store="memory:", card=str(file), auth_token="x" * 16))
