@@ -124,10 +124,11 @@ def _repeated(run: Invocation, without: Collection[str]) -> list[str]:
     return found
 
 
-def login(run: Invocation) -> NextCommand:
-    """Return the command that logs in to the agent."""
+def login(run: Invocation, scope: str = "") -> NextCommand:
+    """Return the command that logs in to the agent, for scopes if some are missing."""
     is_known = bool(run.settings.environment.get("A2ACLI_CLIENT_ID"))
-    return command(run, "auth", "login", *(() if is_known else ("--client-id", "<id>")))
+    wanted = [word for one in scope.split() for word in ("--scope", one)]
+    return command(run, "auth", "login", *(() if is_known else ("--client-id", "<id>")), *wanted)
 
 
 # What went wrong
@@ -141,6 +142,10 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
         failure.message += "; it may have taken the message"
     elif _is_refused_id(error, run):
         failure.message += "; no task was started"
+    if scope := error.facts.get("scope", ""):
+        failure.message += f"; it takes a credential with the scope {scope}"
+    if seconds := _wait(error):
+        failure.message += f"; it asks to be left alone for {seconds} s"
     failure.hint = hint_for(error, run)
 
 
@@ -152,7 +157,8 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return _credentials(error, run)
         case errors.Unauthenticated() | errors.PermissionDenied():
             kinds = error.facts.get("kinds", "").split(",")
-            return with_credential(run, kinds if kinds != [""] else _given(run))
+            kinds = kinds if kinds != [""] else _given(run)
+            return with_credential(run, kinds, scope=error.facts.get("scope", ""))
         case errors.VersionNotSupported():
             return _version(error, run)
         case errors.CardInvalid():
@@ -165,6 +171,8 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
         case errors.Unreachable() | errors.TimedOut() | errors.Overloaded() if run.status:
             # It was there a while ago, and may come back.
             return command(run, "task", "get", "--wait", run.task_id)
+        case errors.Unreachable() | errors.Overloaded() if _wait(error):
+            return again(run)
         case errors.CardNotFound() | errors.Unreachable():
             return None if settings.debug else command(run, "card", "get", "--debug")
         case errors.ExtensionRequired() if uris := error.facts.get("extensions"):
@@ -182,6 +190,12 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return None if _has_no_list(run) else command(run, "task", "list")
         case _:
             return None if settings.debug else again(run, "--debug")
+
+
+def _wait(error: A2AError) -> str:
+    """Return for how many seconds an agent wants to be left alone; empty: it does not say."""
+    seconds = error.facts.get("retryAfter", "")
+    return seconds if seconds.isdecimal() else ""
 
 
 def _is_refused_id(error: A2AError, run: Invocation) -> bool:
@@ -242,16 +256,17 @@ def _credentials(error: A2AError, run: Invocation) -> NextCommand | None:
 
 
 def with_credential(
-    run: Invocation, kinds: Sequence[str], line: NextCommand | None = None
+    run: Invocation, kinds: Sequence[str], line: NextCommand | None = None, *, scope: str = ""
 ) -> NextCommand | None:
     """Return the command with a credential of one of these kinds: the one that was typed, or
     another."""
+    more = f" with scope {scope}" if scope else ""
     if not _LOGINS.isdisjoint(kinds) and not run.settings.bearer:
-        return login(run)
+        return login(run, scope)
     if "apiKey" in kinds:
-        return _with(run, "A2ACLI_API_KEY=<key>", line)
+        return _with(run, f"A2ACLI_API_KEY=<key{more}>", line)
     if not {"bearer", *_LOGINS}.isdisjoint(kinds):
-        return _with(run, "A2ACLI_BEARER=<token>", line)
+        return _with(run, f"A2ACLI_BEARER=<token{more}>", line)
     if "mtls" in kinds:
         given = ("--client-cert", "--client-key")
         return again(run, given[0], "<path>", given[1], "<path>", without=given)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.client.cache import LARGEST_CARD, Cache, Kept, Key, may_keep
-from dragoman.client.http import Http, read_all
+from dragoman.client.http import Http, read_all, wish
 from dragoman.client.references import (
     CARD_PATH,
     OLDER_CARD_PATH,
@@ -71,6 +71,8 @@ class Fetched(msgspec.Struct, frozen=True):
     url: str
     # Of what the user named, which a redirect or a catalog may have led away from; "" for a file.
     origin: str
+    # Whether it was at hand from before: the agent's may be another by now.
+    is_kept: bool = False
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -176,7 +178,7 @@ class Cards:
             asked = _Asked(url, "1.0", _known_by(http), {}, "", LARGEST_KEYS)
             with suppress(CallFailed, Unauthenticated, TimeoutError, ConfigError):
                 async with asyncio.timeout(self._timeout):
-                    document, _ = await self._document(http, asked, fresh)
+                    document, *_ = await self._document(http, asked, fresh)
                 found = found | KeySet.decode(document)
         return found
 
@@ -187,7 +189,7 @@ class Cards:
         try:
             async with asyncio.timeout(self._timeout):
                 # Asked for anew: a key that was taken back is not to be trusted a while longer.
-                document, _ = await self._document(http, asked, True)
+                document, *_ = await self._document(http, asked, True)
         except TimeoutError:
             raise TimedOut(f"The keys did not come within {self._timeout:g} s", url=url) from None
         return KeySet.decode(document)
@@ -199,17 +201,18 @@ class Cards:
         of_catalog = msgspec.structs.replace(
             asked, headers={}, identity=_known_by(http), most=max(LARGEST_CATALOG, asked.most)
         )
-        document, url = await self._document(http, of_catalog, fresh)
+        document, url, is_kept = await self._document(http, of_catalog, fresh)
         try:
             entry = find(document, found.name)
         except CardNotFound:
             if fresh:
                 raise
             # It may have been added since.
-            document, url = await self._document(http, of_catalog, True)
+            document, url, is_kept = await self._document(http, of_catalog, True)
             entry = find(document, found.name)
         if entry.card is not None:
-            return read(entry.card, url=url, origin=found.origin)
+            fetched = read(entry.card, url=url, origin=found.origin)
+            return msgspec.structs.replace(fetched, is_kept=is_kept)
         try:
             target = read_location(read_target(url), entry.url)
         except NotCanonical as error:
@@ -218,29 +221,33 @@ class Cards:
         of_card = msgspec.structs.replace(
             asked, url=target.url.removesuffix("/") + CARD_PATH if is_host else target.url
         )
-        return await self._card(http, of_card, found.origin, fresh, is_host=is_host)
+        fetched = await self._card(http, of_card, found.origin, fresh, is_host=is_host)
+        return msgspec.structs.replace(fetched, is_kept=is_kept or fetched.is_kept)
 
     async def _card(
         self, http: Http, asked: _Asked, origin: str, fresh: bool, *, is_host: bool
     ) -> Fetched:
-        raw, url = await self._document(http, asked, fresh, is_host=is_host)
+        raw, url, is_kept = await self._document(http, asked, fresh, is_host=is_host)
         try:
-            return read(raw, url=url, origin=origin)
+            fetched = read(raw, url=url, origin=origin)
         except CardInvalid:
             # Whoever mends it wants to see that at once.
             await self._cache.drop(asked.key)
             raise
+        return msgspec.structs.replace(fetched, is_kept=is_kept)
 
     async def _document(
         self, http: Http, asked: _Asked, fresh: bool, *, is_host: bool = False
-    ) -> tuple[Any, str]:
-        """Return a JSON document, from the cache if it may be, and the URL it is from."""
+    ) -> tuple[Any, str, bool]:
+        """Return a JSON document, from the cache if it may be; the URL it is from; and whether
+        nobody was asked."""
         kept = await self._cache.load(asked.key, asked.most)
         now = self._clock.now()
-        if kept is None or fresh or not kept.is_fresh(now):
+        is_kept = kept is not None and not fresh and kept.is_fresh(now)
+        if kept is None or not is_kept:
             kept = await self._asked_for(http, asked, kept, fresh, is_host)
         try:
-            return json_text.parse(kept.body), kept.url
+            return json_text.parse(kept.body), kept.url, is_kept
         except ParseFailed as error:
             await self._cache.drop(asked.key)
             raise CardInvalid(f"This is not JSON: {error.public}", url=kept.url) from None
@@ -323,10 +330,10 @@ def read(raw: Any, *, url: str = "", origin: str = "") -> Fetched:
     except InvalidParams as error:
         # A name in the path may be the peer's own, of any length and with any character.
         raise CardInvalid(
-            f"This is not a usable agent card: {_shown(error.public)}",
-            field=_shown(error.field),
+            f"This is not a usable agent card: {shown(error.public)}",
+            field=shown(error.field),
             url=url,
-            findings="; ".join(_shown(str(one)) for one in card_check.findings(value)),
+            findings="; ".join(shown(str(one)) for one in card_check.findings(value)),
         ) from None
     except RecursionError:
         raise CardInvalid("This is not a usable agent card: it is nested too deep") from None
@@ -391,14 +398,14 @@ async def _once(
         return _Answer(exchange.status, exchange.headers, target.url, body)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Return a text that can be shown: short, and without what nobody would see in it."""
     short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
     return "".join(ascii(c)[1:-1] if is_unseen(c) and c != " " else c for c in short)
 
 
 def _refusal(answer: _Answer) -> A2AError:
-    facts = {"url": answer.url, "status": str(answer.status)}
+    facts = {"url": answer.url, "status": str(answer.status), **wish(answer.headers)}
     if answer.status in (401, 403):
         if challenge := answer.headers.get("www-authenticate", ""):
             facts["wwwAuthenticate"] = challenge
@@ -422,7 +429,7 @@ def _known_by(http: Http, identity: str = "") -> str:
 
 def _unreachable(url: str, reason: str) -> Unreachable:
     return Unreachable(
-        f"The agent card could not be fetched from {_host(url)}: {_shown(reason)}",
+        f"The agent card could not be fetched from {_host(url)}: {shown(reason)}",
         url=url,
         reason=reason,
     )
@@ -431,7 +438,7 @@ def _unreachable(url: str, reason: str) -> Unreachable:
 def _host(url: str) -> str:
     """Return what may be shown of an address: a user, a path or a query may be a secret."""
     try:
-        return _shown(urlsplit(url).netloc.rpartition("@")[2])
+        return shown(urlsplit(url).netloc.rpartition("@")[2])
     except ValueError:
         return "an address that is none"
 

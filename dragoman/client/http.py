@@ -61,6 +61,13 @@ class Http(Protocol):
         ...
 
 
+def wish(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return for how many seconds a peer wants to be left alone, as a fact of an error."""
+    wait = headers.get("retry-after", "")
+    is_number = wait.isascii() and wait.isdigit() and len(wait) < 6
+    return {"retryAfter": wait} if is_number else {}
+
+
 async def read_all(exchange: Exchange, most: int) -> tuple[bytes, bool]:
     """Return a body up to a size, and whether there was more."""
     body = bytearray()

@@ -152,13 +152,41 @@ class Line:
             return
         async with self._opening:
             if self._remote is None:
-                fetched = await self._look()
-                try:
-                    self._choose(fetched)
-                except A2AError:
-                    # Whoever tries again may find another card.
-                    self._fetched = None
+                await self._settle()
+
+    async def _settle(self) -> None:
+        """Choose by the card; one that was kept is read anew before anything is refused by it."""
+        for fresh in (False, True):
+            fetched = await self._look(fresh=fresh)
+            try:
+                return self._choose(fetched)
+            except A2AError:
+                # Whoever tries again may find another card.
+                self._fetched = None
+                if not fetched.is_kept:
                     raise
+
+    async def _is_other_card(self, remote: Remote) -> bool:
+        """After a 401: read a card that was kept anew, and choose again if it is another one."""
+        async with self._opening:
+            before = self.fetched
+            if remote is not self._remote or not before.is_kept:
+                # Another call may have done it in the meantime.
+                return remote is not self._remote
+            try:
+                fetched = await self._look(fresh=True)
+            except A2AError:
+                # The 401 says more than that no card can be read.
+                return False
+            if fetched.card == before.card:
+                return False
+            try:
+                self._choose(fetched)
+            except A2AError:
+                # The next call finds out for itself.
+                self._fetched = before
+                raise
+            return True
 
     async def _look(self, *, fresh: bool = False) -> Fetched:
         if self._fetched is not None and not fresh:
@@ -196,6 +224,7 @@ class Line:
         self.has_positions = RESUME_URI in declared
         self.works_once = ONCE_URI in declared
         self._candidates = found
+        self._is_proven = False
         self._next()
 
     async def _find(self, reference: Reference, fresh: bool, origins: Origins) -> Fetched:
@@ -290,7 +319,7 @@ class Line:
                 return reply
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)
-                if self._moves_on(remote, error, refusals):
+                if await self._moves_on(remote, error, refusals):
                     continue
                 if isinstance(operation, ops.CancelTask) and tries:
                     return await self._after_cancel(operation, error)
@@ -320,7 +349,7 @@ class Line:
                 return
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)
-                if is_begun or not self._moves_on(remote, error, refusals):
+                if is_begun or not await self._moves_on(remote, error, refusals):
                     raise
 
     def _prove(self, remote: Remote) -> None:
@@ -328,9 +357,11 @@ class Line:
         if remote is self._remote:
             self._is_proven = True
 
-    def _moves_on(self, remote: Remote, error: A2AError, refusals: int) -> bool:
+    async def _moves_on(self, remote: Remote, error: A2AError, refusals: int) -> bool:
         """Answer a failure before anything worked: other credentials, or another interface."""
         if isinstance(error, Unauthenticated) and self._chosen.refused() and refusals == 1:
+            return True
+        if isinstance(error, Unauthenticated) and await self._is_other_card(remote):
             return True
         if isinstance(error, Unauthenticated) and not self._chosen.attached:
             missing = CredentialsMissing()

@@ -5,6 +5,7 @@ One request, one answer, no second try: what to do when something breaks is deci
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -12,7 +13,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dragoman.client.http import Exchange, Http, read_all
+from dragoman.client.cards import shown
+from dragoman.client.http import Exchange, Http, read_all, wish
 from dragoman.dialects import errors as error_table
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.house import Corvid, Nexus
@@ -49,6 +51,8 @@ NOT_SERVED = frozenset({404, 405, 501})
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _RESET = "x-dragoman-resume"
+# What a bearer token does not grant, in the words of RFC 6750.
+_SCOPE = re.compile(r'\bscope="([!#-\[\]-~ ]{1,200})"', re.ASCII)
 
 
 class NotServed(Unreachable):
@@ -347,9 +351,16 @@ class _Asked:
                 error.code = code
                 return self._with_patience(error)
         if status in (401, 403):
-            kind = Unauthenticated if status == 401 else PermissionDenied
             asked = self._exchange.headers.get("www-authenticate", "")
-            error = kind(**({"wwwAuthenticate": asked} if asked else {}))
+            facts = {"wwwAuthenticate": asked} if asked else {}
+            if status == 403 and (scope := _SCOPE.search(asked)):
+                facts["scope"] = scope[1]
+            # Who is not known is told nothing worth repeating.
+            error = (
+                Unauthenticated(**facts)
+                if status == 401
+                else PermissionDenied(shown(error_table.decode_rest(403, said).public), **facts)
+            )
         elif not self._is_rpc and _names_an_error(said):
             error = error_table.decode_rest(status, said)
         elif status in NOT_SERVED:
@@ -370,9 +381,7 @@ class _Asked:
         return self._with_patience(error)
 
     def _with_patience(self, error: A2AError) -> A2AError:
-        wait = self._exchange.headers.get("retry-after", "")
-        if wait.isascii() and wait.isdigit() and len(wait) < 6:
-            error.facts["retryAfter"] = wait
+        error.facts |= wish(self._exchange.headers)
         return error
 
 

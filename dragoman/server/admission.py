@@ -7,7 +7,6 @@ no time and do not count. In overload those give way first who ask most.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 
@@ -35,35 +34,7 @@ _PREFERENCE = 4
 # Connections whose principal is remembered.
 _MAX_KNOWN = 16_384
 
-# Heads that are remembered, and how long they may be.
-_MAX_HEADS = 1024
-_MAX_HEAD = 1024
-_LENGTH = re.compile(rb"\r\ncontent-length: ([0-9]{1,5})\r\n")
-_KEPT = b"\r\nconnection: keep-alive\r\n"
-
 Clock = Callable[[], float]
-
-
-def is_plain(data: bytes) -> bool:
-    """Tell whether these bytes are one whole request and so plain that it can be refused unread:
-    nobody could take its end to be elsewhere."""
-    end = data.find(b"\r\n\r\n")
-    if end < 0 or not data.startswith(b"POST /"):
-        return False
-    head = data[: end + 2].lower()
-    length = _LENGTH.search(head)
-    return (
-        length is not None
-        and len(data) == end + 4 + int(length[1])
-        and head.count(b"content-length") == 1
-        and head.count(b"\n") == head.count(b"\r\n")
-        and 0 < head.find(b" http/1.1\r\n") < head.find(b"\r\n")
-        # Other framing, a wait for our word, an end, or going on with a stream.
-        and b"transfer-encoding" not in head
-        and b"\r\nexpect" not in head
-        and b"\r\nlast-event-id" not in head
-        and (b"\r\nconnection" not in head or _KEPT in head)
-    )
 
 
 class Admission:
@@ -95,8 +66,6 @@ class Admission:
         self._shares: dict[object, int] = {}
         self._sharers = 1
         self._known: dict[object, str] = {}
-        # Heads of plain requests, and how long the whole is.
-        self._heads: dict[bytes, int] = {}
 
     # Requests
 
@@ -119,21 +88,6 @@ class Admission:
             return self._refuse()
         self.begun += 1
         self.admitted += 1
-        return True
-
-    def is_plain(self, data: bytes) -> bool:
-        """Tell what `is_plain` does, sooner where the same head came before."""
-        end = data.find(b"\r\n\r\n")
-        head = data[:end]
-        length = self._heads.get(head)
-        if length is not None:
-            return length == len(data)
-        if not is_plain(data):
-            return False
-        if end <= _MAX_HEAD:
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            self._heads[head] = len(data)
         return True
 
     def _may_exceed(self, share: int, *, is_preferred: bool) -> bool:

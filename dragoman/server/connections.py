@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from dragoman.config import Settings
 from dragoman.server.admission import Admission
+from dragoman.server.refusals import Refusals
 
 # Seconds for a request's head, from its first byte; the first one's from the connection on.
 HEAD_SECONDS = 10.0
@@ -97,9 +98,16 @@ class Watched(Protocol):
 class Connections:
     """The open connections of one process, their limits and their clock."""
 
-    def __init__(self, settings: Settings, admission: Admission | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        admission: Admission | None = None,
+        refusals: Refusals | None = None,
+    ) -> None:
         # Decides in overload who may begin; None: whoever comes.
         self.admission = admission
+        # Knows who has asked too often.
+        self.refusals = refusals or Refusals()
         self.max_body_bytes = settings.max_body_bytes
         self.max_connections = settings.max_connections
         self.max_per_address = settings.max_connections_per_address

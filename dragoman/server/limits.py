@@ -67,6 +67,25 @@ class Room:
             self._limits.forget(self.key, has_stream=self._has_stream)
 
 
+class Standing:
+    """How a caller stands with its rates, or an address if the caller is not known."""
+
+    __slots__ = ("_key", "_limits", "_place")
+
+    def __init__(self, limits: "Limits", key: str, place: str) -> None:
+        self._limits = limits
+        self._key = key
+        self._place = place
+
+    def wait(self, agent: str | None) -> float:
+        """Return the seconds for which nothing it asks would be looked at."""
+        return self._limits.wait(self._key, self._place, agent and agent[:_MAX_NAME])
+
+    def headers(self, agent: str | None) -> Sequence[Header]:
+        """What it is told about its rates."""
+        return self._limits.headers(self._key, self._place, agent and agent[:_MAX_NAME])
+
+
 class Limits:
     """The shares of all callers."""
 
@@ -118,7 +137,7 @@ class Limits:
         """Count a request of a caller, which names the agent it asks for or does not; raises
         `RateLimited`. Callers who are not known count by their address."""
         place = network(address)
-        key = caller.owner if caller.authenticated else f"@{place}"
+        key = _key(caller, place)
         if agent is not None:
             agent = agent[:_MAX_NAME]
         if self._agents is not None or self._callers is not None:
@@ -162,6 +181,27 @@ class Limits:
 
     # Answers
 
+    def standing(self, caller: Caller | None, address: str) -> Standing:
+        """Return how someone stands; None stands for all of an address."""
+        place = network(address)
+        return Standing(self, "" if caller is None else _key(caller, place), place)
+
+    def wait(self, key: str, place: str, agent: str | None) -> float:
+        """Return the seconds for which a request would be refused, and count none."""
+        now = self._now()
+        wait = 0.0
+        for buckets in (self._failures, self._addresses):
+            if buckets is not None:
+                wait = max(wait, buckets.wait(place, now))
+        if not key:
+            return wait
+        if self._callers is not None:
+            wait = max(wait, self._callers.wait(key, now))
+        if self._agents is not None and agent is not None:
+            wait = max(wait, self._agents.wait((key, agent), now))
+        is_full = self._requests.get(key, 0) >= self._most_requests
+        return max(wait, _SOME_SECONDS) if is_full else wait
+
     def headers(self, key: str, place: str, agent: str | None) -> Sequence[Header]:
         """Return what a caller is told of its rates: those that count for it, the first of them
         also in the older form."""
@@ -198,6 +238,11 @@ def _buckets(setting: str, text: str) -> Buckets | None:
 
 def _policy(name: str, buckets: Buckets) -> str:
     return f'"{name}";q={buckets.rate.count};w={buckets.rate.seconds}'
+
+
+def _key(caller: Caller, place: str) -> str:
+    """Return whom a request counts for."""
+    return caller.owner if caller.authenticated else f"@{place}"
 
 
 def _less(counts: dict[str, int], key: str) -> None:
