@@ -7,6 +7,7 @@ A setting `store` is read from `DRAGOMAN_STORE`; a value given in code or on the
 import os
 import sys
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -27,6 +28,15 @@ _WAYS = ("bearer", "api-key", "jwt", "oidc", "mtls")
 VERSIONS = ("1.0", "0.3", "0.2")
 # Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
 SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key"})
+# Variables of ours that are no settings: of single commands, of workers, of tests.
+OTHERS = frozenset(
+    (
+        "AGENT COMPARE CONCURRENCY CONNECTIONS CUTS DATA_DIR DISCONNECTS DURATION IMAGES KILLS "
+        "LIMIT LIMIT_P99 MESSAGE NAME PAUSES PAYLOAD PROCESSES RATE READERS RECEIVERS RESTARTS "
+        "SAMPLES SCENARIO SECONDS SEED SENDS SKILL STATUS STRICT TCK TEMPLATE WARMUP "
+        "CATALOG INHERITED PEERS_DIR WORKER_METRICS"
+    ).split()
+)
 # What people write for a switch, besides true and false.
 _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
 
@@ -72,8 +82,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     audit: Annotated[
         str,
         _about(
-            "The file of the audit log, or `off`. Empty: `audit.jsonl` beside the SQLite file, and "
-            "none for `memory:`."
+            "The file of the audit log, or `off`. Empty: the file beside the store that has its "
+            "name and `.audit.jsonl`; none for `memory:`."
         ),
     ] = ""
     listen: Annotated[
@@ -121,14 +131,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _about(
             "A file (TOML) of bearer tokens, one table for each holder: `token`, and if wanted "
-            "`scopes` and `tenant`. Read again when it changes."
+            "`scopes` and `tenant`. Read again when it changes: without the file nobody is let in "
+            "by it, and while it cannot be understood, what it said before holds."
         ),
     ] = ""
     keys: Annotated[
         str,
         _about(
             "The file of API keys, kept by `dragoman keys`. Empty: `keys.json` in the user's data "
-            "folder."
+            "folder. Read again when it changes, as `auth_tokens` is."
         ),
     ] = ""
     api_key_header: Annotated[str, _about("The header that brings an API key.")] = "X-API-Key"
@@ -165,7 +176,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         float, _about("Seconds that the issuer's clock may be off.", ge=0, le=600)
     ] = 60.0
     jwt_type: Annotated[
-        str, _about("The `typ` a token must have, such as `at+jwt`. Empty: any of an access token.")
+        str,
+        _about(
+            "The `typ` a token must have: `at+jwt` (RFC 9068), and no other. Empty: `at+jwt`, "
+            "`JWT` or none."
+        ),
     ] = ""
     jwt_owner_claim: Annotated[str, _about("The claim that says whose tasks a caller sees.")] = (
         "sub"
@@ -447,7 +462,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return None
         if self.audit:
             return Path(self.audit).expanduser()
-        return self.store_path().with_name("audit.jsonl")
+        store = self.store_path()
+        return store.with_name(f"{store.name}.audit.jsonl")
 
     def bindings(self) -> list[str]:
         """Return the bindings to serve, by the names of the card."""
@@ -464,7 +480,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return found or (["mtls"] if self.client_ca else [])
         if self.auth.strip().lower() == "none":
             return []
-        return _chosen("auth", self.auth, _WAYS)
+        return _chosen("auth", self.auth, _WAYS, ("none",))
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return hosts and ports to listen on."""
@@ -474,11 +490,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return found
 
 
-def _chosen(setting: str, text: str, known: Collection[str]) -> list[str]:
-    """Return the known names that a comma list has; all of them for an empty one."""
+def _chosen(
+    setting: str, text: str, known: Collection[str], alone: Collection[str] = ()
+) -> list[str]:
+    """Return the known names that a comma list has; all of them for an empty one.
+
+    What may only stand alone is not in a list, but among what can be chosen.
+    """
     names = {name.strip().lower() for name in text.split(",") if name.strip()}
     if unknown := sorted(names - {*known}):
-        raise ConfigError(f"{setting}: {unknown[0]} is not served; choose of {', '.join(known)}")
+        if unknown[0] in alone:
+            raise ConfigError(f"{setting}: {unknown[0]} goes with no other; leave one of them out")
+        choice = [*alone, *known]
+        raise ConfigError(
+            f"{setting}: {unknown[0]} is not served{_meant(unknown[0], choice)}; "
+            f"choose of {', '.join(choice)}"
+        )
     return [name for name in known if not names or name in names]
 
 
@@ -506,6 +533,21 @@ def data_folder() -> Path:
         return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "dragoman"
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "dragoman"
+
+
+def check_names(environment: Mapping[str, str]) -> None:
+    """Refuse a variable that looks like a setting and is none: whoever wrote it relies on it."""
+    known = [*Settings.__struct_fields__, *(f"{name}_file" for name in SECRETS)]
+    ours = {PREFIX + name.upper() for name in known}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name not in ours and name[len(PREFIX) :] not in OTHERS:
+            raise ConfigError(f"{name} is no setting{_meant(name, ours) or '; unset it'}")
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    """Return a question for the known word that was perhaps meant; empty: none is near."""
+    near = get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def load(environment: Mapping[str, str], **given: Any) -> Settings:

@@ -383,8 +383,9 @@ class Line:
         return True
 
     def may_repeat(self, operation: ops.Operation, error: A2AError) -> bool:
-        """Say whether making a request again cannot do anything twice."""
-        if isinstance(error, NotServed | NotDialled):
+        """Say whether a request is worth making again, and cannot do anything twice."""
+        if isinstance(error, NotServed | NotDialled) or asked_wait(error) >= LONGEST_WAIT:
+            # Who wants to be left alone for long is asked again by a person, if at all.
             return False
         is_send = isinstance(operation, ops.SendMessage)
         if isinstance(error, Overloaded):

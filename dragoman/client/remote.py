@@ -27,6 +27,7 @@ from dragoman.errors import (
     Overloaded,
     ParseFailed,
     PermissionDenied,
+    RateLimited,
     TimedOut,
     Unauthenticated,
     Unreachable,
@@ -351,22 +352,18 @@ class _Asked:
                 error.code = code
                 return self._with_patience(error)
         if status in (401, 403):
-            asked = self._exchange.headers.get("www-authenticate", "")
-            facts = {"wwwAuthenticate": asked} if asked else {}
-            if status == 403 and (scope := _SCOPE.search(asked)):
-                facts["scope"] = scope[1]
             # Who is not known is told nothing worth repeating.
-            error = (
-                Unauthenticated(**facts)
-                if status == 401
-                else PermissionDenied(shown(error_table.decode_rest(403, said).public), **facts)
-            )
+            error = Unauthenticated() if status == 401 else _denial(said)
+            if asked := self._exchange.headers.get("www-authenticate", ""):
+                error.facts["wwwAuthenticate"] = asked
+                if status == 403 and (scope := _SCOPE.search(asked)):
+                    error.facts["scope"] = scope[1]
         elif not self._is_rpc and _names_an_error(said):
             error = error_table.decode_rest(status, said)
         elif status in NOT_SERVED:
             error = NotServed(f"The agent's address answers {status}")
         elif status in (429, 503):
-            error = Overloaded()
+            error = RateLimited() if status == 429 else Overloaded()
         elif status in (502, 504):
             # It lost the agent on the way: a message may have got through before.
             kind = DeliveryUnknown if self._is_send else Unreachable
@@ -383,6 +380,13 @@ class _Asked:
     def _with_patience(self, error: A2AError) -> A2AError:
         error.facts |= wish(self._exchange.headers)
         return error
+
+
+def _denial(value: dict[str, Any]) -> PermissionDenied:
+    """Return what a peer says to a caller it knows, made fit to be shown."""
+    said = error_table.decode_rest(403, value)
+    scope = said.facts.get("scope", "")
+    return PermissionDenied(shown(said.public), **({"scope": shown(scope)} if scope else {}))
 
 
 def _names_an_error(value: dict[str, Any]) -> bool:

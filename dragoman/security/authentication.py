@@ -111,7 +111,7 @@ class Gatekeeper:
         self.challenge = ", ".join(dict.fromkeys(challenges)) or "Bearer"
 
     async def start(self) -> None:
-        """Make every way ready."""
+        """Make every way ready; `stop` undoes also what came to be of it before one failed."""
         for one in self.authenticators:
             await one.start()
 

@@ -20,7 +20,7 @@ from dragoman.model.task import TaskState
 from dragoman.security.audit import Audit
 from dragoman.server.discovery import denied, document
 from dragoman.server.request import JSON, Mount, Request
-from dragoman.server.routes import Access, Routes
+from dragoman.server.routes import Access, Answer, Routes
 from dragoman.service import Call
 from dragoman.stores.interface import Head, Store, Survey
 
@@ -52,7 +52,7 @@ class Admin:
         routes.add(_TASKS, self._answering(self._list), Access.ADMIN)
         routes.add(f"{_TASKS}/*", self._answering(self._task), Access.ADMIN)
 
-    def _answering(self, answer: Any) -> Any:
+    def _answering(self, answer: Answer) -> Answer:
         async def answering(request: Request) -> None:
             try:
                 await answer(request)
@@ -65,6 +65,9 @@ class Admin:
         return answering
 
     async def _tell(self, request: Request) -> None:
+        if request.verb != "GET":
+            await request.refuse_verb("GET")
+            return
         await document(request, self._status(), _PRIVATE)
 
     async def _list(self, request: Request) -> None:
@@ -77,7 +80,8 @@ class Admin:
         state, token = _state(asked.get("status")), asked.pop("pageToken", "")
         asked.pop("limit", None)
         # Whoever looks into one tenant must not read from it how many tasks there are elsewhere.
-        bound = encode(["survey", tenant, asked])
+        bound = encode(["survey", tenant, sorted(asked.items())])
+        self._note(request, "admin.task.list", tenant or "")
         heads = await self._store.survey(
             Survey(
                 limit=limit + 1,
@@ -107,19 +111,23 @@ class Admin:
             operation = ops.CancelTask(task_id=head.task_id, tenant=head.scope.tenant)
         else:
             operation = ops.GetTask(task_id=head.task_id, tenant=head.scope.tenant)
-        self._audit.record(
-            "admin.task.cancel" if ends else "admin.task.read",
-            outcome="allowed",
-            who=request.caller.owner,
-            object=f"{head.scope.agent} {head.task_id}",
-            address=request.evidence.address,
-        )
+        act = "admin.task.cancel" if ends else "admin.task.read"
+        self._note(request, act, f"{head.scope.agent} {head.task_id}")
         # In its owner's name: what there is to know about ending a task, its agent's service knows.
         owner = Caller(head.scope.owner, bool(head.scope.owner), tenant=head.scope.tenant or None)
         reply = await mount.service.answer(Call(operation=operation, caller=owner))
         body = V1_0.encode_reply(operation, reply)
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
         await request.respond(200, headers, body)
+
+    def _note(self, request: Request, act: str, object: str) -> None:
+        self._audit.record(
+            act,
+            outcome="allowed",
+            who=request.caller.owner,
+            object=object,
+            address=request.address,
+        )
 
     async def _find(self, request: Request, task_id: TaskId) -> tuple[Head, Mount]:
         asked = _query(request)
@@ -163,9 +171,10 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def _number(text: str, field: str, *, most: int) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) <= most:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if not 1 <= number <= most:
         raise InvalidParams(f"is a number from 1 to {most}", field=field)
-    return int(text)
+    return number
 
 
 def _state(text: str | None) -> TaskState | None:

@@ -24,6 +24,8 @@ ExtendedSkills = (
 )
 
 ANYTHING = "*/*"
+# A scope-token of RFC 6749.
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
 
 
@@ -117,6 +119,11 @@ class Agent:
         seconds = deadline.total_seconds() if isinstance(deadline, timedelta) else deadline
         if seconds is not None and seconds <= 0:
             raise ConfigError("a deadline lies in the future")
+        for scope in scopes:
+            if not _SCOPE.fullmatch(scope):
+                raise ConfigError(
+                    f"scope {scope!r}: visible ASCII without quotes, as in files:read"
+                )
 
         def register(function: Function) -> Function:
             skill_id = id or function.__name__

@@ -23,7 +23,7 @@ from dragoman.errors import (
     Unauthenticated,
 )
 from dragoman.model.card import JSONRPC
-from dragoman.model.identity import ADMIN, OPERATOR
+from dragoman.model.identity import ADMIN, OPERATOR, Caller
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator, Denied
 from dragoman.server.admin import Admin
@@ -36,7 +36,8 @@ from dragoman.server.endpoints import Endpoints
 from dragoman.server.guard import PROBLEM_JSON, Guard, Problem
 from dragoman.server.limits import SOURCE_AGENT, Limits, client_address, networks
 from dragoman.server.push import PostRoom
-from dragoman.server.request import Mount, Request, Scope
+from dragoman.server.refusals import Refusals
+from dragoman.server.request import Headers, Mount, Request, Scope
 from dragoman.server.routes import Access, Route, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
@@ -87,6 +88,8 @@ class App:
         self._proxies = networks(self.settings.proxies)
         # Refuses in overload; None: whoever runs the loop we are in sees to that.
         self.admission: Admission | None = None
+        # Remembers whom a rate keeps out, for whoever reads requests before we do.
+        self.refusals = self._no_refusals()
         self._discovery = Discovery(agents, self.settings, self._gatekeeper)
         self._streams = OpenStreams(self.settings.max_streams)
         self._mounts: dict[str, Mount] = {}
@@ -95,10 +98,21 @@ class App:
         self._chores: list[asyncio.Task[None]] = []
         self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
+        # What is open while we run.
+        self._opened = contextlib.AsyncExitStack()
         self.is_running = False
         # Set when the disk lost a write; whoever runs the app may want to know.
         self.is_broken = False
         self.on_broken: Callable[[], None] | None = None
+
+    def _no_refusals(self) -> Refusals:
+        """Return a memory of refusals that tells callers apart as we do."""
+        places = [b"x-forwarded-for"] if self._proxies else []
+        ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
+        shown = [name for way in ways for name in way.reads]
+        # Pages of other sites are told in another way.
+        origins = [b"origin"] if self.settings.cors else []
+        return Refusals([*places, *shown, *origins], [*places, *origins])
 
     def _all_routes(self) -> Routes:
         """Return what is served at which path, and to whom."""
@@ -128,37 +142,57 @@ class App:
         async with self._starting:
             if self.is_running:
                 return
-            await self.store.open()
-            try:
-                exporting.open(self.settings)
-                if self.settings.push:
-                    self._post_room = PostRoom(self.store, self.settings, self._engine_of)
-                self.audit.start()
-                if self._gatekeeper is not None:
-                    await self._gatekeeper.start()
-            except ConfigError:
-                await exporting.close()
-                await asyncio.to_thread(self.audit.stop)
-                await self.store.close()
-                raise
-            for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
-                agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
-                engine = Engine(agent, self.store, self.settings, postings=self._post_room)
-                self._engines.append(engine)
-                offered = offered_extensions(agent, self.settings)
-                uris = frozenset(extension.uri for extension in offered)
-                self._mounts[agent.name] = Mount(agent, engine, rack, f"/agents/{agent.name}", uris)
-                self.audit.card(agent.name, rack.digest())
-            loop = asyncio.get_running_loop()
-            self._chores = [
-                loop.create_task(self._keep_streams_alive()),
-                loop.create_task(self._keep_lease()),
-                loop.create_task(self._sweep()),
-                loop.create_task(self._prune()),
-                loop.create_task(self._watch_disk()),
-            ]
+            async with contextlib.AsyncExitStack() as opened:
+                await self._open(opened)
+                # From here on `stop` closes it.
+                self._opened = opened.pop_all()
             self.is_running, self._streams.is_stopping = True, False
             self.audit.record("server.started", outcome="done", object=self._names())
+
+    async def check(self) -> None:
+        """Raise `ConfigError` for what would keep us from starting, and touch nothing."""
+        async with contextlib.AsyncExitStack() as opened:
+            await self._open_files(opened)
+
+    async def _open(self, opened: contextlib.AsyncExitStack) -> None:
+        """Open one thing after the other; what fails takes along those before it."""
+        exporting.open(self.settings)
+        opened.push_async_callback(exporting.close)
+        opened.callback(self._forget_agents)
+        await self._open_files(opened)
+        if self.settings.push:
+            self._post_room = PostRoom(self.store, self.settings, self._engine_of)
+        for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
+            agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
+            engine = Engine(agent, self.store, self.settings, postings=self._post_room)
+            opened.push_async_callback(engine.stop)
+            self._engines.append(engine)
+            offered = offered_extensions(agent, self.settings)
+            uris = frozenset(extension.uri for extension in offered)
+            self._mounts[agent.name] = Mount(agent, engine, rack, f"/agents/{agent.name}", uris)
+            self.audit.card(agent.name, rack.digest())
+        # After the engines, and so closed before them: it reads their logs.
+        opened.push_async_callback(self._close_post_room)
+        chores = (
+            self._keep_streams_alive(),
+            self._keep_lease(),
+            self._sweep(),
+            self._prune(),
+            self._watch_disk(),
+        )
+        self._chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
+        opened.push_async_callback(self._end_chores)
+
+    async def _open_files(self, opened: contextlib.AsyncExitStack) -> None:
+        """Open what the settings name: tasks, the audit log, and who callers are known by."""
+        await self.store.open()
+        opened.push_async_callback(self.store.close)
+        # In a thread: it waits for the disk.
+        opened.push_async_callback(asyncio.to_thread, self.audit.stop)
+        self.audit.start()
+        if self._gatekeeper is not None:
+            opened.push_async_callback(self._gatekeeper.stop)
+            await self._gatekeeper.start()
 
     async def stop(self) -> None:
         """End open streams, let go of running tasks, close the store."""
@@ -166,27 +200,26 @@ class App:
             return
         self.is_running = False
         self.end_streams()
+        self.audit.record("server.stopped", outcome="done", object=self._names())
+        await self._opened.aclose()
+
+    async def _end_chores(self) -> None:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+
+    async def _close_post_room(self) -> None:
         if self._post_room is not None:
             await self._post_room.stop()
             self._post_room = None
-        for engine in self._engines:
-            await engine.stop()
-        if self._gatekeeper is not None:
-            await self._gatekeeper.stop()
-        self.audit.record("server.stopped", outcome="done", object=self._names())
-        # In a thread: it waits for the disk.
-        await asyncio.to_thread(self.audit.stop)
-        await self.store.close()
+
+    def _forget_agents(self) -> None:
         for agent in self.agents:
             if agent.threads is not None:
                 agent.threads.shutdown(wait=False, cancel_futures=True)
                 agent.threads = None
         self._engines.clear()
         self._mounts.clear()
-        await exporting.close()
 
     def end_streams(self) -> None:
         """End every open stream; readers come back with the position they have."""
@@ -335,14 +368,18 @@ class App:
         client = request.scope.get("client")
         peer: str = client[0] if client else ""
         request.address = client_address(peer, request.scope["headers"], self._proxies)
+        caller: Caller | None = None
         try:
             self._admit(request)
             self._limits.arrive(request.address)
             if not await self._lets_in(request, route):
                 return
+            caller = request.caller
             agent = request.header(SOURCE_AGENT)
-            room = self._limits.admit(request.caller, agent, request.address)
+            room = self._limits.admit(caller, agent, request.address)
         except Overloaded as error:
+            if isinstance(error, RateLimited):
+                self._note_limited(request, caller, error)
             await turn_away(request, error)
             return
         request.room = room
@@ -353,6 +390,17 @@ class App:
             await route.answer(request)
         finally:
             room.leave()
+
+    def _note_limited(self, request: Request, caller: Caller | None, error: RateLimited) -> None:
+        """Remember who would be refused again, or from where nobody would be let in."""
+        shown = request.evidence
+        if caller is None:
+            who = self.refusals.place(shown.address, shown.headers)
+        else:
+            who = self.refusals.caller(shown.address, shown.certificate, shown.headers)
+        standing = self._limits.standing(caller, request.address)
+        headers, body = _document(_too_many(error))
+        self.refusals.note(who, standing, [*headers, *request.extra], body)
 
     def _admit(self, request: Request) -> None:
         """Refuse what is too much for us, unless that was decided where requests come in."""
@@ -463,7 +511,7 @@ async def turn_away(request: Request, error: Overloaded) -> None:
     """Tell someone to come back later, before what they want is looked at."""
     if isinstance(error, RateLimited):
         request.extra += error.headers
-        seconds, problem = error.retry_after, Problem(429, "Too Many Requests", error.public)
+        seconds, problem = error.retry_after, _too_many(error)
     else:
         seconds, problem = 1, Problem(503, "Service Unavailable", error.public)
     request.extra.append((b"retry-after", b"%d" % seconds))
@@ -472,9 +520,18 @@ async def turn_away(request: Request, error: Overloaded) -> None:
 
 async def refuse(request: Request, problem: Problem) -> None:
     """Answer a request that gets no further than its head."""
-    body = problem.body()
-    headers = [(b"content-type", PROBLEM_JSON), (b"content-length", b"%d" % len(body))]
+    headers, body = _document(problem)
     await request.respond(problem.status, headers, body)
+
+
+def _document(problem: Problem) -> tuple[Headers, bytes]:
+    """Return a problem as the headers that describe it, and a body."""
+    body = problem.body()
+    return [(b"content-type", PROBLEM_JSON), (b"content-length", b"%d" % len(body))], body
+
+
+def _too_many(error: RateLimited) -> Problem:
+    return Problem(429, "Too Many Requests", error.public)
 
 
 def _store(settings: Settings) -> Store:

@@ -63,6 +63,8 @@ def refusal(status: int, reason: str, detail: str, *, closes: bool = True) -> Re
 BUSY = refusal(503, "overload", "The server is busy; try again later", closes=False)
 FULL = refusal(503, "connections", "There are too many connections; try again later")
 CROWDED = refusal(503, "address", "There are too many connections from this address")
+# What the app refused before, and would again.
+LIMITED = "rate"
 # Ends without an answer that have a count all the same.
 IDLE = "idle"
 UNREAD = "unread"

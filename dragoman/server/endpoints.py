@@ -144,7 +144,7 @@ class Endpoints:
             who=request.caller.owner,
             object=f"{request.mount.agent.name} {error.facts.get('skill', '')}".strip(),
             reason=error.facts.get("scope", ""),
-            address=request.evidence.address,
+            address=request.address,
         )
 
     def _call(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Call:

@@ -69,6 +69,8 @@ class Guard:
             self._hosts |= LOCAL_NAMES if is_local else set()
             if settings.public_url:
                 self._hosts.add(urlsplit(settings.public_url).hostname or "")
+        # Behind a proxy that speaks TLS for us, pages of ours come from there.
+        self._own = _origin(settings.public_url)
         self._sent = b"%b, %b" % (_SENT, settings.api_key_header.lower().encode())
         self._headers = list(_ANSWER_HEADERS)
         self._secure_headers = [*_ANSWER_HEADERS, _STRICT_TRANSPORT]
@@ -103,7 +105,15 @@ class Guard:
         settings do not name that site. Only browsers send an origin."""
         if request.verb in _HARMLESS or self._allowed(request) is not None:
             return False
-        return not _is_same_origin(request)
+        return not self._is_own(request)
+
+    def _is_own(self, request: Request) -> bool:
+        """Tell whether a request comes from a page that this server itself delivered."""
+        origin = (request.header(b"origin") or "").lower()
+        host = (request.header(b"host") or "").lower()
+        if self._own and origin == self._own:
+            return True
+        return bool(host) and origin == f"{request.scope.get('scheme', 'http')}://{host}"
 
     def preflight(self, request: Request) -> Headers | None:
         """Return the answer to a browser that asks what it may send; None: it is something else."""
@@ -145,11 +155,10 @@ def _origins(text: str) -> set[str]:
     return found
 
 
-def _is_same_origin(request: Request) -> bool:
-    """Tell whether a request comes from a page that this server itself delivered."""
-    origin = (request.header(b"origin") or "").lower()
-    host = (request.header(b"host") or "").lower()
-    return bool(host) and origin == f"{request.scope.get('scheme', 'http')}://{host}"
+def _origin(url: str) -> str:
+    """Return the origin of an address, as browsers name it."""
+    parts = urlsplit(url.lower())
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
 def _name(host: str) -> str:

@@ -156,12 +156,7 @@ def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
 def _check_start(app: App) -> None:
     """Find what would keep a worker from starting: here it is told once, and as it should be."""
     check_push(app.settings)
-
-    async def look() -> None:
-        await app.store.open()
-        await app.store.close()
-
-    asyncio.run(look())
+    asyncio.run(app.check())
 
 
 def _work(
@@ -173,7 +168,7 @@ def _work(
 ) -> int:
     """Serve in this process; return its exit code."""
     app.admission = Admission()
-    connections = Connections(app.settings, app.admission)
+    connections = Connections(app.settings, app.admission, app.refusals)
     figures.connections.watch(connections.__len__)
     figures.connections_taken.watch(lambda: connections.opened)
     figures.connection_refusals.watch_each(lambda: connections.refused)

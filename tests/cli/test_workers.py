@@ -106,6 +106,16 @@ def test_workers_end_when_nobody_watches_them(tmp_path: Path) -> None:
         assert all(gone(worker) for worker in workers)
 
 
+def test_a_file_of_keys_that_is_missing_is_said_once(tmp_path: Path) -> None:
+    (tmp_path / "many.py").write_text(AGENT)
+    words = ("--listen", "127.0.0.1:0", "--store", "tasks.db", "--workers", "2")
+    keys = ("--auth", "api-key", "--keys", "none.json")
+    refused = run("serve", "many.py", *words, *keys, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("dragoman keys create") == 1
+    assert "worker" not in refused.stderr
+
+
 def test_what_keeps_workers_from_starting_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "many.py").write_text(AGENT)
     (tmp_path / "tasks.db").write_text("this is no database, whatever its name says" * 99)

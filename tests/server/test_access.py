@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -348,3 +350,32 @@ async def test_owners_see_their_own_tasks_only() -> None:
             assert foreign.content.replace(task.encode(), b"0" * len(task)) == never.content
         listed = await http.get("/tasks", headers=bearer(BOSS))
         assert json.loads(listed.content)["totalSize"] == 0
+
+
+async def test_a_start_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+    class Unready(Clumsy):
+        is_ready = False
+
+        async def start(self) -> None:
+            if not self.is_ready:
+                raise OSError("the disk is away")
+
+    way = Unready()
+    settings = Settings(store=str(tmp_path / "tasks.db"))
+    app = App(house(), settings=settings, authenticators=[BearerTokens(tokens=TOKENS), way])
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    with pytest.raises(OSError, match="away"):
+        await app.start()
+    assert asyncio.all_tasks() == tasks
+    left = {thread.name for thread in set(threading.enumerate()) - threads}
+    assert not [name for name in left if name.startswith(("dragoman", "agent"))]
+    way.is_ready = True
+    async with app.running():
+        pass
+
+
+@pytest.mark.parametrize("scope", ["", "two words", 'quo"te', "line\nend", "ümlaut"])
+def test_what_is_no_scope_is_refused_where_it_is_written(scope: str) -> None:
+    agent = Agent("House", "has doors")
+    with pytest.raises(ConfigError, match="scope"):
+        agent.skill(scopes=[scope])

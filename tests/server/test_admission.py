@@ -19,10 +19,10 @@ from dragoman.server.admission import (
     MOST,
     OVER_AFTER,
     Admission,
-    is_plain,
 )
 from dragoman.server.connections import Connections
 from dragoman.server.http import protocol
+from dragoman.server.plain import MAX_HEADS, Heads, is_plain
 
 
 class Time:
@@ -232,9 +232,9 @@ PLAIN = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 )
 def test_one_whole_plain_request_is_refused_unread(data: bytes) -> None:
     assert is_plain(data)
-    admission = Admission()
-    assert admission.is_plain(data) and admission.is_plain(data)
-    assert not admission.is_plain(data + b"x") and not admission.is_plain(data[:-1])
+    heads = Heads()
+    assert heads.find(data) is not None and heads.find(data) == heads.find(data)
+    assert heads.find(data + b"x") is None and heads.find(data[:-1]) is None
 
 
 @pytest.mark.parametrize(
@@ -270,17 +270,17 @@ def test_one_whole_plain_request_is_refused_unread(data: bytes) -> None:
 )
 def test_what_could_end_elsewhere_or_means_more_is_read(data: bytes) -> None:
     assert not is_plain(data)
-    admission = Admission()
-    admission.is_plain(PLAIN)
-    assert not admission.is_plain(data)
+    heads = Heads()
+    heads.find(PLAIN)
+    assert heads.find(data) is None
 
 
 def test_heads_are_remembered_in_bounded_memory() -> None:
-    admission = Admission()
-    for number in range(5000):
-        assert admission.is_plain(PLAIN.replace(b"Host: a", b"Host: %d" % number))
-    assert admission.is_plain(PLAIN.replace(b"Host: a", b"Host: " + b"a" * 5000))
-    assert len(admission._heads) <= 1024 and max(map(len, admission._heads)) <= 1024
+    heads = Heads()
+    found = {heads.find(PLAIN.replace(b"Host: a", b"Host: %d" % number)) for number in range(5000)}
+    assert len(found) == 5000 and None not in found
+    assert heads.find(PLAIN.replace(b"Host: a", b"Host: " + b"a" * 5000)) is not None
+    assert len(heads) <= MAX_HEADS and max(map(len, heads._lengths)) <= 16
 
 
 # Served

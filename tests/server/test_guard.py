@@ -80,6 +80,12 @@ async def test_pages_of_other_sites_change_nothing_here() -> None:
         assert listed.json()["totalSize"] == 1
 
 
+async def test_pages_of_our_public_address_are_our_own() -> None:
+    async with site(public_url="https://agents.example.com/a") as http:
+        assert (await send(http, origin="https://agents.example.com")).status_code == 200
+        assert (await send(http, origin="https://agents.example.com.evil.test")).status_code == 403
+
+
 async def test_browsers_are_told_nothing_about_other_origins_by_default() -> None:
     asking = {"origin": SITE, "access-control-request-method": "POST"}
     async with site() as http:
