@@ -104,7 +104,7 @@ def unwatched() -> Generator[None]:
         for kind in (metrics.Counter, metrics.Histogram):
             stack.enter_context(patch.object(kind, "add", nothing))
         for name in watched:
-            stack.enter_context(patch.object(watching.Watched, name, nothing))
+            stack.enter_context(patch.object(watching.Observed, name, nothing))
         stack.enter_context(patch.object(tracing, "here", _Nowhere()))
         yield
 

@@ -5,9 +5,9 @@ A setting `store` is read from `DRAGOMAN_STORE`; a value given in code or on the
 """
 
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -30,12 +30,16 @@ VERSIONS = ("1.0", "0.3", "0.2")
 SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key"})
 # Variables of ours that are no settings: of single commands, of workers, of tests.
 OTHERS = frozenset(
-    (
-        "AGENT COMPARE CONCURRENCY CONNECTIONS CUTS DATA_DIR DISCONNECTS DURATION IMAGES KILLS "
-        "LIMIT LIMIT_P99 MESSAGE NAME PAUSES PAYLOAD PROCESSES RATE READERS RECEIVERS RESTARTS "
-        "SAMPLES SCENARIO SECONDS SEED SENDS SKILL STATUS STRICT TCK TEMPLATE WARMUP "
-        "CATALOG INHERITED PEERS_DIR WORKER_METRICS"
-    ).split()
+    """
+    AGENT COMPARE CONCURRENCY CONNECTIONS CUTS DATA_DIR DISCONNECTS DURATION IMAGES KILLS LIMIT
+    LIMIT_P99 MESSAGE NAME PAUSES PAYLOAD PROCESSES RATE READERS RECEIVERS RESTARTS SAMPLES
+    SCENARIO SECONDS SEED SENDS SKILL STATUS STRICT TCK TEMPLATE WARMUP
+    CATALOG INHERITED PEERS_DIR WORKER_METRICS
+    """.split()  # noqa: SIM905 - forty quoted words are harder to read
+)
+# What Kubernetes tells every container about a service that is called dragoman, or dragoman-x.
+_SERVICE = re.compile(
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
 # What people write for a switch, besides true and false.
 _SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
@@ -480,7 +484,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             return found or (["mtls"] if self.client_ca else [])
         if self.auth.strip().lower() == "none":
             return []
-        return _chosen("auth", self.auth, _WAYS, ("none",))
+        return _chosen("auth", self.auth, _WAYS, "none")
 
     def addresses(self) -> list[tuple[str, int]]:
         """Return hosts and ports to listen on."""
@@ -490,21 +494,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return found
 
 
-def _chosen(
-    setting: str, text: str, known: Collection[str], alone: Collection[str] = ()
-) -> list[str]:
+def _chosen(setting: str, text: str, known: Collection[str], alone: str = "") -> list[str]:
     """Return the known names that a comma list has; all of them for an empty one.
 
-    What may only stand alone is not in a list, but among what can be chosen.
+    One that only goes alone is not among them, but can be chosen.
     """
     names = {name.strip().lower() for name in text.split(",") if name.strip()}
-    if unknown := sorted(names - {*known}):
-        if unknown[0] in alone:
-            raise ConfigError(f"{setting}: {unknown[0]} goes with no other; leave one of them out")
-        choice = [*alone, *known]
+    for name in sorted(names - {*known}):
+        if name == alone:
+            raise ConfigError(f"{setting}: {name} goes with no other; leave one of them out")
+        choice = [alone, *known] if alone else [*known]
         raise ConfigError(
-            f"{setting}: {unknown[0]} is not served{_meant(unknown[0], choice)}; "
-            f"choose of {', '.join(choice)}"
+            f"{setting}: {name} is not served{_meant(name, choice)}; choose of {', '.join(choice)}"
         )
     return [name for name in known if not names or name in names]
 
@@ -538,16 +539,20 @@ def data_folder() -> Path:
 def check_names(environment: Mapping[str, str]) -> None:
     """Refuse a variable that looks like a setting and is none: whoever wrote it relies on it."""
     known = [*Settings.__struct_fields__, *(f"{name}_file" for name in SECRETS)]
-    ours = {PREFIX + name.upper() for name in known}
+    settings = {name.upper() for name in known}
     for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in ours and name[len(PREFIX) :] not in OTHERS:
-            raise ConfigError(f"{name} is no setting{_meant(name, ours) or '; unset it'}")
+        word = name.removeprefix(PREFIX)
+        if word != name and word not in settings | OTHERS and not _SERVICE.fullmatch(word):
+            near = _meant(word, settings, PREFIX)
+            raise ConfigError(f"{name} is no setting{near}; unset it, or correct it")
 
 
-def _meant(word: str, known: Collection[str]) -> str:
-    """Return a question for the known word that was perhaps meant; empty: none is near."""
+def _meant(word: str, known: Collection[str], prefix: str = "") -> str:
+    """Return the known word that was perhaps meant, as part of a sentence; empty: none is near."""
+    from difflib import get_close_matches
+
     near = get_close_matches(word, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f", perhaps {prefix}{near[0]} was meant" if near else ""
 
 
 def load(environment: Mapping[str, str], **given: Any) -> Settings:

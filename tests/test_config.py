@@ -1,15 +1,20 @@
 """Settings: where they come from, what is refused, and where tasks are kept by default."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import click
 import msgspec
 import pytest
 
 from dragoman import Settings
-from dragoman.config import PREFIX, SECRETS, load
+from dragoman.cli.main import cli
+from dragoman.cli.own import variables
+from dragoman.config import OTHERS, PREFIX, SECRETS, check_names, load
 from dragoman.errors import ConfigError
+from dragoman.server.authenticators import unused
 
 EXAMPLES: dict[str, tuple[str, Any]] = {
     "store": ("memory:", "memory:"),
@@ -118,6 +123,60 @@ def test_what_makes_no_sense_is_refused_by_name(name: str, text: str) -> None:
 def test_a_setting_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="prot"):
         load({}, prot=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("DRAGOMAN_AUHT", "is no setting, perhaps DRAGOMAN_AUTH was meant; unset it"),
+        ("DRAGOMAN_STORE_FILE", "perhaps DRAGOMAN_STORE_KEY_FILE was meant"),
+        ("DRAGOMAN_QQQ", "DRAGOMAN_QQQ is no setting; unset it, or correct it"),
+    ],
+)
+def test_a_variable_that_looks_like_a_setting_and_is_none_is_refused(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_names({"PATH": "/bin", name: "bearer"})
+
+
+def test_variables_of_ours_that_are_no_settings_and_those_of_kubernetes_are_left_alone() -> None:
+    known = [*Settings.__struct_fields__, *(f"{name}_file" for name in SECRETS), *OTHERS]
+    service = "SERVICE_HOST SERVICE_PORT SERVICE_PORT_HTTP PORT PORT_80_TCP PORT_80_TCP_ADDR"
+    known += [*service.split(), *(f"WEB_{word}" for word in service.split())]
+    check_names({f"DRAGOMAN_{word.upper()}": "x" for word in known})
+    # All that our commands read, and nothing besides but what workers and tests do.
+    own = {name.removeprefix(PREFIX) for name in variables(click.Context(cli))}
+    settings = {name.upper() for name in Settings.__struct_fields__}
+    assert own - settings == OTHERS - {"CATALOG", "INHERITED", "PEERS_DIR", "WORKER_METRICS"}
+
+
+def test_a_way_in_that_nobody_knows_is_refused_with_those_there_are() -> None:
+    said = "apikey is not served, perhaps api-key was meant; choose of none, bearer, api-key, jwt"
+    with pytest.raises(ConfigError, match=f"auth: {said}, oidc, mtls"):
+        Settings(auth="apikey").ways()
+    with pytest.raises(ConfigError, match="auth: none goes with no other"):
+        Settings(auth="bearer,none").ways()
+    assert Settings(auth="none", auth_token="t" * 16).ways() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"auth_token": "t" * 16, "auth": "api-key"}, ["auth_token is set.*not name bearer"]),
+        ({"auth_tokens": "t.toml", "auth": "none"}, ["auth_tokens is set.*not name bearer"]),
+        ({"keys": "k.json"}, ["keys is set.*not name api-key"]),
+        ({"jwt_issuer": "i", "auth": "mtls"}, ["jwt_issuer is set.*not name jwt or oidc"]),
+        ({"jwt_issuer": "i", "auth": "oidc"}, []),
+        ({"auth_token": "t" * 16}, []),
+        ({"auth_token": "t" * 16, "auth": "jwt,bearer"}, []),
+        ({}, []),
+    ],
+)
+def test_what_lets_nobody_in_although_it_is_set_is_told(
+    given: dict[str, str], said: list[str]
+) -> None:
+    found = unused(Settings(**given))
+    assert len(found) == len(said)
+    assert all(re.search(*pair) for pair in zip(said, found, strict=True))
 
 
 def test_tasks_are_kept_where_the_user_says_or_in_the_data_folder(

@@ -174,6 +174,13 @@ def test_files_and_modules_named_in_the_documents_exist(document: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "SECURITY.md"], ids=lambda d: d.name)
+def test_tests_that_are_named_as_evidence_exist(document: Path) -> None:
+    named = re.findall(r"\btests/[\w./-]+\.py\b", read(document))
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+    assert document.name != "security.md" or len(named) >= 10
+
+
 def found(name: str) -> bool:
     return any((base / name).exists() for base in (ROOT, ROOT / "dragoman", ROOT / "docs"))
 

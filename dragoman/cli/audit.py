@@ -21,6 +21,7 @@ from dragoman.cli.own import (
     settings_of,
     show_page,
 )
+from dragoman.cli.recording import AUDIT_OPTION
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -36,13 +37,10 @@ audit = Group(
         "verify": Place("dragoman.cli.audit:verify", "Check the chain of hashes."),
     },
 )
-_AUDIT = own(
-    "--audit", metavar="<path>", help="The file of the audit log (audit.jsonl beside the store)."
-)
 
 
 @command("list")
-@_AUDIT
+@AUDIT_OPTION
 @STORE_OPTION
 @own(
     "--since",
@@ -126,7 +124,7 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
 
 
 @command("verify")
-@_AUDIT
+@AUDIT_OPTION
 @STORE_OPTION
 @own(
     "--expect",

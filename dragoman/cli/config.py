@@ -35,7 +35,8 @@ def show(run: Invocation) -> None:
         if not out.is_json:
             text = row.otherwise if value is None else shown(row, value)
             out.field(row.name, f"{text or 'not set'} ({_source(origin)})")
-    _catalog(run, found)
+    _variable(run, found, "catalog", CATALOG)
+    _of_servers(run, found)
     for name, path in (
         ("token-store", tokens_folder(run.environment)),
         ("card-cache", cache_folder(run.environment) / "cards"),
@@ -48,15 +49,30 @@ def show(run: Invocation) -> None:
         out.json({"settings": found})
 
 
-def _catalog(run: Invocation, found: list[dict[str, Any]]) -> None:
-    """Show where names of agents are looked up, which has no flag."""
-    value = Redactor().text(run.settings.environment.get(CATALOG, ""))
-    origin = run.settings.from_files.get(CATALOG, DEFAULT)
-    if CATALOG in run.environment:
+def _of_servers(run: Invocation, found: list[dict[str, Any]]) -> None:
+    """Show what is set for servers, by the names of the variables; of a secret only that it is."""
+    from dragoman import config
+
+    files = [f"{name}_file" for name in config.SECRETS]
+    for name in dict.fromkeys([*config.Settings.__struct_fields__, *sorted(files)]):
+        variable = config.PREFIX + name.upper()
+        if run.settings.environment.get(variable):
+            _variable(run, found, variable, variable, is_secret=name in config.SECRETS)
+
+
+def _variable(
+    run: Invocation, found: list[dict[str, Any]], name: str, variable: str, is_secret: bool = False
+) -> None:
+    """Show what has no flag that every command understands."""
+    value = Redactor().text(run.settings.environment.get(variable, ""))
+    if value and is_secret:
+        value = HIDDEN
+    origin = run.settings.from_files.get(variable, DEFAULT)
+    if variable in run.environment:
         origin = Origin("env", 2)
-    found.append(_entry("catalog", CATALOG, value or None, origin))
+    found.append(_entry(name, variable, value or None, origin))
     if not run.out.is_json:
-        run.out.field("catalog", f"{value or 'not set'} ({_source(origin)})")
+        run.out.field(name, f"{value or 'not set'} ({_source(origin)})")
 
 
 def _warn(run: Invocation) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli import doctor_agent
+from dragoman.cli import doctor_agent, doctor_security
 from dragoman.cli.failures import usage
 from dragoman.cli.findings import LEVELS, Finding, Verdict, count, ok, problem, warning
 from dragoman.cli.grammar import command
@@ -31,8 +31,6 @@ _SQLITE = (3, 51, 3)
 _PYTHON = (3, 11)
 # SQLite's number for `synchronous=FULL`.
 _FULL = 2
-# Variables of ours that are not settings.
-_OTHERS = {"DRAGOMAN_CATALOG", "DRAGOMAN_PEERS_DIR"}
 _LITTLE_SPACE = 512 * 1024 * 1024
 _NO_SPACE = 32 * 1024 * 1024
 # Reading a file of this size takes long enough to say so.
@@ -103,32 +101,20 @@ def _install(subject: Subject) -> Verdict:
 
 
 def _configuration(subject: Subject) -> Verdict:
-    from difflib import get_close_matches
-
-    from dragoman.cli.own import variables
-    from dragoman.config import PREFIX, Settings
+    from dragoman.config import PREFIX, check_names
     from dragoman.errors import ConfigError
     from dragoman.server.push import check
 
     refusal = subject.refusal
     try:
         check(subject.settings)
+        check_names(subject.environment)
     except ConfigError as error:
         refusal = refusal or str(error)
     if refusal:
         return problem(refusal, "correct the DRAGOMAN_ variable of that name")
-    known = {PREFIX + name.upper() for name in Settings.__struct_fields__}
-    named = {name for name in subject.environment if name.startswith(PREFIX)}
-    unknown = sorted(named - known - _OTHERS)
-    if unknown:
-        unknown = sorted({*unknown} - variables(click.get_current_context()))
-    if unknown:
-        near = get_close_matches(unknown[0], known, 1)
-        return warning(
-            f"no setting is called {', '.join(unknown[:_NAMES_SHOWN])}",
-            f"perhaps {near[0]} was meant" if near else "unset it, or see docs/configuration.md",
-        )
-    return ok(f"{count(len(named & known), 'setting')} from the environment or a file")
+    named = [name for name in subject.environment if name.startswith(PREFIX)]
+    return ok(f"{count(len(named), 'variable')} of the environment or a file")
 
 
 def _sources(subject: Subject) -> Verdict:
@@ -432,6 +418,7 @@ _OF_THE_MACHINE: dict[str, Check] = {
     "port": _port,
     "proxy": _proxy,
     "tls": _tls,
+    **doctor_security.OF_THE_MACHINE,
 }
 _OF_THE_FILE: dict[str, Check] = {
     "store": _store,
@@ -448,6 +435,7 @@ _OF_ITS_CONTENTS: dict[str, Check] = {
     "deadlines": _deadlines,
     "pushes": _pushes,
     "dead-letters": _dead_letters,
+    **doctor_security.OF_THE_STORE,
 }
 NAMES = [*_OF_THE_MACHINE, *_OF_THE_FILE, *_OF_ITS_CONTENTS]
 ALL_NAMES = [*NAMES, *doctor_agent.NAMES]

@@ -5,6 +5,7 @@ in the message. Commands are made without credentials: those come from the envir
 to be filled in.
 """
 
+import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
@@ -44,6 +45,9 @@ _WAYS = {
     "mtls": "a certificate: --client-cert and --client-key",
 }
 _LOGINS = frozenset({"oauth2", "openIdConnect"})
+# What TLS says of our certificate, and what may be meant so: many servers only hang up.
+_CERTIFICATE = re.compile("ALERT_(?:[A-Z_]*CERTIFICATE|UNKNOWN_CA)")
+_HUNG_UP = re.compile("ServerDisconnectedError|Connection reset|ALERT_HANDSHAKE_FAILURE")
 
 
 # Commands
@@ -144,6 +148,8 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
         failure.message += "; no task was started"
     if scope := error.facts.get("scope", ""):
         failure.message += f"; it takes a credential with the scope {scope}"
+    if said := _certificate(error, run):
+        failure.message += said
     if seconds := _wait(error):
         failure.message += f"; it asks to be left alone for {seconds} s"
     failure.hint = hint_for(error, run)
@@ -166,6 +172,8 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return None if is_checked else command(run, "card", "get", "--validate")
         case errors.DeliveryUnknown():
             return _look(run)
+        case errors.Unreachable() if _certificate(error, run):
+            return with_credential(run, ["mtls"])
         case errors.Unreachable() if "certificate" in error.facts.get("reason", ""):
             return again(run, "--ca-cert", "<path>", without=("--ca-cert",))
         case errors.Unreachable() | errors.TimedOut() | errors.Overloaded() if run.status:
@@ -196,6 +204,17 @@ def _wait(error: A2AError) -> str:
     """Return for how many seconds an agent wants to be left alone; empty: it does not say."""
     seconds = error.facts.get("retryAfter", "")
     return seconds if seconds.isdecimal() else ""
+
+
+def _certificate(error: A2AError, run: Invocation) -> str:
+    """Return what is to be said of the caller's certificate where that may be what is wrong."""
+    reason = error.facts.get("reason", "")
+    if _CERTIFICATE.search(reason):
+        return "; it takes callers by their certificate: --client-cert"
+    is_possible = error.facts.get("url", "").startswith("https:") and not run.settings.client_cert
+    if is_possible and _HUNG_UP.search(reason):
+        return "; perhaps it takes only callers with a certificate: --client-cert"
+    return ""
 
 
 def _is_refused_id(error: A2AError, run: Invocation) -> bool:

@@ -5,20 +5,21 @@ a second, without a restart, and each is in the audit log.
 """
 
 import re
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.key_items import instant, item_of, show_fields, tell
 from dragoman.cli.lifetime import Lifetime
 from dragoman.cli.own import (
     LIMIT,
     PAGE_TOKEN,
+    STORE_OPTION,
     YES,
     added,
     budget,
@@ -26,7 +27,7 @@ from dragoman.cli.own import (
     settings_of,
     show_page,
 )
-from dragoman.cli.recording import record, recording
+from dragoman.cli.recording import AUDIT_OPTION, record, recording
 
 if TYPE_CHECKING:
     # Heavy: loaded inside the commands.
@@ -51,6 +52,7 @@ _FILE = own(
     metavar="<path>",
     help="The file of the keys (keys.json in your data folder).",
 )
+_LOG = added([AUDIT_OPTION, STORE_OPTION])
 _DRY_RUN = own(
     "--dry-run", switch=True, in_environment=False, help="Say what would be done, and no more."
 )
@@ -93,6 +95,7 @@ _RIGHTS = added(
 @_EXPIRES
 @_FILE
 @_DRY_RUN
+@_LOG
 def create(
     run: Invocation,
     owner: str,
@@ -101,6 +104,8 @@ def create(
     expires: timedelta | None,
     file: str | None,
     dry_run: bool,
+    audit: str | None,
+    store: str | None,
 ) -> None:
     """Make an API key. It is shown this once: whoever loses it needs another."""
     from dragoman.security import key_file
@@ -112,7 +117,7 @@ def create(
     path = _path(run, file)
     if dry_run:
         key_file.read_keys(path)
-        _tell(
+        tell(
             run,
             {
                 "result": "would be made",
@@ -123,12 +128,12 @@ def create(
             },
         )
         return
-    with budget(run), recording(run) as audit:
+    with budget(run), recording(run, audit, store) as log:
         key, text = key_file.create(
             path, owner, scopes=list(scopes), tenant=tenant, lifetime=expires
         )
-        record(audit, "key.create", _object(key), _grants(key))
-    _tell(run, {"key": text, **_item(key), "file": str(path)})
+        record(log, "key.create", _object(key), _grants(key))
+    tell(run, {"key": text, **item_of(key), "file": str(path)})
     _only_now(run)
 
 
@@ -140,14 +145,14 @@ def list_(run: Invocation, file: str | None, limit: int, page_token: str) -> Non
     """List keys in the order they were made. Their secrets are kept nowhere."""
     from dragoman.security import key_file
 
-    found = [_item(key) for key in key_file.read_keys(_path(run, file))]
+    found = [item_of(key) for key in key_file.read_keys(_path(run, file))]
     ids = [item["id"] for item in found]
     if page_token and page_token not in ids:
         raise usage("--page-token names no key; begin without it")
     first = ids.index(page_token) + 1 if page_token else 0
     page = found[first : first + limit]
     more = first + limit < len(found)
-    show_page(run, page, page[-1]["id"] if more else "", lambda item: _fields(run, item))
+    show_page(run, page, page[-1]["id"] if more else "", lambda item: show_fields(run, item))
 
 
 @command("show")
@@ -157,7 +162,7 @@ def show(run: Invocation, id: str, file: str | None) -> None:
     """Show a key without its secret, which is kept nowhere."""
     from dragoman.security import key_file
 
-    _tell(run, _item(key_file.find(_path(run, file), _id(id))))
+    tell(run, item_of(key_file.find(_path(run, file), _id(id))))
 
 
 @command("revoke")
@@ -165,23 +170,32 @@ def show(run: Invocation, id: str, file: str | None) -> None:
 @_FILE
 @YES
 @_DRY_RUN
-def revoke(run: Invocation, id: str, file: str | None, yes: bool, dry_run: bool) -> None:
+@_LOG
+def revoke(
+    run: Invocation,
+    id: str,
+    file: str | None,
+    yes: bool,
+    dry_run: bool,
+    audit: str | None,
+    store: str | None,
+) -> None:
     """End a key: servers let nobody in by it any more, within seconds."""
     from dragoman.security import key_file
 
     path, id = _path(run, file), _id(id)
     if dry_run:
-        _tell(run, {"result": "would be revoked", **_item(key_file.find(path, id))})
+        tell(run, {"result": "would be revoked", **item_of(key_file.find(path, id))})
         return
     key_file.find(path, id)
     if not yes:
         from dragoman.cli.hints import again
 
         raise usage(f"{id} cannot be brought back; --yes revokes it", again(run, "--yes"))
-    with budget(run), recording(run) as audit:
+    with budget(run), recording(run, audit, store) as log:
         key = key_file.revoke(path, id)
-        record(audit, "key.revoke", _object(key))
-    _tell(run, {"result": "revoked", **_item(key)})
+        record(log, "key.revoke", _object(key))
+    tell(run, {"result": "revoked", **item_of(key)})
 
 
 @command("rotate")
@@ -197,6 +211,7 @@ def revoke(run: Invocation, id: str, file: str | None, yes: bool, dry_run: bool)
 @_EXPIRES
 @_FILE
 @_DRY_RUN
+@_LOG
 def rotate(
     run: Invocation,
     id: str,
@@ -204,6 +219,8 @@ def rotate(
     expires: timedelta | None,
     file: str | None,
     dry_run: bool,
+    audit: str | None,
+    store: str | None,
 ) -> None:
     """Make a key with the owner and the rights of another, which ends after a while.
 
@@ -217,18 +234,18 @@ def rotate(
     if dry_run:
         before = key_file.find(path, id)
         key_file.check_rotation(before)
-        _tell(run, {"result": "would be rotated", **_item(before)})
+        tell(run, {"result": "would be rotated", **item_of(before)})
         return
-    with budget(run), recording(run) as audit:
+    with budget(run), recording(run, audit, store) as log:
         before, key, text = key_file.rotate(path, id, overlap=overlap, lifetime=expires)
-        record(audit, "key.rotate", _object(before), f"followed by {key.id}")
-    _tell(
+        record(log, "key.rotate", _object(before), f"followed by {key.id}")
+    tell(
         run,
         {
             "key": text,
-            **_item(key),
+            **item_of(key),
             "replaces": before.id,
-            "replacedUntil": _instant(before.expires_at),
+            "replacedUntil": instant(before.expires_at),
             "file": str(path),
         },
     )
@@ -268,55 +285,6 @@ def _check_name(flag: str, text: str) -> None:
 def _check_lifetime(lifetime: timedelta | None) -> None:
     if lifetime is not None and lifetime < timedelta(seconds=1):
         raise usage("--expires must be at least 1s; without it the key is good until it is revoked")
-
-
-def _item(key: "Key") -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "state": key.state(time.time()),
-        "owner": key.owner,
-        "scopes": key.scopes,
-        "tenant": key.tenant,
-        "createdAt": _instant(key.created_at),
-        "expiresAt": _instant(key.expires_at),
-        "revokedAt": _instant(key.revoked_at),
-        "followedBy": key.followed_by or None,
-    }
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
-
-
-_LABELS = {
-    "result": "Result",
-    "key": "Key",
-    "id": "Id",
-    "state": "State",
-    "owner": "Owner",
-    "scopes": "Scopes",
-    "tenant": "Tenant",
-    "createdAt": "Created",
-    "expiresAt": "Expires",
-    "revokedAt": "Revoked",
-    "followedBy": "Followed-By",
-    "replaces": "Replaces",
-    "replacedUntil": "Replaced-Until",
-    "file": "File",
-}
-
-
-def _fields(run: Invocation, item: dict[str, Any]) -> None:
-    for name, label in _LABELS.items():
-        if value := " ".join(item["scopes"]) if name == "scopes" else item.get(name):
-            run.out.field(label, str(value))
-
-
-def _tell(run: Invocation, item: dict[str, Any]) -> None:
-    if run.out.is_json:
-        run.out.json(item)
-    else:
-        _fields(run, item)
 
 
 def _only_now(run: Invocation) -> None:

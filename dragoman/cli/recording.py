@@ -6,25 +6,30 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.own import settings_of
+from dragoman.cli.own import own, settings_of
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is changed.
     from dragoman.security.audit import Audit
 
 
+AUDIT_OPTION = own(
+    "--audit", metavar="<path>", help="The file of the audit log (beside the store)."
+)
+
+
 @contextmanager
-def recording(run: Invocation, store: str | None = None) -> "Generator[Audit]":
+def recording(run: Invocation, audit: str | None, store: str | None) -> "Generator[Audit]":
     """Open the audit log, before anything is changed: one that cannot be written prevents it."""
     from dragoman.security.audit import AuditLog, NoAudit
 
-    path = settings_of(run, store=store).audit_path()
-    audit: Audit = NoAudit() if path is None else AuditLog(path)
-    audit.start()
+    path = settings_of(run, audit=audit, store=store).audit_path()
+    log: Audit = NoAudit() if path is None else AuditLog(path)
+    log.start()
     try:
-        yield audit
+        yield log
     finally:
-        audit.stop()
+        log.stop()
 
 
 def record(audit: "Audit", act: str, object: str, reason: str = "") -> None:

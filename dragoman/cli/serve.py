@@ -92,7 +92,7 @@ _SPECIAL = added(
         own(
             "--audit",
             metavar="<path>",
-            help="The file of the audit log, or off (audit.jsonl beside the store).",
+            help="The file of the audit log, or off (beside the store).",
         ),
         own(
             "--otlp-endpoint",

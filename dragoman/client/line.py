@@ -155,16 +155,20 @@ class Line:
                 await self._settle()
 
     async def _settle(self) -> None:
-        """Choose by the card; one that was kept is read anew before anything is refused by it."""
+        """Choose by the card. One that was kept is read anew before anything is refused by it, or
+        a credential left out."""
         for fresh in (False, True):
             fetched = await self._look(fresh=fresh)
             try:
-                return self._choose(fetched)
+                self._choose(fetched)
             except A2AError:
                 # Whoever tries again may find another card.
                 self._fetched = None
                 if not fetched.is_kept:
                     raise
+            else:
+                if not fetched.is_kept or not self._chosen.unused:
+                    return
 
     async def _is_other_card(self, remote: Remote) -> bool:
         """After a 401: read a card that was kept anew, and choose again if it is another one."""
@@ -384,7 +388,7 @@ class Line:
 
     def may_repeat(self, operation: ops.Operation, error: A2AError) -> bool:
         """Say whether a request is worth making again, and cannot do anything twice."""
-        if isinstance(error, NotServed | NotDialled) or asked_wait(error) >= LONGEST_WAIT:
+        if isinstance(error, NotServed | NotDialled) or _wish(error) > LONGEST_WAIT:
             # Who wants to be left alone for long is asked again by a person, if at all.
             return False
         is_send = isinstance(operation, ops.SendMessage)
@@ -422,9 +426,14 @@ def _unread() -> ConfigError:
 
 
 def asked_wait(error: A2AError) -> float:
+    """Return how many seconds to leave a peer alone that asks for it."""
+    return min(LONGEST_WAIT, _wish(error))
+
+
+def _wish(error: A2AError) -> float:
     """Return how many seconds a peer wants to be left alone; what is no number is no wish."""
     asked = error.facts.get("retryAfter", "")
-    return min(LONGEST_WAIT, float(asked)) if asked.isascii() and asked.isdigit() else 0.0
+    return float(asked) if asked.isascii() and asked.isdigit() else 0.0
 
 
 def _verdict(fetched: Fetched, keys: "KeySet | None") -> "Verdict":

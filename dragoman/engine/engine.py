@@ -14,7 +14,7 @@ from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, Place, TaskLog, follow, read_task, tail
 from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
-from dragoman.engine.seal import seal, unseal
+from dragoman.engine.seal import load_cipher, seal, unseal
 from dragoman.engine.worker import AgentCode, Worker
 from dragoman.errors import (
     ExtensionRequired,
@@ -30,7 +30,13 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.clock import Clock, SystemClock
-from dragoman.model.events import DeadlineSet, MessageAdded, StatusUpdate, TraceJoined
+from dragoman.model.events import (
+    DeadlineSet,
+    MessageAdded,
+    ScopesGranted,
+    StatusUpdate,
+    TraceJoined,
+)
 from dragoman.model.identity import Caller, ContextId, Scope, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message
@@ -50,6 +56,7 @@ from dragoman.telemetry import tracing
 # A page of a list holds not much more than this.
 _PAGE_BYTES = 16 * 1024 * 1024
 # Seconds beyond its grace that a cancel in another process may take.
+_READ_AT_ONCE = 1000
 _ELSEWHERE = 5.0
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
@@ -112,6 +119,7 @@ class Engine:
             case ops.CancelTask() as operation:
                 return await self._cancel(self._scope(call), operation)
             case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush() as operation:
+                await self._store.prepare()
                 return await self._receivers.answer(self._scope(call), operation)
             case _:
                 raise UnsupportedOperation
@@ -176,7 +184,7 @@ class Engine:
                 state=operation.state,
                 # The wire shows whole milliseconds; a finer bound rounds up to the next one.
                 status_since=None if since is None else -(-since // 1000),
-                after=unseal(token, self._store.secret, scope, operation) if token else None,
+                after=await self._unsealed(token, scope, operation),
             )
         )
         heads = found.heads[: operation.page_size]
@@ -195,10 +203,24 @@ class Engine:
         if len(found.heads) > len(heads):
             last = heads[-1]
             place = (last.standing.status_at, last.number)
+            await self._can_seal()
             next_token = seal(place, self._store.secret, scope, operation)
         return TaskPage(
             tasks, next_token, operation.page_size, found.total, operation.include_artifacts
         )
+
+    async def _unsealed(
+        self, token: str, scope: Scope, operation: ops.ListTasks
+    ) -> tuple[int, int] | None:
+        if not token:
+            return None
+        await self._can_seal()
+        return unseal(token, self._store.secret, scope, operation)
+
+    async def _can_seal(self) -> None:
+        """Have at hand what page tokens are sealed with."""
+        await self._store.prepare()
+        await load_cipher()
 
     # Sending
 
@@ -271,7 +293,7 @@ class Engine:
 
     async def _again(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Return what became of a message that another process was given too, and took first."""
-        key = self._key(operation) if self._settings.idempotency else None
+        key = await self._key(operation)
         earlier = None if key is None else await self._earlier(self._scope(call), key, operation)
         if earlier is None:
             raise Overloaded
@@ -322,9 +344,11 @@ class Engine:
     async def _accept(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Take a message in, once: the same one again leads to the same task."""
         if operation.push is not None:
+            # Posts are signed with it.
+            await self._store.prepare()
             self._receivers.check(operation.push)
         scope = self._scope(call)
-        key = self._key(operation) if self._settings.idempotency else None
+        key = await self._key(operation)
         if key is not None and (earlier := await self._earlier(scope, key, operation)) is not None:
             if operation.push is not None and earlier.task_id:
                 await self._receivers.also_tell(scope, earlier.task_id, operation.push)
@@ -408,13 +432,17 @@ class Engine:
             if said is not None and said.message.message_id == message_id:
                 await self._taken_in_time(head, message_id)
 
-    def _key(self, operation: ops.SendMessage) -> bytes:
-        """Return the fingerprint of a message: its id and what it says.
+    async def _key(self, operation: ops.SendMessage) -> bytes | None:
+        """Return the fingerprint of a message: its id and what it says; None: none is wanted.
 
         What is said to a task may answer a sensitive question: a bare fingerprint would let whoever
         has the store's file try out answers."""
-        secret = self._store.secret if operation.message.task_id else b""
-        return _digest(operation, secret)
+        if not self._settings.idempotency:
+            return None
+        if not operation.message.task_id:
+            return _digest(operation)
+        await self._store.prepare()
+        return _digest(operation, self._store.secret)
 
     def _begin(
         self, call: Call, operation: ops.SendMessage, scope: Scope, key: bytes | None
@@ -424,7 +452,7 @@ class Engine:
         Where others share the store the code of a task waits: see `_start_recorded`."""
         self._holdings.make_room(scope.owner)
         plan = self._code.plan(operation)
-        plan.check(call.caller)
+        self._code.admit(call.caller, operation)
         message = operation.message
         if message.task_id and self._holdings.get(scope, message.task_id) is not None:
             # Someone is making a task of this very id; once it is there, this is a message to it.
@@ -468,6 +496,8 @@ class Engine:
                 log.emit(TraceJoined(replay.trace.parent, replay.trace.state))
                 if tracing.on:
                     tracing.note({"agent.task.id": task_id, "session.id": context_id})
+            if call.caller.scopes:
+                log.emit(ScopesGranted(sorted(call.caller.scopes)))
             if plan.deadline is not None:
                 log.deadline = replay.deadline = self._clock.now() + int(plan.deadline * 1000)
                 log.emit(DeadlineSet(log.deadline))
@@ -496,23 +526,26 @@ class Engine:
         if head.standing.state.is_terminal:
             raise _finished(head.standing.state)
         operation = _stamped(operation, head.task_id, head.context_id)
+        if self._code.is_scoped:
+            await self._admit(caller, operation, head)
         is_elsewhere = self._holdings.is_elsewhere(head)
         if is_elsewhere:
-            began = await self._began(head) if self._code.is_scoped else None
-            self._code.plan(operation, began, is_answer=True).check(caller)
+            # What is wrong with a message its sender hears, not the process that holds the task.
+            self._code.plan(operation, None, is_answer=True)
         if operation.push is not None:
             await self._receivers.put(head, operation.push)
         if is_elsewhere:
-            return await self._leave_note(operation, head, key)
+            return await self._leave_note(caller, operation, head, key)
         worker = await self._holdings.worker_of(head)
         if worker is None:
             raise _finished(None)
         if worker.queued >= self._settings.max_queued_messages:
             raise Overloaded
+        if tracing.on:
+            tracing.link(worker.replay.trace or tracing.of_task(head.task_id))
         plan = self._holdings.plan_for(operation, worker.replay, worker.log)
-        plan.check(caller)
         try:
-            seq = self._holdings.hand_over(worker, operation, plan)
+            seq = self._holdings.hand_over(worker, operation, plan, caller)
         except TaskIsFinished:
             raise _finished(None) from None
         except LogIsFull:
@@ -524,17 +557,33 @@ class Engine:
             self._holdings.add(worker, (head.scope, key), seq)
         return _Accepted(head.task_id, worker, worker.log, None, seq)
 
-    async def _began(self, head: Head) -> ops.SendMessage:
-        """Return what a task began with, as far as the choice of its skill goes."""
-        task = (await self._reading(head.number, 1)).task
-        return ops.SendMessage(message=task.history[0], metadata=task.metadata)
+    async def _admit(self, caller: Caller, operation: ops.SendMessage, head: Head) -> None:
+        """Raise `PermissionDenied` unless a caller may use every skill a task has to do with: the
+        code that waits for an answer takes it from whoever sends one, whatever that one names."""
+        began: ops.SendMessage | None = None
+        after = 0
+        while found := await self._store.read(
+            head.number, after=after, limit=_READ_AT_ONCE, artifacts=False
+        ):
+            for recorded in found:
+                match recorded.event:
+                    case Task() as task if began is None:
+                        began = ops.SendMessage(message=task.history[0], metadata=task.metadata)
+                        self._code.admit(caller, began)
+                    case MessageAdded(message, metadata):
+                        said = ops.SendMessage(message=message, metadata=metadata)
+                        self._code.admit(caller, said, began)
+                    case _:
+                        pass
+            after = found[-1].seq
+        self._code.admit(caller, operation, began)
 
     async def _leave_note(
-        self, operation: ops.SendMessage, head: Head, key: bytes | None
+        self, caller: Caller, operation: ops.SendMessage, head: Head, key: bytes | None
     ) -> _Accepted:
         """Leave a message to a task for the process that holds it."""
         keys = [] if key is None else [key]
-        body = NoteBody(operation).encoded()
+        body = NoteBody(operation, sorted(caller.scopes)).encoded()
         await self._write(LeaveNote(head.scope, head.number, keys, body))
         # Not before: a task that ends without having read it has not taken the message in.
         seq = await self._taken_in_time(head, operation.message.message_id)

@@ -55,6 +55,8 @@ class NoteBody(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one process says to another about a task: a message, or that it is to end."""
 
     operation: SendMessage | None = None
+    # What its sender's credential grants.
+    scopes: list[str] = []
 
     def encoded(self) -> bytes:
         """Return it as it is stored."""
@@ -323,9 +325,10 @@ class Holdings:
             sentence = TOO_LARGE if isinstance(error, LogIsFull) else error.public
             self._end(log, TaskState.FAILED, sentence)
             return None
-        worker = Worker(log, replay, plan, _caller(head.scope), self._clock, _no_reply)
+        caller = _caller(head.scope, replay.granted(replay.turn))
+        worker = Worker(log, replay, plan, caller, self._clock, _no_reply)
         for place, further in waiting:
-            worker.give(place, further)
+            worker.give(place, further, _caller(head.scope, replay.granted(place)))
         worker.decide()
         if not log.is_idle:
             # The attempt is on record before it is made, or code that takes the process with it at
@@ -360,19 +363,24 @@ class Holdings:
         except InvalidParams:
             return self._code.plan(operation, replay.began, is_answer=True)
 
-    def hand_over(self, worker: Worker, operation: SendMessage, plan: Plan) -> int:
+    def hand_over(self, worker: Worker, operation: SendMessage, plan: Plan, caller: Caller) -> int:
         """Record a further message and give it to the code; return its place in the log."""
         log = worker.log
         is_withheld = worker.replay.is_discreet
+        scopes = sorted(caller.scopes)
         if is_withheld:
-            recorded = log.emit(placeholder(operation), withheld=kept(operation))
+            shown = msgspec.structs.replace(placeholder(operation), scopes=scopes)
+            recorded = log.emit(shown, withheld=kept(operation))
         else:
-            recorded = log.emit(MessageAdded(operation.message, operation.metadata))
+            shown = MessageAdded(operation.message, operation.metadata, scopes=scopes)
+            recorded = log.emit(shown)
         if not log.is_active:
             # In the same write: whoever waits for the task waits for what comes of this.
             working, at = status_update(log, TaskState.WORKING)
             log.emit(working, at=at)
-        worker.give(worker.replay.add(operation, withheld=is_withheld), plan)
+            worker.observe(working)
+        place = worker.replay.add(operation, withheld=is_withheld, scopes=caller.scopes)
+        worker.give(place, plan, caller)
         return recorded.seq
 
     def _try_again_later(self, scope: Scope, task_id: TaskId) -> None:
@@ -531,7 +539,8 @@ class Holdings:
             self._noted = {number: log for number, log in self._noted.items() if number in seen}
 
     async def _take_note(self, head: Head, note: Note) -> None:
-        operation = NoteBody.decoded(note.body).operation
+        body = NoteBody.decoded(note.body)
+        operation = body.operation
         self._noted[note.number] = None
         if operation is None:
             self.soon(self._cancel_noted(head, note.number))
@@ -547,7 +556,8 @@ class Holdings:
             # It was checked where it came in; what it is for is decided as after a crash.
             plan = self.plan_for(operation, worker.replay, None)
             worker.log.use_note(note.number)
-            self.hand_over(worker, operation, plan)
+            caller = _caller(head.scope, frozenset(body.scopes))
+            self.hand_over(worker, operation, plan, caller)
             self._noted[note.number] = worker.log
         except (StoreRefused, TaskIsFinished):
             # Its end may not be written yet, and may never be: the next look tells.
@@ -564,9 +574,10 @@ class Holdings:
             raise
 
 
-def _caller(scope: Scope) -> Caller:
-    """Return whose task it is; what their credential granted is not kept."""
-    return Caller(scope.owner, bool(scope.owner), tenant=scope.tenant or None)
+def _caller(scope: Scope, scopes: frozenset[str]) -> Caller:
+    """Return whose task it is, as far as that is kept: of further messages that are read again,
+    what their senders' credentials granted is not."""
+    return Caller(scope.owner, bool(scope.owner), scopes, scope.tenant or None)
 
 
 async def _no_reply(reply: Message) -> Message:

@@ -14,6 +14,7 @@ from dragoman.model.events import (
     DeadlineSet,
     Event,
     MessageAdded,
+    ScopesGranted,
     StatusUpdate,
     StepRecorded,
     TraceJoined,
@@ -54,6 +55,7 @@ _UNCHANGING = (
     CancelRequested,
     DeadlineSet,
     TraceJoined,
+    ScopesGranted,
 )
 _EMPTY = Artifact(artifact_id="", parts=[])
 

@@ -17,6 +17,7 @@ from dragoman.model.events import (
     DeadlineSet,
     Event,
     MessageAdded,
+    ScopesGranted,
     StepKind,
     StepRecorded,
     TraceJoined,
@@ -48,9 +49,12 @@ class Replay:
         self._waiting: list[int] = []
         self._steps: dict[int, StepRecorded] = {}
         self._asked: dict[int, str] = {}
-        # Which of the questions are sensitive, and which of the messages were withheld.
-        self._sensitive: set[int] = set()
-        self._withheld: set[int] = set()
+        # Which of the questions are sensitive, each with the first message that may answer it.
+        self._sensitive: dict[int, int] = {}
+        # Whether messages that come are to be withheld. From the first sensitive question to the
+        # end of the task: an answer may be said twice, and be on its way while the code goes on.
+        self.is_discreet = False
+        self.has_withheld = False
         # Steps that raised, as they would be recorded.
         self._failed: dict[int, StepRecorded] = {}
         self._next = 0
@@ -63,6 +67,8 @@ class Replay:
         self.deadline = 0
         # The trace it belongs to; None: one of its own.
         self.trace: tracing.Trace | None = None
+        # What the credentials of those who sent its messages grant, by message, where they do.
+        self._granted: dict[int, frozenset[str]] = {}
 
     @property
     def began(self) -> SendMessage:
@@ -78,7 +84,8 @@ class Replay:
         """Take note of one more event."""
         match event:
             case MessageAdded():
-                self.add(SendMessage(message=event.message, metadata=event.metadata))
+                said = SendMessage(message=event.message, metadata=event.metadata)
+                self.add(said, scopes=frozenset(event.scopes))
             case TurnBegan():
                 self.begin_turn(event.message)
             case StepRecorded():
@@ -92,17 +99,30 @@ class Replay:
                 self.deadline = event.at
             case TraceJoined():
                 self.trace = tracing.parse(event.parent, event.state)
+            case ScopesGranted():
+                self._granted[0] = frozenset(event.scopes)
             case _:
                 pass
 
-    def add(self, operation: SendMessage, *, withheld: bool = False) -> int:
+    def add(
+        self,
+        operation: SendMessage,
+        *,
+        withheld: bool = False,
+        scopes: frozenset[str] = frozenset(),
+    ) -> int:
         """Take in a further message; return its place."""
         self.messages.append(operation)
         place = len(self.messages) - 1
         self._waiting.append(place)
-        if withheld:
-            self._withheld.add(place)
+        self.has_withheld |= withheld
+        if scopes:
+            self._granted[place] = scopes
         return place
+
+    def granted(self, place: int) -> frozenset[str]:
+        """Return what the credential of a message's sender grants."""
+        return self._granted.get(place, frozenset())
 
     def begin_turn(self, message: int) -> None:
         """Begin afresh with a message."""
@@ -118,7 +138,8 @@ class Replay:
         if event.kind is StepKind.ASK:
             self._asked[event.index] = event.name
             if msgspec.json.decode(event.value, type=bool | None):
-                self._sensitive.add(event.index)
+                self._sensitive[event.index] = len(self.messages)
+                self.is_discreet = True
             return
         self._steps[event.index] = event
         if event.kind is StepKind.ANSWER:
@@ -175,19 +196,10 @@ class Replay:
         """Tell whether a question was put already, and as a sensitive one if it is one."""
         return index in self._asked and (not sensitive or index in self._sensitive)
 
-    @property
-    def is_discreet(self) -> bool:
-        """Whether a sensitive question waits, so that a message that comes is to be withheld."""
-        return any(index not in self._steps for index in self._sensitive)
-
-    def is_withheld(self, place: int) -> bool:
-        """Tell whether a message came in answer to a sensitive question."""
-        return place in self._withheld
-
-    @property
-    def has_withheld(self) -> bool:
-        """Whether any message was withheld."""
-        return bool(self._withheld)
+    def may_answer(self, index: int, place: int) -> bool:
+        """Tell whether a message may answer a question: one that is sensitive only if it came after
+        it was put."""
+        return place >= self._sensitive.get(index, 0)
 
     def check_end(self) -> None:
         """Raise `CodeChanged` if the code ended without doing again what it had done."""
@@ -236,7 +248,8 @@ async def read_replay(store: Store, number: int) -> Replay | None:
                 if isinstance(event, MessageAdded) and event.withheld:
                     if answers is None:
                         answers = await store.withheld(number)
-                    replay.add(restored(event, answers.get(recorded.seq)), withheld=True)
+                    said = restored(event, answers.get(recorded.seq))
+                    replay.add(said, withheld=True, scopes=frozenset(event.scopes))
                 else:
                     replay.apply(event)
         after = batch[-1].seq

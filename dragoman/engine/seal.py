@@ -1,9 +1,11 @@
 """Page tokens: a place in a list, sealed so that only its owner's same query can go on from it, and
 nobody reads from it how many tasks others have."""
 
+import asyncio
 import base64
 import binascii
 import hashlib
+import importlib
 import os
 
 import msgspec
@@ -15,6 +17,18 @@ from dragoman.model.record import encode
 
 _NONCE_BYTES = 12
 _MAX_LENGTH = 256
+
+
+_is_loaded = False
+
+
+async def load_cipher() -> None:
+    """Load what tokens are sealed with in a thread, once: that takes a while."""
+    global _is_loaded
+    if not _is_loaded:
+        name = "cryptography.hazmat.primitives.ciphers.aead"
+        await asyncio.to_thread(importlib.import_module, name)
+        _is_loaded = True
 
 
 def seal(place: tuple[int, int], secret: bytes, scope: Scope, query: ListTasks) -> str:
@@ -29,7 +43,7 @@ def unseal(token: str, secret: bytes, scope: Scope, query: ListTasks) -> tuple[i
 
 def seal_place(place: tuple[int, int], secret: bytes, bound: bytes) -> str:
     """Return a token for a place in the list that `bound` stands for."""
-    # Loaded when a list first goes on: that is seldom, and it takes a while.
+    # Loaded when a list first goes on: that is seldom.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -22,7 +22,6 @@ from dragoman.engine.withholding import asking
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
-    PermissionDenied,
     StoreRefused,
     TaskFailed,
     TaskRejected,
@@ -59,19 +58,6 @@ class Plan(msgspec.Struct, frozen=True):
     may_reply: bool = False
     # Seconds a task that begins with it has; None: as many as it needs.
     deadline: float | None = None
-    # The skill it is for, and what a caller's credential must grant.
-    skill: str = ""
-    scopes: frozenset[str] = frozenset()
-
-    def check(self, caller: Caller) -> None:
-        """Raise `PermissionDenied` if it is not for this caller. That the skill exists is no
-        secret: the card shows it."""
-        if missing := self.scopes - caller.scopes:
-            raise PermissionDenied(
-                f"Forbidden: Insufficient permissions for skill '{self.skill}'",
-                skill=self.skill,
-                scope=" ".join(sorted(missing)),
-            )
 
 
 class AgentCode(Protocol):
@@ -86,6 +72,13 @@ class AgentCode(Protocol):
         """Whether any skill is for some callers only."""
         ...
 
+    def admit(
+        self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
+    ) -> None:
+        """Raise `PermissionDenied` if what a message is for is not for this caller. That the skill
+        exists is no secret: the card shows it."""
+        ...
+
     def plan(
         self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
     ) -> Plan:
@@ -94,6 +87,14 @@ class AgentCode(Protocol):
         `began` is what the task began with, if this is a further message to it; an answer goes to
         code that waits for it, whatever it says."""
         ...
+
+
+class Given(NamedTuple):
+    """A message the code was not given yet: its place among the task's, and who sent it."""
+
+    place: int
+    plan: Plan
+    caller: Caller
 
 
 class Ended(Exception):
@@ -148,8 +149,7 @@ class Worker:
         self.begins_after = 0
         self._is_dismissed = False
         self._plan = plan
-        # Messages the code was not given yet, each with its place among the task's.
-        self._inbox: deque[tuple[int, Plan]] = deque()
+        self._inbox: deque[Given] = deque()
         self._artifacts = 0
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
@@ -210,9 +210,9 @@ class Worker:
         self._run = asyncio.get_running_loop().create_task(self._work())
         self._run.add_done_callback(self._ended)
 
-    def give(self, place: int, plan: Plan) -> None:
+    def give(self, place: int, plan: Plan, caller: Caller) -> None:
         """Queue one more of the task's messages."""
-        self._inbox.append((place, plan))
+        self._inbox.append(Given(place, plan, caller))
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
@@ -337,7 +337,11 @@ class Worker:
         name = "authorize" if state is TaskState.AUTH_REQUIRED else "ask"
         index, done = self.recall(StepKind.ANSWER, name)
         if done is not None:
-            self.operation = self.replay.messages[msgspec.json.decode(done.value, type=int)]
+            place = msgspec.json.decode(done.value, type=int)
+            self.operation = self.replay.messages[place]
+            # The owner is the same, whichever credential was shown.
+            scopes = self.replay.granted(place)
+            self.caller = msgspec.structs.replace(self.caller, scopes=scopes)
             return self.message
         if sensitive:
             metadata = asking(metadata)
@@ -348,7 +352,7 @@ class Worker:
                 self.span.event(name)
             self._note(StepRecorded(StepKind.ASK, index, name, kind))
             self.status(state, parts, metadata)
-        while (given := self._next_answer(sensitive=sensitive)) is None:
+        while (given := self._next_answer(index)) is None:
             if self.log.draft is not None and self.log.draft.state is not state:
                 # Another question was answered, or the task went on beside this one: it stands.
                 self.status(state, parts, metadata)
@@ -357,7 +361,7 @@ class Worker:
             assert self._arrival is not None, "made here, or by another question that waits"
             # Shared by all questions that wait: one that is given up must not end the others.
             await asyncio.shield(self._arrival)
-        place, self._plan = given
+        place, self._plan, self.caller = given
         self.operation = self.replay.messages[place]
         answer = msgspec.Raw(msgspec.json.encode(place))
         self._note(StepRecorded(StepKind.ANSWER, index, name, answer))
@@ -366,10 +370,10 @@ class Worker:
             self.status(TaskState.WORKING)
         return self.message
 
-    def _next_answer(self, *, sensitive: bool) -> tuple[int, Plan] | None:
+    def _next_answer(self, index: int) -> Given | None:
         """Take the next message that answers a question, if there is one."""
         for given in self._inbox:
-            if not sensitive or self.replay.is_withheld(given[0]):
+            if self.replay.may_answer(index, given.place):
                 self._inbox.remove(given)
                 return given
         return None
@@ -384,9 +388,21 @@ class Worker:
             # The log may have another worker; what this one does on its way out is void.
             raise Ended
         try:
-            return self.log.emit(event, at=at)
+            recorded = self.log.emit(event, at=at)
         except TaskIsFinished:
             raise Ended from None
+        if self.span is not None:
+            self.observe(event)
+        return recorded
+
+    def observe(self, event: Event) -> None:
+        """Show in the trace that there was an event of the protocol; never what it says."""
+        if self.span is None:
+            return
+        if isinstance(event, StatusUpdate):
+            self.span.event("a2a.status", {"a2a.state": event.status.state.name.lower()})
+        elif isinstance(event, ArtifactUpdate):
+            self.span.event("a2a.artifact")
 
     async def _work(self) -> None:
         """The border around the author's code: nothing it raises goes further."""
@@ -397,6 +413,7 @@ class Worker:
                 await self.log.durable(self.begins_after)
             reply = await self._serve_messages()
             if reply is not None:
+                self._end_span()
                 self.decision.set_result(await self._keep(reply))
         except asyncio.CancelledError:
             run = asyncio.current_task()
@@ -423,9 +440,14 @@ class Worker:
             self._incident(f"The agent gave an invalid response: {error.public}")
         except (Exception, SystemExit):
             self._incident("The agent failed.")
+        finally:
+            self._end_span()
 
     async def _serve_messages(self) -> Message | None:
         while True:
+            self._end_span()
+            if tracing.on:
+                self._begin_span()
             if self.decision.done():
                 self._begin()
             last_word: list[Part] = []
@@ -453,25 +475,14 @@ class Worker:
                 return None
             if last_word:
                 self.status(TaskState.WORKING, last_word)
-            place, self._plan = self._inbox.popleft()
+            place, self._plan, self.caller = self._inbox.popleft()
             self.operation = self.replay.messages[place]
             self._note(TurnBegan(place))
 
     async def _take_turn(self) -> Message | None:
         """Let the code work on its message, where operators see it."""
         began = time.perf_counter()
-        agent = self.log.scope.agent
-        if tracing.on:
-            self.span = tracing.begin(
-                f"agent[{agent}]",
-                {
-                    "agent.id": agent,
-                    "agent.task.id": self.log.task_id,
-                    "session.id": self.log.context_id,
-                    "agent.iteration": self.replay.turn + 1,
-                    "agent.attempt": self.attempt,
-                },
-            )
+        if self.span is not None:
             self.span.enter()
         try:
             return await self._plan.run(self)
@@ -482,11 +493,28 @@ class Worker:
                 self.span.fail(type(error).__name__)
             raise
         finally:
-            figures.turn_seconds.add(time.perf_counter() - began, agent)
+            figures.turn_seconds.add(time.perf_counter() - began, self.log.scope.agent)
             if self.span is not None:
                 self.span.leave()
-                self.span.end()
-                self.span = None
+
+    def _begin_span(self) -> None:
+        """Begin the span of a turn. It lasts until what came of the turn is said."""
+        agent = self.log.scope.agent
+        self.span = tracing.begin(
+            f"agent[{agent}]",
+            {
+                "agent.id": agent,
+                "agent.task.id": self.log.task_id,
+                "session.id": self.log.context_id,
+                "agent.iteration": self.replay.turn + 1,
+                "agent.attempt": self.attempt,
+            },
+        )
+
+    def _end_span(self) -> None:
+        if self.span is not None:
+            self.span.end()
+            self.span = None
 
     def _check_end(self) -> None:
         """Refuse to complete what is not what was begun."""

@@ -42,6 +42,8 @@ class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     # Whether it answers a sensitive question: then it is a placeholder, and what was really said
     # is kept apart for the code alone.
     withheld: bool = False
+    # What its sender's credential grants, for the code alone.
+    scopes: list[str] = []
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
@@ -104,6 +106,13 @@ class TraceJoined(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     state: str = ""
 
 
+class ScopesGranted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """What the credential of the caller who began the task grants, if it grants anything: code that
+    runs again sees the same. Not part of any stream."""
+
+    scopes: list[str]
+
+
 # What only we read.
 Private = (
     MessageAdded
@@ -113,6 +122,7 @@ Private = (
     | CancelRequested
     | DeadlineSet
     | TraceJoined
+    | ScopesGranted
 )
 # A Task opens every log and every stream; a Message is the whole of a stream without a task.
 Event = Task | StatusUpdate | ArtifactUpdate | Message | Private

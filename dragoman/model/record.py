@@ -17,6 +17,7 @@ from dragoman.model.events import (
     DeadlineSet,
     Event,
     MessageAdded,
+    ScopesGranted,
     StatusUpdate,
     StepRecorded,
     TraceJoined,
@@ -43,6 +44,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     cancel_requested: CancelRequested | UnsetType = UNSET
     deadline_set: DeadlineSet | UnsetType = UNSET
     trace_joined: TraceJoined | UnsetType = UNSET
+    scopes_granted: ScopesGranted | UnsetType = UNSET
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
@@ -75,6 +77,8 @@ def encode_event(event: Event) -> bytes:
             return encode(_Entry(deadline_set=event))
         case TraceJoined():
             return encode(_Entry(trace_joined=event))
+        case ScopesGranted():
+            return encode(_Entry(scopes_granted=event))
 
 
 def decode_event(body: bytes) -> Event:
@@ -92,6 +96,7 @@ def decode_event(body: bytes) -> Event:
         entry.cancel_requested,
         entry.deadline_set,
         entry.trace_joined,
+        entry.scopes_granted,
     ):
         if not isinstance(value, UnsetType):
             return value

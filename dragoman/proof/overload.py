@@ -73,6 +73,10 @@ class OverloadResult(Result, kw_only=True):
     # Microseconds of the server's processor: for an answer at the peak, and for any in overload.
     work_at_peak: float
     work_in_overload: float
+    # Of the time of the overload, and of the callers beside each other: how much the server was
+    # ready to work and others had its processor. It is not the server's doing, yet in the figures.
+    held_up: float
+    held_up_beside: float
     # Of callers within their limit: alone, and beside one far beyond it.
     alone_ms: Spread
     beside_ms: Spread
@@ -87,7 +91,8 @@ class OverloadResult(Result, kw_only=True):
             Row(
                 f"Goodput at {TIMES} times the load, of the peak (at least {GOODPUT:.0%})",
                 f"{self.goodput_ratio:.0%}: {self.goodput:,.0f}/s of {self.peak:,.0f}/s, "
-                f"{self.offered:,.0f}/s offered",
+                f"{self.offered:,.0f}/s offered; without the first {_ONSET:g} s; others had the "
+                f"processor for {self.held_up:.0%} of the time",
                 self.goodput_ratio >= GOODPUT,
             ),
             Row(
@@ -111,7 +116,8 @@ class OverloadResult(Result, kw_only=True):
                 f"p99 of callers beside one at {_TIMES_ITS_LIMIT} times its limit, times theirs "
                 f"without it (at most {DISTURBED:g})",
                 f"{self.disturbed:.2f}: {self.beside_ms.p99:.1f} ms, {self.alone_ms.p99:.1f} ms; "
-                f"{self.limited:,} refused",
+                f"{self.limited:,} refused; without the first {_WARMUP:g} s; others had the "
+                f"processor for {self.held_up_beside:.0%} of the time",
                 self.disturbed <= DISTURBED,
             ),
         ]
@@ -120,9 +126,17 @@ class OverloadResult(Result, kw_only=True):
 class _Round:
     """A peak and the overload after it."""
 
-    def __init__(self, peak: Tally, over: Tally, offered: float, work: tuple[float, float]) -> None:
+    def __init__(
+        self,
+        peak: Tally,
+        over: Tally,
+        offered: float,
+        work: tuple[float, float],
+        held_up: float,
+    ) -> None:
         self.peak, self.over, self.offered = peak, over, offered
         self.work_at_peak, self.work_in_overload = work
+        self.held_up = held_up
         self.goodput_ratio = over.goodput / peak.goodput
         self.slower = _p99(over.accepted) / _p99(peak.accepted)
 
@@ -136,16 +150,19 @@ async def _overload(server: Server, seconds: float, progress: Progress) -> list[
         worked.append(_worked(server))
         offered = TIMES * peak.goodput
         lasts = seconds / _ROUNDS
+        held_up = _held_up(server)
         over = await open_loop(server.port, requests, offered, lasts, _CONNECTIONS, _ONSET)
         worked.append(_worked(server))
+        held_up = (_held_up(server) - held_up) / (lasts + _ONSET)
         share = _PEAK_SECONDS / (_PEAK_SECONDS + _WARMUP)
         at_peak = (worked[1] - worked[0]) * share / max(1, sum(peak.answers.values()))
         answers = sum(over.answers.values()) * (lasts + _ONSET) / lasts
         in_overload = (worked[2] - worked[1]) / max(1.0, answers)
-        rounds.append(_Round(peak, over, offered, (at_peak * 1e6, in_overload * 1e6)))
+        work = at_peak * 1e6, in_overload * 1e6
+        rounds.append(_Round(peak, over, offered, work, held_up))
         progress(
             f"round {number}: peak {peak.goodput:,.0f}/s, goodput {rounds[-1].goodput_ratio:.0%}, "
-            f"p99 {rounds[-1].slower:.1f} x"
+            f"p99 {rounds[-1].slower:.1f} x, held up {held_up:.0%}"
         )
         # What the crowd left is done before the next round begins.
         await asyncio.sleep(_WARMUP)
@@ -162,6 +179,7 @@ class _Neighbours:
         self.alone: list[Tally] = []
         self.beside: list[Tally] = []
         self.loud: list[Tally] = []
+        self.held_up: list[float] = []
 
     async def _quiet(self, seconds: float) -> list[Tally]:
         rate = self._limit / 2
@@ -176,7 +194,9 @@ class _Neighbours:
         rate = self._limit * _TIMES_ITS_LIMIT
         # What it may ask for at once it has asked for in the warm-up.
         loud = open_loop(self._server.port, self._lines[-1], rate, seconds + _WARMUP, 200)
+        before = _held_up(self._server)
         beside, of_loud = await asyncio.gather(self._quiet(seconds), loud)
+        self.held_up.append((_held_up(self._server) - before) / (seconds + _WARMUP))
         self.beside += beside
         self.loud.append(of_loud)
 
@@ -227,6 +247,8 @@ async def prove(
         lost=lost,
         work_at_peak=round(statistics.median([one.work_at_peak for one in rounds]), 1),
         work_in_overload=round(statistics.median([one.work_in_overload for one in rounds]), 1),
+        held_up=round(statistics.median([one.held_up for one in rounds]), 3),
+        held_up_beside=round(statistics.median(neighbours.held_up), 3),
         alone_ms=_spread(alone),
         beside_ms=_spread(beside),
         disturbed=round(_p99(beside) / _p99(alone), 2),
@@ -278,6 +300,15 @@ def _worked(server: Server) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _held_up(server: Server) -> float:
+    """Return the seconds a server's main thread was ready to run and did not; 0 where the
+    system does not tell."""
+    try:
+        return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 # Results

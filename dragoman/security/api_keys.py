@@ -1,12 +1,13 @@
 """API keys: how they look, the authenticator that knows them, and what a key file may say.
 
 The file has hashes only; `security/key_file.py` changes it, and servers see a change within a
-second. A file that cannot be understood lets nobody in.
+second. A file that is gone lets nobody in; while one cannot be understood, what it said holds.
 """
 
 import hmac
 import re
 import secrets
+import shlex
 import time
 import zlib
 from collections.abc import Callable
@@ -21,8 +22,8 @@ from msgspec import Meta
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
-from dragoman.security.authentication import NEVER, Evidence, Pass, Refused
-from dragoman.security.watched import Watched
+from dragoman.security.authentication import HEADER, NEVER, Evidence, Pass, Refused
+from dragoman.security.watched import WatchedFile
 
 # A prefix and a checksum, so that whoever looks for keys that leaked knows one when it sees one.
 PREFIX = "dgm"
@@ -37,7 +38,6 @@ _KEY = re.compile(
     rf"_[0-9A-Za-z]{{{_SUM_LENGTH}}}",
     re.ASCII,
 )
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 # What an unknown id is compared with, so that it takes as long as a known one.
 _NOBODY = bytes(32)
 
@@ -148,7 +148,7 @@ class ApiKeys:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not _HEADER.fullmatch(header):
+        if not HEADER.fullmatch(header):
             raise ConfigError(f"api_key_header: {header!r} is no header; write X-API-Key")
         if header.lower() == "authorization":
             raise ConfigError("api_key_header: Authorization is for tokens; write X-API-Key")
@@ -158,13 +158,14 @@ class ApiKeys:
         self._header = header.lower().encode()
         self.reads = frozenset({self._header})
         self._now = now
-        self._file = Watched(file, self._entries, monotonic=monotonic)
+        self._file = WatchedFile(file, self._entries, keeps=True, monotonic=monotonic)
 
     async def start(self) -> None:
         """Read the file; raises `ConfigError` for one that cannot work."""
         if not self._file.path.exists():
             raise ConfigError(
-                f"{self._file.path}: there are no keys; dragoman keys create --owner NAME makes one"
+                f"{self._file.path}: there are no keys; make one: "
+                f"dragoman keys create --owner <name> --keys {shlex.quote(str(self._file.path))}"
             )
         self._file.load()
 
@@ -195,14 +196,16 @@ class ApiKeys:
             raise Refused("revoked key", id)
         if self._now() >= entry.until:
             raise Refused("expired key", id)
-        return Pass(entry.caller, self, entry.until, id)
+        return Pass(entry.caller, self, entry.until, f"{id} {entry.hash.hex()}")
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the key is there, with what it was given, and neither revoked nor over."""
         entries = self._file.says()
-        entry = entries.get(found.ref) if entries else None
+        id, _, hash = found.ref.partition(" ")
+        entry = entries.get(id) if entries else None
         return (
             entry is not None
+            and entry.hash.hex() == hash
             and not entry.is_revoked
             and self._now() < entry.until
             and (entry.caller is found.caller or entry.caller == found.caller)

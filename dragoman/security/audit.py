@@ -23,11 +23,17 @@ logger = logging.getLogger("dragoman")
 DENIED = "denied"
 CARD_CHANGED = "card.changed"
 
-# Seconds in which equal refusals are one line, and how many different ones have a line of their
-# own in that time: the others are counted together.
+# Seconds in which equal refusals are one line. How many different ones of one act, and of these
+# from one address, have a line of their own in that time: the others of an address are counted
+# together, and if there are too many addresses, all others.
 TOGETHER = 1.0
-MOST_HELD = 20
+MOST_HELD = 40
+MOST_OF_ONE = 10
 MOST_WAITING = 4096
+_MANY_KINDS = "of many kinds"
+_MANY_ADDRESSES = "of many kinds, from many addresses"
+# What refusals have in common that are one line: act, who, reason and address.
+_Kind = tuple[str, str, str, str]
 _BATCH = 256
 _STOP_WITHIN = 2.0
 _TRY_AGAIN_AFTER = 1.0
@@ -120,7 +126,7 @@ class AuditLog:
         self._waiting: deque[Entry] = deque()
         self._cards: dict[str, Entry] = {}
         # Refusals that may have equals, with the time of the first.
-        self._held: dict[tuple[str, str, str], tuple[float, Entry]] = {}
+        self._held: dict[_Kind, tuple[float, Entry]] = {}
         self._untold = 0
         self._told_at = float("-inf")
         self._wake = threading.Event()
@@ -150,12 +156,12 @@ class AuditLog:
         """Record an act. Neither waits nor raises. No text may hold a credential or what a
         message says.
 
-        Refusals (outcome `denied`) of one act, reason and address within a second are one line:
-        with the `who`, `object` and `trace` of the first, and the number of all.
+        Refusals (outcome `denied`) of one act, `who`, reason and address within a second are one
+        line: with the `object` and `trace` of the first, and the number of all.
         """
         try:
             now = self._now()
-            if outcome == DENIED and self._is_equal((act, reason, address), now, count):
+            if outcome == DENIED and self._is_equal((act, who, reason, address), now, count):
                 return
             texts = [_cut(text) for text in (act, outcome, who, object, reason, address, trace)]
             entry = Entry(timestamp(now), *texts, count=count)
@@ -207,7 +213,7 @@ class AuditLog:
             waiting = len(self._waiting) + len(self._held)
             logger.error("audit: %d lines or more were not written to %s", waiting, self.path)
 
-    def _is_equal(self, key: tuple[str, str, str], now: float, count: int) -> bool:
+    def _is_equal(self, key: _Kind, now: float, count: int) -> bool:
         """Count a refusal that is like one of this second: what a flood of them costs."""
         with self._lock:
             found = self._held.get(key)
@@ -219,11 +225,18 @@ class AuditLog:
     # Under the lock
 
     def _hold(self, entry: Entry, now: float) -> bool:
-        key = (entry.act, entry.reason, entry.address)
-        if key not in self._held and len(self._held) >= MOST_HELD:
-            key = (entry.act, "", "")
-            entry.reason, entry.address = "of many kinds, or from many addresses", ""
-            entry.who = entry.object = entry.trace = ""
+        key = (entry.act, entry.who, entry.reason, entry.address)
+        if key not in self._held:
+            # By act: who is nobody makes up many that way, and crowds out nobody who is somebody.
+            of_act = [held for held in self._held if held[0] == entry.act]
+            of_one = sum(held[3] == entry.address for held in of_act)
+            if of_one >= MOST_OF_ONE or len(of_act) >= MOST_HELD:
+                entry.who = entry.object = entry.trace = ""
+                entry.reason = _MANY_KINDS
+                key = (entry.act, "", _MANY_KINDS, entry.address)
+            if key not in self._held and len(of_act) >= MOST_HELD:
+                entry.reason, entry.address = _MANY_ADDRESSES, ""
+                key = (entry.act, "", _MANY_ADDRESSES, "")
         found = self._held.get(key)
         if found is not None:
             since, first = found

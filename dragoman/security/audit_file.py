@@ -23,7 +23,8 @@ from dragoman.security.audit_chain import (
     starts_a_hole,
     timestamp,
 )
-from dragoman.security.audit_reading import MOST_TRIES, is_at, latest, lock, numbered
+from dragoman.security.audit_reading import MOST_TRIES, is_at, latest, numbered
+from dragoman.security.files import lock, sync_folder
 
 MAX_BYTES = 64 * 1024 * 1024
 KEEP = 10
@@ -44,7 +45,8 @@ class AuditFile:
     def append(self, entries: Sequence[Entry], unless_same: Sequence[Entry] = ()) -> None:
         """Append lines, on the disk when this returns.
 
-        `unless_same` are told only if the last line of the same act and object has another reason.
+        `unless_same` are told unless the last line of the same act and object in the current file
+        has the same reason.
         """
         for _ in range(MOST_TRIES):
             with self._locked() as descriptor:
@@ -64,7 +66,7 @@ class AuditFile:
         # For its owner alone: it names callers and addresses.
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            lock(descriptor, exclusive=True)
+            lock(descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -95,7 +97,9 @@ class AuditFile:
                 os.ftruncate(descriptor, size)
             raise
         if not size:
-            _sync_folder(self.path.parent)
+            # The lines are written: telling them again would be worse.
+            with suppress(OSError):
+                sync_folder(self.path.parent)
         self._left = (_state(descriptor), Head(seq, digest))
 
     def _head(self, descriptor: int) -> Head:
@@ -129,7 +133,8 @@ class AuditFile:
             before = _number(self.path, number - 1) if number > 1 else self.path
             with suppress(FileNotFoundError):
                 before.replace(_number(self.path, number))
-        _sync_folder(self.path.parent)
+        with suppress(OSError):
+            sync_folder(self.path.parent)
 
     def _is_known(self, entry: Entry) -> bool:
         last = latest(self.path, entry.act, entry.object)
@@ -188,13 +193,3 @@ def _state(descriptor: int) -> tuple[int, int, int]:
 
 def _number(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
-
-
-def _sync_folder(folder: Path) -> None:
-    # A name that is not on the disk is a file that is not there after a power cut.
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dragoman.security.audit_chain import LONGEST_LINE, Broken, Line, Report, Walk, decode
-
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: one process alone may write
-    fcntl = None
+from dragoman.security.files import lock
 
 # How often a file may change its name under us before something is wrong with it.
 MOST_TRIES = 100
@@ -47,7 +43,7 @@ def opened(path: Path) -> Generator[Sequence[tuple[Path, BinaryIO, int]]]:
                 if path.exists():
                     # Nobody is in the middle of a line, and no file gets another name.
                     current = held.enter_context(path.open("rb"))
-                    lock(current.fileno(), exclusive=False)
+                    lock(current.fileno(), shared=True)
                     if not is_at(current.fileno(), path):
                         continue
                 paths = [*reversed(numbered(path)), *([path] if path.exists() else [])]
@@ -73,17 +69,16 @@ def numbered(path: Path) -> list[Path]:
 
 
 def latest(path: Path, act: str, object: str) -> Line | None:
-    """Return the last line of an act on an object; for who has the lock."""
+    """Return the last line of an act on an object in the current file; for who has the lock.
+
+    Others wait for it, so what is in files that are full is not looked for.
+    """
     needle = f',"act":{json.dumps(act)},'.encode()
-    for one in [path, *numbered(path)]:
-        with suppress(FileNotFoundError), one.open("rb") as file:
-            for raw in _backwards(file, os.fstat(file.fileno()).st_size, needle):
-                if needle not in raw:
-                    continue
-                with suppress(Broken):
-                    line = decode(raw)
-                    if (line.act, line.object) == (act, object):
-                        return line
+    with path.open("rb") as file:
+        for raw in _backwards(file, os.fstat(file.fileno()).st_size, needle):
+            with suppress(Broken):
+                if needle in raw and (line := decode(raw)).object == object and line.act == act:
+                    return line
     return None
 
 
@@ -111,12 +106,6 @@ def is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def lock(descriptor: int, *, exclusive: bool) -> None:
-    """Wait for the lock of a file, which ends when the file is closed."""
-    if fcntl is not None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
 
 
 def _literal(name: str) -> str:

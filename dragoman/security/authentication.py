@@ -7,6 +7,7 @@ in. Whatever goes wrong inside one keeps the caller out, and every refusal looks
 import hashlib
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -20,9 +21,14 @@ from dragoman.model.message import Json
 logger = logging.getLogger("dragoman")
 
 NEVER = float("inf")
+# The name of a header.
+HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 # Credentials whose verdict is remembered: enough for the callers of a minute, and no more memory
-# than a caller with endless tokens may take.
+# than a caller with endless tokens may take. One that grants more scopes, or
+# longer ones, is looked at each time.
 MAX_REMEMBERED = 4096
+MAX_REMEMBERED_SCOPES = 64
+MAX_REMEMBERED_TEXT = 2048
 MAX_CREDENTIAL_BYTES = 16 * 1024
 # Why a request is refused in which no way finds anything that is for it.
 NO_CREDENTIALS = "no credentials"
@@ -130,6 +136,8 @@ class Gatekeeper:
                 return found
             del self._remembered[key]
         found = await self._ask(evidence)
+        if not _is_small(found.caller.scopes):
+            return found
         if len(self._remembered) >= MAX_REMEMBERED:
             # The oldest: it is looked at again, which is all that happens to it.
             del self._remembered[next(iter(self._remembered))]
@@ -185,6 +193,12 @@ class Denied(Unauthenticated):
         super().__init__()
         self.reason = reason
         self.subject = subject
+
+
+def _is_small(scopes: frozenset[str]) -> bool:
+    return (
+        len(scopes) <= MAX_REMEMBERED_SCOPES and sum(map(len, scopes)) <= MAX_REMEMBERED_TEXT
+    )
 
 
 def bearer_token(evidence: Evidence) -> str | None:

@@ -19,7 +19,7 @@ from dragoman.model.message import Json
 from dragoman.security.authentication import Evidence, Pass, Refused
 from dragoman.security.proxies import Proxies
 from dragoman.security.revocation import Revocations, name_of, read_revocations
-from dragoman.security.watched import Watched
+from dragoman.security.watched import WatchedFile
 
 if TYPE_CHECKING:
     # Heavy, and an extra: loaded when the first certificate is looked at.
@@ -59,11 +59,11 @@ class ClientCertificates:
         self._now = now
         self._authorities = authorities
         self._trusted: list[Certificate] = []
-        self._revoked: Watched[Revocations] | None = None
+        self._revoked: WatchedFile[Revocations] | None = None
         if crl:
             read = partial(self._read, crl)
             # It is signed: whoever may write the file cannot make one up.
-            self._revoked = Watched(crl, read, forbidden=0, monotonic=monotonic)
+            self._revoked = WatchedFile(crl, read, forbidden=0, monotonic=monotonic)
 
     async def start(self) -> None:
         """Read authorities and revocations; raises `ConfigError` for what cannot work."""

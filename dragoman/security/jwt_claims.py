@@ -4,7 +4,6 @@ All of it is read before the signature is looked at and means nothing until that
 that is there must make sense: one that does not refuses the token, needed or not.
 """
 
-import base64
 import hashlib
 import math
 from typing import Any, cast
@@ -14,6 +13,7 @@ import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller, is_id
+from dragoman.security import base64url
 from dragoman.security.authentication import Refused
 from dragoman.security.jwt_form import ACCESS_TOKEN, Object, claimed_subject
 
@@ -47,10 +47,13 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise `ConfigError` for what no token could fulfil, or every one would."""
         if not self.issuer or len(self.issuer) > LONGEST_ISSUER:
-            raise ConfigError("jwt: needs the issuer, as it stands in the claim `iss` of tokens")
+            raise ConfigError(
+                "jwt: needs the issuer, as it stands in the claim `iss` of tokens: --jwt-issuer"
+            )
         if not self.audience or not all(self.audience):
             raise ConfigError(
-                "jwt: needs an audience, the claim `aud` of tokens that are for this server"
+                "jwt: needs an audience, the claim `aud` of tokens that are for this server: "
+                "--jwt-audience"
             )
         if self.token_type not in ("", ACCESS_TOKEN):
             raise ConfigError(f"jwt: the type of tokens must be {ACCESS_TOKEN!r} or empty")
@@ -155,12 +158,8 @@ def _check_binding(claims: Object, certificate: bytes | None) -> None:
     if certificate is None:
         raise Refused("the token is bound to a certificate, and none was shown")
     digest = hashlib.sha256(certificate).digest()
-    if cast(Object, confirmation)["x5t#S256"] != _base64(digest):
+    if cast(Object, confirmation)["x5t#S256"] != base64url.encode(digest):
         raise Refused("the token is bound to another certificate")
-
-
-def _base64(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 def _caller(claims: Object, expected: Expected) -> Caller:
@@ -191,10 +190,10 @@ def _name(claims: Object, claim: str) -> str:
 
 def _scopes(claims: Object, claim: str) -> list[str]:
     value = claims.get(claim, "")
-    if isinstance(value, str):
-        return value.split()
-    if isinstance(value, list):
-        entries = cast("list[Any]", value)
-        if len(entries) <= MOST_ENTRIES and all(isinstance(entry, str) for entry in entries):
-            return entries
-    raise Refused(f"{claim} is neither a text nor a list of texts")
+    entries: Any = value.split() if isinstance(value, str) else value
+    if not isinstance(entries, list) or not all(isinstance(e, str) for e in cast(Any, entries)):
+        raise Refused(f"{claim} is neither a text nor a list of texts")
+    found = cast("list[str]", entries)
+    if len(found) > MOST_ENTRIES:
+        raise Refused(f"{claim} has more than {MOST_ENTRIES} entries")
+    return found

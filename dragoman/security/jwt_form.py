@@ -5,13 +5,12 @@ headers that change what a signature means are read differently by different rea
 tells whether a token is genuine.
 """
 
-import base64
-import binascii
 import json
 from typing import Any, NoReturn, cast
 
 import msgspec
 
+from dragoman.security import base64url
 from dragoman.security.authentication import Refused
 
 Object = dict[str, Any]
@@ -49,7 +48,7 @@ def read_token(text: str, token_type: str = "") -> Token:
     if len(parts) == 5:
         raise Refused("the token is encrypted")
     if len(parts) != 3:
-        raise Refused(f"the token has {len(parts)} parts and not 3")
+        raise Refused("the token has not 3 parts")
     header = _object(parts[0], "the header")
     claims = _object(parts[1], "the payload")
     subject = claimed_subject(claims)
@@ -80,7 +79,7 @@ def _check_type(found: object, wanted: str, subject: str) -> None:
         raise Refused("the type of the token is no text", subject)
     kind = found.lower().removeprefix("application/")
     if kind != wanted if wanted else kind not in _PLAIN_TYPES:
-        raise Refused(f"the token is of the type {found[:64]!r}", subject)
+        raise Refused("the token is of another type", subject)
 
 
 def _object(part: str, what: str) -> Object:
@@ -106,12 +105,11 @@ def _no_constant(text: str) -> NoReturn:
 
 def _decoded(part: str, what: str) -> bytes:
     try:
-        # Without `validate` whatever is not of the alphabet would be skipped.
-        content = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
+        content = base64url.decode(part)
+    except ValueError:
         raise Refused(f"{what} is not base64url") from None
     # The last character has bits that mean nothing, and what they are must mean nothing either.
-    if base64.urlsafe_b64encode(content).rstrip(b"=") != part.encode():
+    if base64url.encode(content) != part:
         raise Refused(f"{what} is not base64url in its one spelling")
     return content
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from dragoman.errors import ConfigError
 from dragoman.security.jwt_keys import EMPTY, KeyRing, from_file
-from dragoman.security.watched import Watched
+from dragoman.security.watched import WatchedFile
 
 
 class KeySource(Protocol):
@@ -62,7 +62,7 @@ class FileKeys:
 
     def __init__(self, path: str | Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._path = Path(path).expanduser()
-        self._file = Watched(self._path, self._read, monotonic=monotonic)
+        self._file = WatchedFile(self._path, self._read, monotonic=monotonic)
 
     async def start(self) -> None:
         """Read the file; raises `ConfigError` for one without keys."""

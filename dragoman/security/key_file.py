@@ -1,11 +1,9 @@
 """Changes to the file of API keys: each one whole or not at all, and one after the other.
 
-A change is written beside the file and takes its place only once it is on the disk. Who changes it
-holds a lock, so that two commands at a time lose nothing.
+Who changes it holds a lock, so that two commands at a time lose nothing.
 """
 
 import os
-import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,13 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.errors import ConfigError
+from dragoman.security import files
 from dragoman.security.api_keys import Key, KeyFile, decode_keys, hash_of, new_id, new_text
-from dragoman.security.watched import HAS_MODES
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows, where one command at a time is the user's duty
-    fcntl = None
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -140,7 +133,8 @@ def _changing(path: Path) -> Generator[list[Key]]:
             before = list(keys)
             yield keys
             if keys != before:
-                _write(path, msgspec.json.format(msgspec.json.encode(KeyFile(keys)), indent=2))
+                body = msgspec.json.encode(KeyFile(keys))
+                files.replace(path, msgspec.json.format(body, indent=2))
     except OSError as error:
         name = error.filename or path
         raise ConfigError(f"{name}: cannot be written ({error.strerror})") from None
@@ -149,47 +143,10 @@ def _changing(path: Path) -> Generator[list[Key]]:
 @contextmanager
 def _locked(path: Path) -> Generator[None]:
     # A file of its own: the key file is another one after each change.
-    file = os.open(_beside(path, ".lock"), os.O_RDWR | os.O_CREAT | _NO_LINK, 0o600)
+    file = files.open_private(files.beside(path, ".lock"))
     try:
-        _hand_over(file, path)
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        files.hand_over(file, path)
+        files.lock(file)
         yield
     finally:
         os.close(file)
-
-
-def _write(path: Path, body: bytes) -> None:
-    # Always the same name, so that a change that was cut off leaves no litter.
-    draft = _beside(path, ".new")
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINK, 0o600)
-    with os.fdopen(file, "wb") as stream:
-        if hasattr(os, "fchmod"):
-            os.fchmod(file, stat.S_IRUSR | stat.S_IWUSR)
-        _hand_over(file, path)
-        stream.write(body)
-        stream.flush()
-        os.fsync(file)
-    os.replace(draft, path)
-    if hasattr(os, "O_DIRECTORY"):
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-
-
-def _hand_over(file: int, path: Path) -> None:
-    """Give a file to whoever the keys belong to, should we be the administrator: the server that
-    reads them is another user."""
-    if not HAS_MODES or os.geteuid() != 0:
-        return
-    found = os.stat(path if path.exists() else path.parent)
-    os.fchown(file, found.st_uid, found.st_gid)
-
-
-def _beside(path: Path, ending: str) -> Path:
-    return path.with_name(path.name + ending)

@@ -1,4 +1,5 @@
-"""Proxies in front of us: whose word counts, and how they hand over the certificate of a caller.
+"""Proxies in front of us: whose word counts, and what they tell of a caller: its address and its
+certificate.
 
 A header is believed because of the address it comes from, and only the one header that the
 operator named: a proxy that sets one may pass on whatever callers write into another.
@@ -8,19 +9,20 @@ import base64
 import binascii
 import ipaddress
 import re
+from collections.abc import Sequence
+from hashlib import sha256
 from urllib.parse import unquote_to_bytes
 
 from dragoman.errors import ConfigError
-from dragoman.security.authentication import MAX_CREDENTIAL_BYTES, Refused
+from dragoman.security.authentication import HEADER, MAX_CREDENTIAL_BYTES, Refused
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _RFC_9440 = "client-cert"
 _ENVOY = "x-forwarded-client-cert"
-# A pair of Envoy's, whose value is in quotes if it has a separator in it; and what follows it: a
-# comma before the next element, a semicolon before the next pair.
-_PAIR = re.compile(r'([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^",;]*)(, *(?=.)|;(?=.)|\Z)')
+# A pair of Envoy's, and the semicolon before the next one. A comma would begin another element;
+# Envoy puts the names in a caller's certificate there without quotes, so it may be the caller's.
+_PAIR = re.compile(r'([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^",;]*)(?:;(?=.)|\Z)')
 _PEM = re.compile(rb"\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*")
 
 
@@ -32,12 +34,16 @@ class Proxies:
         self.header = header.lower()
         if not header:
             return
-        if not _HEADER.fullmatch(header):
+        if not HEADER.fullmatch(header):
             raise ConfigError(f"proxy_cert_header: {header!r} is no header; write X-Client-Cert")
         if not self._networks:
             raise ConfigError(
                 "proxy_cert_header: anybody could send it; name the proxies by DRAGOMAN_PROXIES"
             )
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self._networks)
 
     def __contains__(self, address: str) -> bool:
         """Tell whether a connection comes from one of them."""
@@ -49,6 +55,24 @@ class Proxies:
             found = found.ipv4_mapped
         return any(found in network for network in self._networks)
 
+    def origin(self, peer: str, headers: Sequence[tuple[bytes, bytes]]) -> str:
+        """Return who is at the other end: if it is one of them, whom that one saw.
+
+        Hops are believed from the nearest on, for as long as each is one of them.
+        """
+        if not self._networks or peer not in self:
+            return peer
+        values = [value for name, value in headers if name == b"x-forwarded-for"]
+        nearest = peer
+        for hop in reversed(b",".join(values).decode("latin-1").split(",")):
+            address = _bare(hop.strip())
+            if address is None:
+                return nearest
+            nearest = address
+            if address not in self:
+                return address
+        return nearest
+
     def certificate(self, value: bytes) -> bytes | None:
         """Return the certificate (DER) in the header's value; None: the caller showed none."""
         if not value.strip():
@@ -58,7 +82,7 @@ class Proxies:
         if self.header == _RFC_9440:
             return _between_colons(value.strip())
         if self.header == _ENVOY:
-            value = _of_envoy(value.decode("latin-1"))
+            return _of_envoy(value.decode("latin-1"))
         return _of_pem(unquote_to_bytes(value))
 
 
@@ -69,6 +93,18 @@ def _network(text: str) -> _Network:
         raise ConfigError(f"proxies: {error}; write 10.0.0.5 or 10.0.0.0/24") from None
 
 
+def _bare(hop: str) -> str | None:
+    """Return the address of a hop, which may have a port; None for what is none."""
+    if hop.startswith("["):
+        hop = hop[1:].partition("]")[0]
+    elif hop.count(":") == 1:
+        hop = hop.partition(":")[0]
+    try:
+        return str(ipaddress.ip_address(hop))
+    except ValueError:
+        return None
+
+
 def _between_colons(value: bytes) -> bytes:
     if len(value) < 3 or value[:1] != b":" or value[-1:] != b":":
         raise Refused("not a certificate as RFC 9440 has it")
@@ -76,24 +112,28 @@ def _between_colons(value: bytes) -> bytes:
 
 
 def _of_envoy(value: str) -> bytes:
-    """Return the certificate of the last element: the one our own proxy added.
-
-    Those before are what it was told by others.
-    """
+    """Return the certificate in the one element there may be: that of the proxy in front of us."""
     certificates: list[str] = []
+    digests: list[str] = []
     place = 0
     while place < len(value):
         pair = _PAIR.match(value, place)
         if pair is None:
-            raise Refused("not a certificate as Envoy has it")
-        if pair[1].lower() == "cert":
-            certificates.append(pair[2].strip('"'))
-        if pair[3].startswith(","):
-            certificates.clear()
+            raise Refused("not one certificate as Envoy has it; have it SANITIZE_SET the header")
+        name = pair[1].lower()
+        if name == "cert":
+            certificates.append(pair[2])
+        elif name == "hash":
+            digests.append(pair[2].strip('"').lower())
         place = pair.end()
-    if len(certificates) != 1:
+    # Envoy quotes it always; without quotes it is part of a name.
+    if len(certificates) != 1 or not certificates[0].startswith('"'):
         raise Refused("the proxy hands over no certificate; have Envoy set `cert: true`")
-    return certificates[0].encode("latin-1")
+    found = _of_pem(unquote_to_bytes(certificates[0][1:-1].encode("latin-1")))
+    # Written before anything that a caller has a say in.
+    if digests and digests[0] != sha256(found).hexdigest():
+        raise Refused("the certificate is not the one whose hash the proxy tells")
+    return found
 
 
 def _of_pem(text: bytes) -> bytes:

@@ -9,8 +9,6 @@ Keys need the extra `jwt`, which is imported where the first of them is read: a 
 given none judges cards without it, and starts the sooner.
 """
 
-import base64
-import binascii
 import json
 import time
 import warnings
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from dragoman.errors import CardInvalid, ConfigError
+from dragoman.security import base64url
 from dragoman.security.card_members import known_members
 from dragoman.security.targets import NotCanonical, read_target
 
@@ -166,10 +165,10 @@ def sign(
     protected: Object = {"alg": _algorithm(private), "kid": kid, "typ": "JOSE"}
     if jku:
         protected["jku"] = jku
-    head = _base64(_jcs(protected))
+    head = base64url.encode(_jcs(protected))
     model = JWSRegistry.algorithms[protected["alg"]]
-    signature = model.sign(f"{head}.{_base64(canonical(card))}".encode(), private)
-    entry: Object = {"protected": head, "signature": _base64(signature)}
+    signature = model.sign(f"{head}.{base64url.encode(canonical(card))}".encode(), private)
+    entry: Object = {"protected": head, "signature": base64url.encode(signature)}
     if header:
         entry["header"] = dict(header)
     return {**card, "signatures": [*(card.get("signatures") or []), entry]}
@@ -284,7 +283,7 @@ class _Payloads:
             if form not in self._made:
                 try:
                     covered, payload = self._makers[form]()
-                    self._made[form] = covered, _base64(payload).encode()
+                    self._made[form] = covered, base64url.encode(payload).encode()
                 except CardInvalid:
                     self._made[form] = None
             if (made := self._made[form]) is not None:
@@ -353,8 +352,8 @@ def _signature(entry: Any) -> tuple[Object, bytes, bytes]:
         raise _Refused("a signature has no header, or is no text")
     head, signature = cast("tuple[str, str]", texts)
     try:
-        protected = json.loads(_decoded(head), object_pairs_hook=_once_each)
-        found = _decoded(signature)
+        protected = json.loads(base64url.decode(head), object_pairs_hook=_once_each)
+        found = base64url.decode(signature)
     except (ValueError, RecursionError):
         raise _Refused("a signature cannot be decoded") from None
     if not isinstance(protected, dict):
@@ -366,19 +365,6 @@ def _once_each(pairs: list[tuple[str, Any]]) -> Object:
     if len(dict(pairs)) != len(pairs):
         raise ValueError("a member is there twice")
     return dict(pairs)
-
-
-def _base64(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        # Without `validate` whatever is not of the alphabet would be skipped.
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        return base64.b64decode(padded, altchars=b"-_", validate=True)
-    except (binascii.Error, UnicodeError):
-        raise ValueError("this is not base64url") from None
 
 
 def _origin(url: str) -> str:

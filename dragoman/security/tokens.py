@@ -23,7 +23,7 @@ from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
 from dragoman.security.authentication import MAX_REMEMBERED, Evidence, Pass, bearer_token
-from dragoman.security.watched import Watched
+from dragoman.security.watched import WatchedFile
 
 logger = logging.getLogger("dragoman")
 
@@ -95,7 +95,7 @@ class BearerTokens:
         for text, caller in (tokens or {}).items():
             self._add(self._fixed, text, caller, f"the token of {caller.owner}")
         self._file = (
-            Watched(file, self._holders, forbidden=0o077, keeps=True, monotonic=monotonic)
+            WatchedFile(file, self._holders, forbidden=0o077, keeps=True, monotonic=monotonic)
             if file
             else None
         )
@@ -199,7 +199,10 @@ class BearerTokens:
 
     def _add(self, found: dict[str, Caller], token: str, caller: Caller, where: str) -> None:
         if len(token) < SHORTEST:
-            raise ConfigError(f"{where}: a token needs at least {SHORTEST} characters")
+            raise ConfigError(
+                f"{where}: a token needs at least {SHORTEST} characters; make one: "
+                "openssl rand -hex 32"
+            )
         if not token.isascii() or not token.isprintable() or " " in token:
             raise ConfigError(f"{where}: a token has only visible ASCII characters, and no spaces")
         ref = self._hash(token)

@@ -7,15 +7,19 @@ put it there. The cipher is loaded when something is sealed or opened, and not b
 
 import base64
 import binascii
+import glob
 import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from dragoman.config import Settings
 from dragoman.errors import ConfigError, StoreUnavailable
+from dragoman.security import files
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -23,7 +27,8 @@ _NONCE_BYTES = 12
 _MARK = b"\x01"
 _ID_BYTES = 8
 _HEAD_BYTES = len(_MARK) + _ID_BYTES + _NONCE_BYTES
-_OPENLY_READABLE = 0o077
+# Ends the name of a file with a key that was replaced, before its id.
+_OLD = ".old-"
 _TOO_MANY = 100
 
 
@@ -89,10 +94,17 @@ class Vault:
         self.reload()
         return self.ids[0]
 
-    def drop_others(self, key: bytes) -> None:
-        """Leave one key in the file. Those that were read from it still open what they sealed."""
+    def set_aside_others(self, key: bytes) -> list[Path]:
+        """Leave one key in the file, and put each of the others into a file of its own: backups
+        need it. Those that were read still open what they sealed."""
         assert self._file is not None, "only a file can be written"
+        aside: list[Path] = []
+        for one in read_key_file(self._file):
+            if (id := key_id(one)) != key:
+                aside.append(files.beside(self._file, _OLD + id.hex()))
+                write_key_file(aside[-1], [one])
         write_key_file(self._file, [self._keys[key]])
+        return aside
 
     def seal(self, plain: bytes, context: bytes, key: bytes) -> bytes:
         """Return a value sealed under the key of an id, to be opened in the same context only."""
@@ -127,6 +139,9 @@ class Vault:
     def _refusal(self, missing: Sequence[str]) -> str:
         named = f"the store is sealed with key {missing[0]}" if missing else "there is no key"
         if self._file is not None:
+            if missing and (old := old_key_files(self._file).get(missing[0])):
+                old, file = shlex.quote(str(old)), shlex.quote(str(self._file))
+                return f"{named}, which was replaced; for a backup: cat {old} >> {file}"
             return (
                 f"{named}, which is not in {self._file}: put the key file of this store there, or "
                 "name it by DRAGOMAN_STORE_KEY_FILE"
@@ -181,8 +196,7 @@ def read_key_file(path: Path) -> list[bytes]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no key file"
         raise ConfigError(f"{path}: {reason}") from None
-    if os.name != "nt" and mode & _OPENLY_READABLE:
-        raise ConfigError(f"{path}: others may read it; say chmod 600 {path}")
+    files.check_mode(path, mode)
     keys = parse_keys(text, str(path))
     if not keys:
         raise ConfigError(f"{path}: has no key; put the key file of this store there")
@@ -191,47 +205,42 @@ def read_key_file(path: Path) -> list[bytes]:
 
 def make_key_file(path: Path) -> None:
     """Make a file with a key, unless another process made one at the same moment."""
-    part = _written(path, [new_key()])
-    try:
-        # Unlike a rename, a link never replaces a file that is there.
-        os.link(part, path)
-    except FileExistsError:
-        pass
-    except OSError:
-        # No links on this file system. The store lets one process at a time come here.
-        if not path.exists():
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    with _writing(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = files.write_draft(path, f".{secrets.token_hex(4)}.new", _lines([new_key()]))
+        try:
+            # Unlike a rename, a link never replaces a file that is there.
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            # No links on this file system. The store lets one process at a time come here.
+            if not path.exists():
+                draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+        files.sync_folder(path.parent)
 
 
 def write_key_file(path: Path, keys: Sequence[bytes]) -> None:
-    """Put keys in place of those in a file, whole or not at all."""
-    _written(path, keys).replace(path)
-    _sync_folder(path.parent)
+    """Put keys in place of those in a file, whole or not at all. One process at a time."""
+    with _writing(path):
+        files.replace(path, _lines(keys))
 
 
-def _written(path: Path, keys: Sequence[bytes]) -> Path:
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+def old_key_files(path: Path) -> dict[str, Path]:
+    """Return the files of keys that were in a key file once, by their ids."""
+    shape = glob.escape(path.name + _OLD) + "[0-9a-f]" * (2 * _ID_BYTES)
+    return {one.name.rpartition("-")[2]: one for one in sorted(path.parent.glob(shape))}
+
+
+def _lines(keys: Sequence[bytes]) -> bytes:
+    return b"".join(base64.b64encode(key) + b"\n" for key in keys)
+
+
+@contextmanager
+def _writing(path: Path) -> Generator[None]:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(file, "wb") as target:
-            target.write(b"".join(base64.b64encode(key) + b"\n" for key in keys))
-            target.flush()
-            os.fsync(target.fileno())
+        yield
     except OSError as error:
         raise ConfigError(f"{path}: the key file cannot be written: {error.strerror}") from None
-    return part
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    if os.name == "nt":
-        return
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from dragoman.errors import ConfigError
+from dragoman.security.files import check_mode
 
 logger = logging.getLogger("dragoman")
 
@@ -25,17 +26,16 @@ LOOK_EVERY = 1.0
 _SETTLED_AFTER = 2.0
 # Nobody has a list as long as this; a device or a pipe may be without end.
 MAX_BYTES = 64 * 1024 * 1024
-HAS_MODES = hasattr(os, "geteuid")
 
 _Mark = tuple[int, int, int, int, int]
 
 
-class Watched(Generic[T]):
+class WatchedFile(Generic[T]):
     """What a file says, as of a second ago.
 
     `read` makes sense of its bytes and raises `ConfigError` otherwise. Others may not have the
-    rights of `forbidden` on it. One that breaks later says nothing any more, or with `keeps` what
-    it said before.
+    rights of `forbidden` on it. One that is gone later says nothing any more, and so does one that
+    breaks, unless it `keeps` what it said before.
     """
 
     def __init__(
@@ -72,12 +72,13 @@ class Watched(Generic[T]):
             self.load()
             self._problem = ""
         except ConfigError as error:
-            if not self._keeps:
+            keeps = self._keeps and os.path.exists(self.path)
+            if not keeps:
                 self._said = None
             # Once, and not every second.
             if str(error) != self._problem:
                 self._problem = str(error)
-                what = "what it said before holds" if self._keeps else "it lets nobody in"
+                what = "what it said before holds" if keeps else "it lets nobody in"
                 logger.error("%s; %s", error, what)
 
     def load(self) -> T:
@@ -109,11 +110,7 @@ class Watched(Generic[T]):
     def _check(self, found: os.stat_result) -> None:
         if not stat.S_ISREG(found.st_mode):
             raise ConfigError(f"{self.path}: is no file")
-        if HAS_MODES and found.st_mode & self._forbidden:
-            raise ConfigError(
-                f"{self.path}: others may {_verb(found.st_mode & self._forbidden)} it; "
-                f"chmod 600 {self.path}"
-            )
+        check_mode(self.path, found.st_mode, self._forbidden)
 
     def _has_changed(self) -> bool:
         """Tell whether it has changed, or may have, since it was read."""
@@ -132,7 +129,3 @@ def _mark(found: os.stat_result) -> _Mark | None:
     if 0 <= time.time() - changed_at < _SETTLED_AFTER:
         return None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _verb(mode: int) -> str:
-    return "read" if mode & 0o044 else "change"

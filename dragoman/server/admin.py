@@ -166,7 +166,10 @@ def _tenant(request: Request, asked: str | None) -> str | None:
 
 
 def _query(request: Request) -> dict[str, str]:
-    values = parse_qs(request.scope["query_string"].decode("latin-1"), max_num_fields=20)
+    try:
+        values = parse_qs(request.scope["query_string"].decode("latin-1"), max_num_fields=20)
+    except ValueError:
+        raise InvalidParams("there are too many parameters", field="query") from None
     return {name: found[0] for name, found in values.items()}
 
 

@@ -9,7 +9,12 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from dragoman.engine.worker import Plan, Worker
-from dragoman.errors import ConfigError, ContentTypeNotSupported, InvalidParams
+from dragoman.errors import (
+    ConfigError,
+    ContentTypeNotSupported,
+    InvalidParams,
+    PermissionDenied,
+)
 from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
 from dragoman.model.identity import Caller
 from dragoman.model.message import Message
@@ -177,7 +182,19 @@ class Agent:
                 self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
             return await skill.run(arguments, worker, self.threads)
 
-        return Plan(run, skill.may_reply, skill.deadline, skill.card.id, skill.scopes)
+        return Plan(run, skill.may_reply, skill.deadline)
+
+    def admit(
+        self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
+    ) -> None:
+        """Raise `PermissionDenied` if the skill of a message is not for this caller."""
+        skill = self._choose(operation, began)
+        if missing := skill.scopes - caller.scopes:
+            raise PermissionDenied(
+                f"Forbidden: Insufficient permissions for skill '{skill.card.id}'",
+                skill=skill.card.id,
+                scope=" ".join(sorted(missing)),
+            )
 
     def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
         """Return the skill a message names, else the one its task began with, else the default."""
@@ -206,9 +223,10 @@ class Agent:
         if self._app is None:
             import os
 
-            from dragoman.config import load
+            from dragoman.config import check_names, load
             from dragoman.server.app import App
 
+            check_names(os.environ)
             self._app = App(self, settings=load(os.environ))
         await self._app(scope, receive, send)
 

@@ -26,6 +26,7 @@ from dragoman.model.card import JSONRPC
 from dragoman.model.identity import ADMIN, OPERATOR, Caller
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator, Denied
+from dragoman.security.proxies import Proxies
 from dragoman.server.admin import Admin
 from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
@@ -34,7 +35,7 @@ from dragoman.server.cards import offered_extensions
 from dragoman.server.discovery import Discovery, denied, document, unauthenticated
 from dragoman.server.endpoints import Endpoints
 from dragoman.server.guard import PROBLEM_JSON, Guard, Problem
-from dragoman.server.limits import SOURCE_AGENT, Limits, client_address, networks
+from dragoman.server.limits import SOURCE_AGENT, Limits
 from dragoman.server.push import PostRoom
 from dragoman.server.refusals import Refusals
 from dragoman.server.request import Headers, Mount, Request, Scope
@@ -85,7 +86,7 @@ class App:
         self._gatekeeper = gatekeeper(self.settings, authenticators)
         self._guard = Guard(self.settings, is_local=is_local)
         self._limits = Limits(self.settings)
-        self._proxies = networks(self.settings.proxies)
+        self._proxies = Proxies(self.settings.proxies)
         # Refuses in overload; None: whoever runs the loop we are in sees to that.
         self.admission: Admission | None = None
         # Remembers whom a rate keeps out, for whoever reads requests before we do.
@@ -107,7 +108,7 @@ class App:
 
     def _no_refusals(self) -> Refusals:
         """Return a memory of refusals that tells callers apart as we do."""
-        places = [b"x-forwarded-for"] if self._proxies else []
+        places = [b"x-forwarded-for"] if self.settings.proxies else []
         ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
         shown = [name for way in ways for name in way.reads]
         # Pages of other sites are told in another way.
@@ -343,7 +344,7 @@ class App:
             request.watched.failed(error)
             raise
         finally:
-            request.watched.end()
+            request.watched.end(request)
 
     async def _answer(self, request: Request) -> None:
         self._guard.dress(request)
@@ -354,6 +355,7 @@ class App:
             await request.respond(204, allowed, b"")
             return
         route = self._routes.find(request.path)
+        request.watched.route = route.name
         if route.access is Access.CALLER:
             # Before the caller is known, so that refusals are in the trace too.
             has_trace = b"traceparent" in request.headers
@@ -367,7 +369,7 @@ class App:
         """Answer someone who has to be known, within what they and we can take."""
         client = request.scope.get("client")
         peer: str = client[0] if client else ""
-        request.address = client_address(peer, request.scope["headers"], self._proxies)
+        request.address = self._proxies.origin(peer, request.scope["headers"])
         caller: Caller | None = None
         try:
             self._admit(request)
@@ -430,21 +432,24 @@ class App:
         except Denied as error:
             if keeper.is_tried(request.evidence):
                 self._limits.failed(request.address)
-            self._note_denial(request, "auth.denied", error.subject, error.reason)
+            self._note_denial(request, route, "auth.denied", error.subject, error.reason)
             await unauthenticated(request, error)
             return False
         if (needed := _ROLES.get(route.access)) and not request.caller.scopes & needed:
-            self._note_denial(request, "access.denied", request.caller.owner, "not an operator")
+            who = request.caller.owner
+            self._note_denial(request, route, "access.denied", who, "not an operator")
             await denied(request, PermissionDenied(scope=OPERATOR))
             return False
         return True
 
-    def _note_denial(self, request: Request, act: str, who: str, reason: str) -> None:
+    def _note_denial(
+        self, request: Request, route: Route, act: str, who: str, reason: str
+    ) -> None:
         self.audit.record(
             act,
             outcome="denied",
             who=who,
-            object=f"{request.verb} {request.mount.agent.name}",
+            object=f"{request.verb} {request.mount.agent.name} {route.name}".rstrip(),
             reason=reason,
             address=request.evidence.address,
         )

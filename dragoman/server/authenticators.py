@@ -20,6 +20,16 @@ def gatekeeper(settings: Settings, given: Sequence[Authenticator] = ()) -> Gatek
     return Gatekeeper(found) if found else None
 
 
+def unused(settings: Settings) -> list[str]:
+    """Return a warning for each setting that would let callers in, were its way one of them."""
+    chosen = {*settings.ways()}
+    return [
+        f"{name} is set and lets nobody in: --auth does not name {' or '.join(ways)}"
+        for name, ways in _NEEDS.items()
+        if getattr(settings, name) and chosen.isdisjoint(ways)
+    ]
+
+
 def _bearer(settings: Settings) -> Authenticator:
     from dragoman.security.tokens import BearerTokens
 
@@ -100,6 +110,14 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+_NEEDS = {
+    "auth_token": ("bearer",),
+    "auth_tokens": ("bearer",),
+    "keys": ("api-key",),
+    "jwt_issuer": ("jwt", "oidc"),
+    "jwt_keys": ("jwt",),
+    "jwt_secret": ("jwt",),
+}
 _BUILD: dict[str, Callable[[Settings], Authenticator]] = {
     "bearer": _bearer,
     "api-key": _api_key,

@@ -124,10 +124,11 @@ class Endpoints:
         dialect: Dialect | None,
         method: str,
     ) -> None:
-        request.watched.failed(error)
         self._discovery.narrow(error)
         version = dialect.version if dialect else negotiate.error_version(*request.version, method)
-        body = jsonrpc.failure(id, errors.jsonrpc(error, version))
+        said = errors.jsonrpc(error, version)
+        request.watched.failed(error, said["code"])
+        body = jsonrpc.failure(id, said)
         kind = JSON
         if request.wants_stream_only:
             # A client that can only read events gets the error as one.
@@ -196,6 +197,7 @@ class Endpoints:
                 return
             if route is None:
                 raise MethodNotFound("Nothing is served here")
+            request.watched.route = rest.template(route, version)
             dialect: Dialect = V1_0
             if not is_old:
                 dialect = negotiate.for_rest(*request.version, infer=infer)
@@ -288,7 +290,7 @@ class Endpoints:
             headers = [*sse.HEADERS, *_common(request, dialect.version), *request.extra]
             if isinstance(first, Opening) and first.is_reset:
                 headers.append(RESET)
-            request.watched.answered()
+            request.watched.responded(200)
             await stream.open(headers)
             trace = _trace(request) if request.path == r.PATH else None
             await stream.write(_frames(first, dialect, wrap, trace))

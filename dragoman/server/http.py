@@ -18,8 +18,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
-from dragoman.server.connections import BUSY, LIMITED, NEVER, Connections
-from dragoman.server.http_line import BODY, HEAD, IDLE, Line
+from dragoman.server.connections import NEVER, Connections
+from dragoman.server.http_door import LARGE_DIGITS, Door
+from dragoman.server.http_line import BODY, HEAD, IDLE
 from dragoman.server.http_rules import (
     BAD_FRAMING,
     LARGE_HEAD,
@@ -31,7 +32,6 @@ from dragoman.server.http_rules import (
     meaning,
     repeated,
 )
-from dragoman.server.refusals import Known
 from dragoman.server.request import MAX_HEADER_BYTES, MAX_URL_BYTES
 
 # Requests one connection may have waiting behind the one that is being answered.
@@ -41,8 +41,6 @@ MAX_FRAMING_BYTES = 64 * 1024
 # What we go on reading after an answer that did not need it, besides twice the largest body: many
 # callers send all they have before they read, and would never see why it was too much.
 MAX_DISCARDED_BYTES = 1024 * 1024
-# A length of more digits than this is a large body: one to hang up on rather than to swallow.
-_LARGE_DIGITS = 5
 
 
 class _Enough(Exception):
@@ -73,7 +71,7 @@ class _Unfinished:
         self.close = connection.linger
 
 
-class Connection(Line):
+class Connection(Door):
     """One connection of a caller, and the request that is being read from it."""
 
     def __init__(
@@ -85,15 +83,10 @@ class Connection(Line):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(connections, config, server_state, app_state, _loop)
-        # Set if it is decided that the request that comes may begin.
-        self._verdict: bool | None = None
-        # What the request is known by if it is one whole plain one.
-        self._known: Known | None = None
         # Nothing has been heard: the time of the first head counts from the connection on.
         self._is_new = True
         self._discarded = 0
         self.url = b""
-        self._seen: dict[bytes, bytes] = {}
         self._version = ""
         # The host of the request before it, which need not be looked at twice.
         self._host: bytes | None = None
@@ -110,6 +103,8 @@ class Connection(Line):
             self._discarded += len(data)
             if self._discarded > MAX_DISCARDED_BYTES + 2 * self._all.max_body_bytes:
                 self.drop()
+            return
+        if self._held and self._keep(data):
             return
         if self._phase == IDLE:
             is_first, self._is_new = self._is_new, False
@@ -162,7 +157,7 @@ class Connection(Line):
         self.read_by = self._began + limits.BODY_SECONDS
         length = self._seen.get(b"content-length", b"")
         self._is_large = False
-        if len(length) > _LARGE_DIGITS or b"transfer-encoding" in self._seen:
+        if len(length) > LARGE_DIGITS or b"transfer-encoding" in self._seen:
             self._expect_much()
 
     def _begin_cycle(self, is_admitted: bool | None) -> None:
@@ -202,6 +197,15 @@ class Connection(Line):
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
+
+    def _skip_app(self) -> None:
+        """Read the body, which is nobody's."""
+        self.cycle = _ANSWERED
+        self._phase = BODY
+        self._body_bytes = 0
+        self._is_large = False
+        self._began = self._all.now
+        self.read_by = self._began + limits.BODY_SECONDS
 
     def _expect_much(self) -> None:
         """An answer before the end of this body is the last one here."""
@@ -243,80 +247,6 @@ class Connection(Line):
         self.read_by = NEVER
         cycle.more_body = False
         cycle.message_event.set()
-
-    # Requests that are refused without the app
-
-    def _is_refused_unread(self, data: bytes) -> bool:
-        """Refuse one whole plain request in overload, or like one before, and tell whether that
-        was done. With five times what we can do, most of the time would go into reading what is
-        not answered."""
-        refusals, admission = self._all.refusals, self._all.admission
-        is_crowded = admission is not None and admission.is_overloaded
-        self._known = None
-        if not (is_crowded or refusals.is_alert) or self._is_answering:
-            return False
-        head = refusals.heads.find(data)
-        if head is None:
-            return False
-        self._known = self.address, self._certificate, head
-        answer = refusals.of_head(self._known) if refusals.is_alert else None
-        if answer is not None:
-            self._hold(answer, LIMITED)
-        elif admission is None or not is_crowded:
-            return False
-        elif admission.enter(self.client):
-            self._verdict = True
-            return False
-        else:
-            self._hold(BUSY.answer, BUSY.reason)
-        self.read_by = self._all.now + limits.IDLE_SECONDS
-        return True
-
-    def _is_refused(self) -> bool:
-        """Refuse a request of someone who has asked too often, and tell whether that was done."""
-        refusals = self._all.refusals
-        known, self._known = self._known, None
-        if not refusals.is_alert or not self._is_plain():
-            return False
-        answer = refusals.of(self.address, self._certificate, self.headers, known)
-        if answer is None:
-            return False
-        self._hold(answer, LIMITED)
-        return True
-
-    def _is_admitted(self) -> bool | None:
-        """Whether a request may begin; None: the app decides. In overload that is decided here,
-        unless its refusal is not as plain as most."""
-        verdict, self._verdict = self._verdict, None
-        admission = self._all.admission
-        if verdict is not None or admission is None or not admission.is_overloaded:
-            return verdict
-        if not self._is_plain():
-            return None
-        if admission.enter(self.client):
-            return True
-        self._hold(BUSY.answer, BUSY.reason)
-        return False
-
-    def _is_plain(self) -> bool:
-        """Whether an answer may be given before the body has come, and the connection kept."""
-        return (
-            not self._is_answering
-            and self.parser.get_method() == b"POST"
-            and self.parser.should_keep_alive()
-            and b"expect" not in self._seen
-            and 0 < len(self._seen.get(b"content-length", b"")) <= _LARGE_DIGITS
-            and not any(name == b"last-event-id" for name, _ in self.headers)
-        )
-
-    def _skip_app(self) -> None:
-        """Read the body, which is nobody's."""
-        self.cycle = _ANSWERED
-        self._phase = BODY
-        self._body_bytes = 0
-        self._is_large = False
-        self._began = self._all.now
-        self.read_by = self._began + limits.BODY_SECONDS
 
     # What is refused as HTTP
 

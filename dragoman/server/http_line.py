@@ -19,6 +19,8 @@ from dragoman.server.http_rules import TOO_SLOW
 IDLE, HEAD, BODY = range(3)
 # Bytes of refusals that are held for one caller, who has sent requests behind each other.
 MAX_HELD_BYTES = 64 * 1024
+# What may come meanwhile and is kept: more is read at once, and then nothing until they are given.
+MAX_KEPT_BYTES = 4 * 1024
 
 
 class Line(HttpToolsProtocol):
@@ -45,6 +47,8 @@ class Line(HttpToolsProtocol):
         self._last_words: Refusal | None = None
         # Refusals that wait to be given together with others'.
         self._held = b""
+        # What came meanwhile.
+        self._kept = b""
         # How far the request has come that is being read, since when, and how much of its body.
         self._phase = IDLE
         self._began = 0.0
@@ -72,7 +76,7 @@ class Line(HttpToolsProtocol):
         self._all.forget(self)
         if self._all.admission is not None:
             self._all.admission.forget(self.client)
-        self._held = b""
+        self._held = self._kept = b""
         self.pipeline.clear()
         running = self._running
         # Not the last request that was read, which is all the base class knows of.
@@ -144,23 +148,37 @@ class Line(HttpToolsProtocol):
         running = self._running
         return bool(self.pipeline) or (running is not None and not running.response_complete)
 
-    def _hold(self, answer: bytes, reason: str) -> None:
-        """Refuse a request soon, and read nothing until then."""
+    def _hold(self, answer: bytes, reason: str, *, is_last: bool) -> None:
+        """Refuse a request soon, and go on reading after that. Behind the last one nothing has
+        come; where something has, nothing more is to come."""
         self._all.count(reason)
         self.server_state.total_requests += 1
         if not self._held:
             self._all.refusals.hold(self)
-            self.flow.pause_reading()
         self._held += answer
+        if not is_last:
+            self.flow.pause_reading()
         if len(self._held) > MAX_HELD_BYTES:
             self.give()
+
+    def _keep(self, data: bytes) -> bool:
+        """Read this after the refusal that is held, and tell whether that can be."""
+        if len(data) > MAX_KEPT_BYTES:
+            self.give()
+            return False
+        self._kept = data
+        self.flow.pause_reading()
+        return True
 
     def give(self) -> None:
         """Give the refusals that are held, before anything else is said; read on."""
         held, self._held = self._held, b""
+        kept, self._kept = self._kept, b""
         if held and not self.transport.is_closing():
             self.transport.write(held)
             self.flow.resume_reading()
+            if kept:
+                self.data_received(kept)
 
     # Refusals that end it
 

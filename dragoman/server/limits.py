@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from dragoman.config import Settings
-from dragoman.errors import ConfigError, RateLimited
+from dragoman.errors import RateLimited
 from dragoman.model.identity import Caller
 from dragoman.server.rates import Buckets, parse
 
 Header = tuple[bytes, bytes]
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # The header in which a caller names the agent that it asks for. It is believed only as far as it
 # narrows what its principal may do.
@@ -276,53 +275,3 @@ def is_everybody(place: str) -> bool:
     """Tell whether an address stands for more than one caller: this machine, which may be a proxy
     that the settings do not name, or none at all."""
     return not place or place.startswith("127.") or place == "::1"
-
-
-def networks(text: str) -> tuple[Network, ...]:
-    """Return the proxies that the settings name; raises `ConfigError`."""
-    try:
-        return tuple(ipaddress.ip_network(word.strip()) for word in text.split(",") if word.strip())
-    except ValueError as error:
-        raise ConfigError(f"proxies: {error}; write 10.0.0.5 or 10.0.0.0/24") from None
-
-
-def client_address(peer: str, headers: Sequence[Header], proxies: Sequence[Network]) -> str:
-    """Return who is at the other end: behind a proxy that the settings name, whom that one saw.
-
-    Hops are believed from the nearest on, for as long as each is one of those proxies.
-    """
-    if not proxies or not _is_among(peer, tuple(proxies)):
-        return peer
-    values = [value for name, value in headers if name == b"x-forwarded-for"]
-    hops = b",".join(values).decode("latin-1").split(",") if values else []
-    nearest = peer
-    for hop in reversed(hops):
-        address = _bare(hop.strip())
-        if address is None:
-            return nearest
-        nearest = address
-        if not _is_among(address, tuple(proxies)):
-            return address
-    return nearest
-
-
-@functools.lru_cache(4096)
-def _is_among(address: str, proxies: tuple[Network, ...]) -> bool:
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return any((mapped or found) in one for one in proxies)
-
-
-def _bare(hop: str) -> str | None:
-    """Return the address of a hop, which may have a port; None for what is none."""
-    if hop.startswith("["):
-        hop = hop[1:].partition("]")[0]
-    elif hop.count(":") == 1:
-        hop = hop.partition(":")[0]
-    try:
-        return str(ipaddress.ip_address(hop))
-    except ValueError:
-        return None

@@ -19,12 +19,21 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
+from dragoman.config import PREFIX, SECRETS
 from dragoman.errors import ConfigError, TaskFailed
 from dragoman.model.message import Message
 from dragoman.server.agent import Agent
 from dragoman.server.turn import Turn
 
 _AT_ONCE = 64 * 1024
+
+
+def _environment() -> dict[str, str]:
+    """Return what the program may know: all but the server's own secrets, which callers could have
+    it print."""
+    names = {f"{PREFIX}{name.upper()}" for name in SECRETS}
+    ours = names | {f"{name}_FILE" for name in names}
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def program_agent(command: str) -> Agent:
@@ -48,7 +57,7 @@ def program_agent(command: str) -> Agent:
             *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=os.environ | {"A2A_TASK_ID": turn.task_id, "A2A_CONTEXT_ID": turn.context},
+            env=_environment() | {"A2A_TASK_ID": turn.task_id, "A2A_CONTEXT_ID": turn.context},
             start_new_session=True,
         )
         feeding = asyncio.create_task(_feed(process, said(message)))

@@ -14,7 +14,7 @@ from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
 from dragoman.server.limits import Room
 from dragoman.service import Service
-from dragoman.telemetry.watching import Watched
+from dragoman.telemetry.watching import Observed
 from dragoman.transports import json_text, sse
 
 # ASGI's own types are plain dictionaries.
@@ -85,11 +85,12 @@ class Request:
         # What we ask of those we do not know.
         self.challenge = "Bearer"
         # Where it comes from, also behind a proxy; and what it takes of its caller's share.
-        self.address = ""
+        client = scope.get("client")
+        self.address: str = client[0] if client else ""
         self.room: Room | None = None
         # Who asks, once that is known; None: nobody is asked who they are.
         self.pass_: Pass | None = None
-        self.watched = Watched()
+        self.watched = Observed()
 
     @property
     def caller(self) -> Caller:

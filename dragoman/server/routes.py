@@ -30,6 +30,8 @@ class Route(NamedTuple):
 
     answer: Answer
     access: Access | None
+    # Its path as operators see it; empty where the answer itself finds out.
+    name: str = ""
 
 
 class Routes:
@@ -46,7 +48,7 @@ class Routes:
         place = path.removesuffix("*")
         if place in places:
             raise ConfigError(f"{path} is served by two")
-        places[place] = Route(answer, access)
+        places[place] = Route(answer, access, path or "/")
 
     def add_others(self, answer: Answer, access: Access | None) -> None:
         """Answer what no other path is."""

@@ -23,6 +23,7 @@ from dragoman.errors import ConfigError
 from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
+from dragoman.server.authenticators import unused
 from dragoman.server.connections import HANDSHAKE_SECONDS, Connections
 from dragoman.server.http import protocol
 from dragoman.server.push import check as check_push
@@ -144,13 +145,14 @@ def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
         )
     if settings.workers > 1 and settings.store == "memory:":
         raise ConfigError("workers: memory: is in one process; several share a file: --store")
+    warnings = unused(settings)
     if settings.allow_private:
-        print(
-            "Warning: --allow-private lets callers have us dial addresses of this machine and "
-            "its networks. Do not use it where callers are not trusted.",
-            file=sys.stderr,
-            flush=True,
+        warnings.append(
+            "--allow-private lets callers have us dial addresses of this machine and its "
+            "networks. Do not use it where callers are not trusted."
         )
+    for warning in warnings:
+        print(f"Warning: {warning}", file=sys.stderr, flush=True)
 
 
 def _check_start(app: App) -> None:

@@ -226,6 +226,10 @@ class Store(Protocol):
         """Seals what we hand out for callers to bring back; made once, lives with the data."""
         ...
 
+    async def prepare(self) -> None:
+        """Have `secret` at hand, however long that takes: nobody else waits for it."""
+        ...
+
     # Our number among the workers of this store, while it is open.
     worker: int
     # Whether no other worker can write at present, so that what we know of it is all there is.

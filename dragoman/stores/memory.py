@@ -78,6 +78,9 @@ class MemoryStore:
         self.is_alone = True
         self.lapses = 0
 
+    async def prepare(self) -> None:
+        """Have `secret` at hand, as it always is."""
+
     async def open(self) -> None:
         """Begin as another worker: what the one before held and did not let go is abandoned."""
         self.worker += 1

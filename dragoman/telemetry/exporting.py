@@ -9,6 +9,7 @@ operator says, and no caller has a part in it.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -29,6 +30,10 @@ DELAY_MS = 1000
 TIMEOUT = 5.0
 LAST_WORDS = 2.0
 COMPLAIN_EVERY = 60.0
+# Between two exports of metrics, unless the SDK's variable says otherwise; at most a day.
+EVERY_MS = 60_000
+_LONGEST_MS = 86_400_000
+_EVERY = "OTEL_METRIC_EXPORT_INTERVAL"
 _SIGNALS = ("/v1/traces", "/v1/metrics")
 _MISSING = "a collector is named, but not what sends to it: pip install 'dragoman[telemetry]'"
 
@@ -96,7 +101,7 @@ class Exporting:
     def _send_metrics(self) -> None:
         from dragoman.telemetry.points import metrics_data
 
-        every = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "60000")) / 1000
+        every = _interval(os.environ) / 1000
         while True:
             is_last = self._is_ending.wait(every)
             try:
@@ -112,6 +117,17 @@ class Exporting:
         self._provider.shutdown()
         self._pump.join()
         self._metrics.shutdown()
+
+
+def _interval(environment: Mapping[str, str]) -> int:
+    """Return the milliseconds between two exports of metrics."""
+    said = environment.get(_EVERY, "").strip()
+    if not said:
+        return EVERY_MS
+    if said.isascii() and said.isdecimal() and 0 < int(said) <= _LONGEST_MS:
+        return int(said)
+    logger.warning("%s is no number of milliseconds; metrics go out every %d", _EVERY, EVERY_MS)
+    return EVERY_MS
 
 
 def _described() -> dict[str, str]:
@@ -182,7 +198,8 @@ async def end() -> None:
 
     def shut_down() -> None:
         ending.shut_down()
-        if not loop.is_closed():
+        # Nobody waits any more: the loop is closed.
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(done.set)
 
     # A thread that Python does not wait for: the collector may never answer.

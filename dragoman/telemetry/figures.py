@@ -4,13 +4,13 @@ Labels are few and ours: agents, operations, states, reasons; never ids, owners 
 callers could make any number.
 """
 
+import functools
 import os
-import platform
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping
 
-from dragoman.telemetry.metrics import SIZES, Counter, Gauge, Histogram
+from dragoman.telemetry.metrics import SIZES, Counter, Gauge, Histogram, Labels
 
 # Requests
 requests = Counter(
@@ -103,12 +103,20 @@ descriptors = Gauge("process_open_fds", "Files and sockets open.")
 cpu = Gauge("process_cpu_seconds_total", "Processor time used.", kind="counter")
 
 
+@functools.cache
 def release() -> str:
     """Return which release this is."""
+    # Loaded when someone asks: a start that nobody asks waits for none of it.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("dragoman")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _build() -> Mapping[Labels, float]:
+    return {(release(), sys.version.split()[0]): 1}
 
 
 def _memory() -> float:
@@ -127,7 +135,7 @@ def _descriptors() -> float:
         return 0.0
 
 
-build.watch(lambda: 1, release(), platform.python_version())
+build.watch_each(_build)
 memory.watch(_memory)
 descriptors.watch(_descriptors)
 cpu.watch(time.process_time)

@@ -25,7 +25,7 @@ _OTHER = "other"
 Labels = tuple[str, ...]
 
 
-class Buckets(msgspec.Struct, gc=False):
+class BucketCounts(msgspec.Struct, gc=False):
     """How often something was how large."""
 
     counts: list[int]
@@ -46,7 +46,7 @@ class Family(msgspec.Struct, kw_only=True):
     labels: Labels
     bounds: tuple[float, ...] = ()
     values: list[tuple[Labels, float]] = []
-    buckets: list[tuple[Labels, Buckets]] = []
+    buckets: list[tuple[Labels, BucketCounts]] = []
     # The name and factor under which OpenTelemetry knows it.
     otel: str = ""
     scale: float = 1.0
@@ -128,12 +128,12 @@ class Histogram(_Instrument):
     ) -> None:
         super().__init__(name, help, *labels, otel=otel, scale=scale)
         self._bounds = tuple(bounds)
-        self._buckets: dict[Labels, Buckets] = {}
+        self._buckets: dict[Labels, BucketCounts] = {}
         if not labels:
             self._buckets[()] = self._empty()
 
-    def _empty(self) -> Buckets:
-        return Buckets([0] * (len(self._bounds) + 1))
+    def _empty(self) -> BucketCounts:
+        return BucketCounts([0] * (len(self._bounds) + 1))
 
     def add(self, size: float, *labels: str) -> None:
         """Count one of a size."""
@@ -149,13 +149,15 @@ class Histogram(_Instrument):
         family = self._family()
         family.bounds = self._bounds
         family.buckets = [
-            (labels, Buckets(list(buckets.counts), buckets.sum))
+            (labels, BucketCounts(list(buckets.counts), buckets.sum))
             for labels, buckets in sorted(self._buckets.copy().items())
         ]
         return family
 
 
 Reading = Callable[[], float]
+# By labels, or by the one label there is.
+Table = Mapping[str, float] | Mapping[Labels, float]
 
 
 class Gauge(_Instrument):
@@ -168,7 +170,7 @@ class Gauge(_Instrument):
         super().__init__(name, help, *labels, otel=otel)
         self.kind = kind
         self._readings: list[tuple[Labels, Callable[[], Reading | None]]] = []
-        self._tables: list[Callable[[], Mapping[str, float]]] = []
+        self._tables: list[Callable[[], Table]] = []
 
     def watch(self, reading: Reading, *labels: str) -> Callable[[], None]:
         """Have a function asked for the value from here on; return what ends that."""
@@ -183,8 +185,8 @@ class Gauge(_Instrument):
 
         return forget
 
-    def watch_each(self, table: Callable[[], Mapping[str, float]]) -> None:
-        """Have a function asked for the values of all series; their one label is the key."""
+    def watch_each(self, table: Callable[[], Table]) -> None:
+        """Have a function asked for the values of all series by their labels."""
         self._tables.append(table)
 
     def read(self) -> Family:
@@ -192,8 +194,9 @@ class Gauge(_Instrument):
         family = self._family()
         sums: dict[Labels, float] = {}
         for table in self._tables:
-            for label, value in dict(table()).items():
-                sums[(label,)] = sums.get((label,), 0) + value
+            for key, value in dict(table()).items():
+                labels = (key,) if isinstance(key, str) else key
+                sums[labels] = sums.get(labels, 0) + value
         for watched in list(self._readings):
             labels, reading = watched[0], watched[1]()
             if reading is not None:
@@ -253,7 +256,7 @@ def text(families: Iterable[Family]) -> bytes:
     return "\n".join(lines).encode()
 
 
-def _bucket_lines(family: Family, labels: Labels, buckets: Buckets) -> list[str]:
+def _bucket_lines(family: Family, labels: Labels, buckets: BucketCounts) -> list[str]:
     lines: list[str] = []
     names = (*family.labels, "le")
     total = 0

@@ -59,9 +59,15 @@ class SdkSpan:
             if value not in ("", None):
                 self._span.set_attribute(name, _shown(value))
 
-    def event(self, name: str) -> None:
-        """Note that something happened meanwhile."""
-        self._span.add_event(name[:_MAX_TEXT])
+    def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
+        """Note that something happened meanwhile. Of very many the SDK keeps the last ones, and
+        counts the others."""
+        self._span.add_event(name[:_MAX_TEXT], attributes)
+
+    def link(self, trace: Trace) -> None:
+        """Point to another trace."""
+        if trace.trace_id != self.trace.trace_id:
+            self._span.add_link(_context(trace))
 
     def fail(self, kind: str) -> None:
         """Note that it failed."""

@@ -71,8 +71,12 @@ class Span(Protocol):
         """Say more about it: never what was said in a message, never credentials."""
         ...
 
-    def event(self, name: str) -> None:
-        """Note that something happened meanwhile."""
+    def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
+        """Note that something happened meanwhile: never what it said."""
+        ...
+
+    def link(self, trace: Trace) -> None:
+        """Point to another trace that it has to do with."""
         ...
 
     def fail(self, kind: str) -> None:
@@ -208,6 +212,13 @@ def note(attributes: Mapping[str, Any]) -> None:
     found = here.get()
     if found is not None and found.span is not None:
         found.span.set(attributes)
+
+
+def link(trace: Trace) -> None:
+    """Have the span that the running code is in point to another trace it has to do with."""
+    found = here.get()
+    if found is not None and found.span is not None:
+        found.span.link(trace)
 
 
 def event_metadata(trace: Trace | None) -> dict[str, str]:

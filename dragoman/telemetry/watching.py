@@ -4,17 +4,36 @@ import logging
 import time
 from collections.abc import Sequence
 from contextvars import Token
+from typing import Any, Protocol
 
+from dragoman.model.card import HTTP_JSON, JSONRPC
+from dragoman.model.identity import Caller
 from dragoman.telemetry import figures, tracing
 from dragoman.telemetry.tracing import Here, Span
 
 access = logging.getLogger("dragoman.access")
-# Reasons that are a matter of HTTP and not of the protocol, by status.
-_REFUSED = {401: "401", 403: "403", 429: "429", 503: "503"}
+# Statuses of refusals that are a matter of HTTP and not of the protocol.
+_REFUSED = frozenset({401, 403, 429, 503})
 _GUARDED = frozenset({400, 408, 411, 413, 414, 415, 417, 421, 431, 505})
+# Bindings as the protocol spells them.
+_BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
+# Of a verb: longer ones are none.
+_MAX_VERB = 16
 
 
-class Watched:
+class Asking(Protocol):
+    """Who makes a request, and from where."""
+
+    verb: str
+    address: str
+
+    @property
+    def caller(self) -> Caller:
+        """Whom it speaks for."""
+        ...
+
+
+class Observed:
     """What is known of a request while it is answered."""
 
     __slots__ = (
@@ -22,10 +41,13 @@ class Watched:
         "_began",
         "_is_done",
         "_is_timed",
+        "agent",
         "binding",
         "operation",
         "outcome",
+        "route",
         "span",
+        "status",
         "version",
     )
 
@@ -34,6 +56,11 @@ class Watched:
         self.binding = "none"
         self.version = "none"
         self.outcome = "ok"
+        # Which path it is, without what callers put into it: no ids, no query.
+        self.route = ""
+        self.agent = ""
+        # 0: nothing was answered.
+        self.status = 0
         self.span: Span | None = None
         self._began = time.perf_counter()
         self._before: Token[Here | None] | None = None
@@ -52,7 +79,7 @@ class Watched:
 
     def is_for(self, operation: str, version: str, agent: str, task_id: str) -> None:
         """Note what is asked, once that is decoded."""
-        self.operation, self.version = operation, version
+        self.operation, self.version, self.agent = operation, version, agent
         if self.span is not None:
             self.span.rename(operation)
             self.span.set(
@@ -65,9 +92,11 @@ class Watched:
                 }
             )
 
-    def failed(self, error: BaseException) -> None:
-        """Note what the answer says instead."""
+    def failed(self, error: BaseException, code: int | None = None) -> None:
+        """Note what the answer says instead, and its number in JSON-RPC."""
         self.outcome = type(error).__name__
+        if self.span is not None and code is not None:
+            self.span.set({"rpc.jsonrpc.error_code": code})
 
     def answered(self) -> None:
         """Note that the answer, or the first event of a stream, is there."""
@@ -78,16 +107,17 @@ class Watched:
     def responded(self, status: int) -> None:
         """Note the status of the answer."""
         self.answered()
+        self.status = status
         if status < 400:
             return
         if self.outcome == "ok":
             self.outcome = f"http_{status}"
         if status in _REFUSED:
-            figures.refusals.add(_REFUSED[status])
+            figures.refusals.add(str(status))
         elif self.operation == "none" and status in _GUARDED:
             figures.refusals.add("guard")
 
-    def end(self) -> None:
+    def end(self, asking: Asking) -> None:
         """It is over; the stream too, if it was one."""
         if self._is_done:
             return
@@ -95,17 +125,42 @@ class Watched:
         self.answered()
         figures.requests.add(self.operation, self.binding, self.version, self.outcome)
         if access.isEnabledFor(logging.INFO):
-            milliseconds = (time.perf_counter() - self._began) * 1000
-            asked = (self.operation, self.binding, self.version, self.outcome)
-            access.info("%s %s %s %s %.1f ms", *asked, milliseconds)
+            self._log(asking)
         if self.span is not None:
             self.span.set({"a2a.outcome": self.outcome})
+            if self.status:
+                self.span.set({"http.response.status_code": self.status})
             if self.outcome != "ok":
                 self.span.fail(self.outcome)
             self.span.end()
         if self._before is not None:
             tracing.here.reset(self._before)
             self._before = None
+
+    def _log(self, asking: Asking) -> None:
+        """Write its line: for people as one text, for programs as members."""
+        milliseconds = round((time.perf_counter() - self._began) * 1000, 1)
+        owner = asking.caller.owner
+        facts: dict[str, Any] = {"verb": asking.verb[:_MAX_VERB], "route": self.route}
+        if self.operation != "none":
+            facts |= {"operation": self.operation, "binding": _BINDINGS[self.binding]}
+            facts |= {"version": self.version, "agent": self.agent}
+        facts |= {"status": self.status, "outcome": self.outcome, "milliseconds": milliseconds}
+        facts |= {"caller": owner, "address": asking.address}
+        words = [facts["verb"], self.route or "-"]
+        if self.operation != "none":
+            words += [self.operation, facts["binding"], self.version]
+        words.append(str(self.status or "-"))
+        if self.outcome != "ok" and not self.outcome.startswith("http_"):
+            words.append(self.outcome)
+        words.append(f"{milliseconds:.1f} ms")
+        if owner:
+            # An owner is whatever its issuer says: it must not pass for two words.
+            words.append(f"caller={owner.replace(' ', '%20')}")
+        if asking.address:
+            words.append(asking.address)
+        facts = {name: value for name, value in facts.items() if value not in ("", 0)}
+        access.info("%s", " ".join(words), extra={"facts": facts})
 
 
 class Step:

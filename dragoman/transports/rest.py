@@ -27,6 +27,10 @@ RESERVED = frozenset(
         "rpc",
         "agent",
         "agents",
+        "admin",
+        "metrics",
+        "healthz",
+        "readyz",
     }
 )
 _BOOLEANS = {"true": True, "false": False}
@@ -103,6 +107,12 @@ def find(verb: str, path: str, *, reserved: Set[str] = RESERVED) -> Route | NotA
 def find_0_3(verb: str, path: str) -> Route | NotAllowed | None:
     """Return the operation a path of 0.3 names, by its name in 1.0."""
     return _match(verb, path, _ROUTES_0_3)
+
+
+def template(route: Route, version: str) -> str:
+    """Return an operation's path without what callers put into it."""
+    path = BY_V1_METHOD[route.method].path_of(version)
+    return f"/{{tenant}}{path}" if "tenant" in route.params else path
 
 
 def _match(

@@ -12,7 +12,7 @@ from dragoman.security.audit_file import AuditFile
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    path = tmp_path / "audit.jsonl"
+    path = tmp_path / "tasks.db.audit.jsonl"
     AuditFile(path, max_bytes=500).append(
         [
             Entry("2026-01-31T12:00:00.000Z", "auth.denied", "denied", "", "", "expired", "::1"),
@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Path:
             Entry("2026-01-31T15:00:00.000Z", "auth.denied", "denied", "\u202e", count=12),
         ]
     )
-    assert path.with_name("audit.jsonl.1").exists()
+    assert path.with_name("tasks.db.audit.jsonl.1").exists()
     return path
 
 
@@ -49,7 +49,7 @@ def test_a_log_in_order_is_told_with_its_head_and_times(log: Path, tmp_path: Pat
 def test_a_log_that_was_changed_is_exit_1_and_told_by_file_and_line(
     log: Path, tmp_path: Path
 ) -> None:
-    first = log.with_name("audit.jsonl.1")
+    first = log.with_name("tasks.db.audit.jsonl.1")
     first.write_bytes(first.read_bytes().replace(b"token:ops", b"token:opz"))
     ended = inside("audit", "verify", "--audit", log, cwd=tmp_path)
     assert ended.returncode == 1
@@ -115,7 +115,9 @@ def test_the_log_is_looked_for_beside_the_store_and_may_be_off(log: Path, tmp_pa
 def test_the_setting_names_a_file_or_none() -> None:
     assert Settings(store="memory:").audit_path() is None
     assert Settings(store="x/tasks.db", audit="off").audit_path() is None
-    assert Settings(store="x/tasks.db").audit_path() == Path("x/audit.jsonl")
+    # Two stores in one folder have each a log of their own.
+    assert Settings(store="x/tasks.db").audit_path() == Path("x/tasks.db.audit.jsonl")
+    assert Settings(store="x/b.db").audit_path() == Path("x/b.db.audit.jsonl")
     assert Settings(store="memory:", audit="y.jsonl").audit_path() == Path("y.jsonl")
 
 

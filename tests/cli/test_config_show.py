@@ -4,6 +4,7 @@ from pathlib import Path
 
 from cli.calling import call, document
 from dragoman.cli.options import ROWS
+from dragoman.config import SECRETS
 
 
 async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
@@ -37,6 +38,28 @@ async def test_every_setting_is_shown_with_its_source(tmp_path: Path) -> None:
     shown = {row.name for row in ROWS if row.in_environment}
     assert by_name.keys() == shown | {"catalog", "token-store", "card-cache"}
     assert sorted(tmp_path.rglob("*")) == before
+
+
+async def test_of_a_servers_secrets_only_that_they_are_set_is_shown(tmp_path: Path) -> None:
+    env = {f"DRAGOMAN_{name.upper()}": f"hunter22-{name}" for name in SECRETS}
+    env |= {"DRAGOMAN_AUTH_TOKEN_FILE": "/run/token", "DRAGOMAN_AUTH": "bearer,jwt"}
+    env |= {"DRAGOMAN_JWT_KEYS": "https://me:hunter22@keys.example/", "DRAGOMAN_CORS": ""}
+    path = tmp_path / ".env"
+    path.write_text(f"DRAGOMAN_STORE_KEY={env.pop('DRAGOMAN_STORE_KEY')}\n")
+    path.chmod(0o600)
+    text = await call("config", "show", cwd=tmp_path, env=env)
+    lines = text.stdout.splitlines()
+    for name in SECRETS - {"store_key"}:
+        assert f"DRAGOMAN_{name.upper()}: <redacted> (env)" in lines
+    assert f"DRAGOMAN_STORE_KEY: <redacted> (file {path})" in lines
+    assert "DRAGOMAN_AUTH_TOKEN_FILE: /run/token (env)" in lines
+    assert "DRAGOMAN_AUTH: bearer,jwt (env)" in lines
+    assert not any(line.startswith("DRAGOMAN_CORS") for line in lines), "it is not set"
+    ended = await call("config", "show", "-o", "json", "--debug", cwd=tmp_path, env=env)
+    shown = {one["name"]: one["value"] for one in document(ended)["settings"]}
+    assert shown["DRAGOMAN_PUSH_SECRET"] == "<redacted>"
+    for stream in (text.stdout, text.stderr, ended.stdout, ended.stderr):
+        assert "hunter22" not in stream
 
 
 async def test_the_catalog_of_names_is_shown_and_a_name_without_one_says_so(tmp_path: Path) -> None:

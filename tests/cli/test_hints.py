@@ -58,6 +58,33 @@ SAME = "dragoman send -a host:1 hi"
         (errors.Unauthenticated(kinds="apiKey"), f"A2ACLI_API_KEY='<key>' {SAME}"),
         (errors.Unauthenticated(kinds="oauth2"), "dragoman auth login -a host:1 "),
         (errors.PermissionDenied(kinds="bearer"), f"A2ACLI_BEARER='<token>' {SAME}"),
+        (
+            errors.PermissionDenied(kinds="bearer", scope="a b"),
+            f"A2ACLI_BEARER='<token with scope a b>' {SAME}",
+        ),
+        (
+            errors.PermissionDenied(kinds="oauth2", scope="a b"),
+            "dragoman auth login -a host:1 --client-id '<id>' --scope a --scope b",
+        ),
+        (
+            errors.PermissionDenied(kinds="apiKey", scope="'; rm x"),
+            "A2ACLI_API_KEY=" + shlex.quote("<key with scope '; rm x>") + f" {SAME}",
+        ),
+        (errors.RateLimited(retryAfter="60"), SAME),
+        (errors.Unreachable("HTTP 503", retryAfter="60"), SAME),
+        (errors.Overloaded(retryAfter="soon"), f"{SAME} --debug"),
+        (
+            errors.Unreachable(reason="ClientOSError: TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+            f"{SAME} --client-cert '<path>' --client-key '<path>'",
+        ),
+        (
+            errors.Unreachable(reason="ServerDisconnectedError", url="https://host:1/x"),
+            f"{SAME} --client-cert '<path>' --client-key '<path>'",
+        ),
+        (
+            errors.Unreachable(reason="ServerDisconnectedError", url="http://host:1/x"),
+            "dragoman card get -a host:1 --debug",
+        ),
         (errors.VersionNotSupported(supportedVersions="0.2, 0.3"), f"{SAME} --a2a-version 0.3"),
         (errors.VersionNotSupported(supportedVersions="9.1"), "dragoman card get -a host:1"),
         (errors.VersionNotSupported(), "dragoman card get -a host:1"),
@@ -111,6 +138,23 @@ def test_what_is_missing_is_said_in_the_words_of_the_command_line() -> None:
     assert message(errors.CredentialsMissing(said, origin="https://x")) == (
         "Credentials are not sent to https://x"
     )
+
+
+def test_a_refusal_for_a_scope_names_it_and_one_for_a_while_says_for_how_long() -> None:
+    denied = errors.PermissionDenied("Forbidden: not for you", scope="gold")
+    assert message(denied) == ("Forbidden: not for you; it takes a credential with the scope gold")
+    busy = errors.RateLimited(retryAfter="60")
+    assert message(busy) == "Too many requests; it asks to be left alone for 60 s"
+    assert message(errors.RateLimited(retryAfter="\x1b[2J")) == "Too many requests"
+
+
+def test_who_hangs_up_may_want_a_certificate_of_callers_that_show_none() -> None:
+    hung_up = errors.Unreachable(reason="ServerDisconnectedError", url="https://host:1/x")
+    assert "perhaps" in message(hung_up) and "--client-cert" in message(hung_up)
+    shows_one = invocation(client_cert="me.pem")
+    assert "--client-cert" not in message(hung_up, shows_one)
+    revoked = errors.Unreachable(reason="ClientOSError: SSLV3_ALERT_CERTIFICATE_REVOKED")
+    assert "takes callers by their certificate" in message(revoked, shows_one)
 
 
 def test_an_id_that_is_refused_says_that_nothing_was_started() -> None:

@@ -225,6 +225,20 @@ def test_every_change_is_in_the_audit_log_and_no_secret(tmp_path: Path) -> None:
         assert one["key"].split("_")[2] not in log.read_text()
 
 
+@pytest.mark.parametrize(
+    ("words", "log"),
+    [(("--store", "b.db"), "b.db.audit.jsonl"), (("--audit", "a.jsonl"), "a.jsonl")],
+)
+def test_a_change_is_in_the_log_of_the_store_that_is_named(
+    tmp_path: Path, words: tuple[str, ...], log: str
+) -> None:
+    key = made(tmp_path, *words)
+    after = document(keys(tmp_path, "rotate", key["id"], *words, "-o", "json"))
+    document(keys(tmp_path, "revoke", after["id"], "--yes", *words, "-o", "json"))
+    found = [json.loads(line)["act"] for line in (tmp_path / log).read_text().splitlines()]
+    assert found == ["key.create", "key.rotate", "key.revoke"]
+
+
 def test_nothing_is_changed_that_cannot_be_recorded(tmp_path: Path) -> None:
     env = {"DRAGOMAN_AUDIT": str(tmp_path)}
     ended = keys(tmp_path, "create", "--owner", "a", "--keys", "k.json", env=env)

@@ -108,9 +108,11 @@ def test_several_agents_share_a_port(here: Path) -> None:
         (("my_agent.py", "--listen", "[::]:0"), "--public"),
         (("my_agent.py", "--listen", "127.0.0.1:0", "--listen", "192.0.2.7:0"), "--public"),
         (("my_agent.py", "--auth", "bearer"), "DRAGOMAN_AUTH_TOKEN"),
-        (("my_agent.py", "--auth", "guess"), "auth: guess is not served; choose of bearer"),
-        (("my_agent.py", "--auth", "api-key", "--keys", "none.json"), "dragoman keys create"),
+        (("my_agent.py", "--auth", "guess"), "auth: guess is not served; choose of none, bearer"),
+        (("my_agent.py", "--auth", "api-key", "--keys", "none.json"), "--keys none.json"),
         (("my_agent.py", "--auth", "jwt"), "--jwt-keys"),
+        (("my_agent.py", "--auth", "oidc"), "--jwt-issuer"),
+        (("my_agent.py", "--auth", "oidc", "--jwt-issuer", "https://i.example"), "--jwt-audience"),
         (("my_agent.py", "--auth", "mtls"), "--client-ca"),
         (("my_agent.py", "--cors", "example.com"), "https://app.example.com"),
         (("my_agent.py", "--store", "postgres://there/tasks"), "no store on PostgreSQL yet"),
@@ -139,6 +141,29 @@ def test_what_is_wrong_is_a_sentence_and_exit_2(
     assert ended.returncode == 2, ended.stderr
     assert says in ended.stderr and "Traceback" not in ended.stderr
     assert ended.stdout == ""
+
+
+def test_a_setting_that_is_misspelt_keeps_a_server_from_starting_open(here: Path) -> None:
+    words = ("serve", "my_agent.py", *LISTEN, "--store", "memory:")
+    said = "DRAGOMAN_AUHT is no setting, perhaps DRAGOMAN_AUTH was meant"
+    ended = run(*words, cwd=here, env={"DRAGOMAN_AUHT": "bearer"})
+    assert ended.returncode == 2 and said in ended.stderr and ended.stdout == ""
+    (here / ".env").write_text("DRAGOMAN_AUHT=bearer\n")
+    ended = run(*words, cwd=here)
+    assert ended.returncode == 2 and said in ended.stderr and ended.stdout == ""
+    # What serves nothing is not kept from working.
+    assert run("keys", "list", "--keys", "k.json", cwd=here).returncode == 0
+
+
+def test_a_token_that_lets_nobody_in_is_told_at_the_start(here: Path) -> None:
+    env = {"DRAGOMAN_AUTH_TOKEN": "t" * 16}
+    options = (*LISTEN, "--auth", "none", "--store", "memory:")
+    with running("serve", "my_agent.py", *options, cwd=here, env=env) as child:
+        child.ready()
+        assert child.end() == 0
+        assert "Warning: auth_token is set and lets nobody in: --auth does not name bearer" in (
+            child.log
+        )
 
 
 def test_a_port_in_use_is_said_with_what_to_do(here: Path) -> None:
@@ -363,6 +388,22 @@ if said == "hang":
     time.sleep(120)
 print(said.upper(), os.environ["A2A_TASK_ID"], end="")
 """
+
+
+def test_a_program_is_told_no_secret_of_its_server(here: Path) -> None:
+    (here / "tell.py").write_text("import os; print(sorted(os.environ.items()))")
+    secrets = {
+        "DRAGOMAN_AUTH_TOKEN": "canary-token-0123456789",
+        "DRAGOMAN_JWT_SECRET_FILE": str(here / "canary-file"),
+    }
+    (here / "canary-file").write_text("canary-secret-of-a-jwt-0123456789")
+    options = (*LISTEN, "--store", "memory:", "--auth", "bearer")
+    line = f"{sys.executable} tell.py"
+    with running("serve", "--exec", line, *options, cwd=here, env=secrets) as child:
+        token = secrets["DRAGOMAN_AUTH_TOKEN"]
+        sent = run("send", "-a", child.ready(), "hi", "--bearer", token, cwd=here)
+    assert "A2A_TASK_ID" in sent.stdout, sent.stderr
+    assert "canary" not in sent.stdout
 
 
 def test_any_program_is_an_agent(here: Path) -> None:

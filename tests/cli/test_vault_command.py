@@ -16,6 +16,7 @@ from commanding import invoke
 from serving import WAIT, environment, message, run, running
 
 from dragoman.config import Settings
+from dragoman.errors import ConfigError
 from dragoman.security.vault import key_file_of, new_key, read_key_file, vault_of
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.rotation import sealed_with
@@ -45,7 +46,7 @@ place, *words = sys.argv[1:]
 if place == "added":
     rotation.rotate = die
 elif place == "sealed":
-    Vault.drop_others = die
+    Vault.set_aside_others = die
 else:
     step, left = rotation._step, [int(place)]
     def counted(*given):
@@ -185,9 +186,31 @@ async def test_a_file_that_was_named_keeps_its_old_keys_for_other_stores(
 async def test_who_changed_the_key_is_in_the_audit_log(store: Path) -> None:
     await made(store)
     assert invoke("vault", "rotate", "--store", store).exit_code == 0
-    lines = [json.loads(line) for line in store.with_name("audit.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in Path(f"{store}.audit.jsonl").read_text().splitlines()]
     (line,) = [line for line in lines if line["act"] == "vault.rotate"]
     assert line["who"].startswith("local:") and line["object"]
+
+
+async def test_the_key_before_is_set_aside_and_opens_the_backups_made_before(store: Path) -> None:
+    await made(store)
+    copy, (before,) = store.with_name("copy.db"), keys(store)
+    assert invoke("backup", copy, "--store", store).exit_code == 0
+    told = invoke("vault", "rotate", "--store", store).stdout
+    aside = Path(f"{key_file_of(store)}.old-{before}")
+    assert f"Set-Aside: {aside}, needed for backups made before" in told
+    assert stat.S_IMODE(aside.stat().st_mode) == 0o600
+    again = json.loads(invoke("vault", "rotate", "--store", store, "-o", "json").stdout)
+    shown = json.loads(invoke("vault", "show", "--store", store, "-o", "json").stdout)
+    files = [one["file"] for one in shown["setAside"]]
+    assert sorted([str(aside), *again["setAside"]]) == files and len(files) == 2
+    assert f"Set-Aside: {aside}" in invoke("vault", "show", "--store", store).stdout
+    # Where the store itself is restored, what is missing is told as it is typed.
+    copy.replace(store)
+    with pytest.raises(ConfigError, match="for a backup: ") as refused:
+        await made(store)
+    command = str(refused.value).partition("for a backup: ")[2]
+    subprocess.run(["sh", "-c", command], check=True, timeout=WAIT)
+    await made(store)
 
 
 async def test_a_missing_key_is_shown_and_nothing_secret_is(store: Path) -> None:

@@ -133,6 +133,16 @@ async def test_a_catalog_leads_to_the_card_it_has_or_names() -> None:
     assert web.urls.count(DOCUMENT) == 2
 
 
+async def test_a_card_by_way_of_a_kept_catalog_is_a_kept_one() -> None:
+    entries = [{"name": "inline", "card": CARD}, {"name": "linked", "url": f"{HOME}/7"}]
+    web = Web({DOCUMENT: page({"entries": entries}), f"{HOME}/7": page()})
+    cards = Cards(catalog=DOCUMENT)
+    assert not (await fetch(web, "@inline", cards)).is_kept
+    assert (await fetch(web, "@inline", cards)).is_kept
+    assert (await fetch(web, "@linked", cards)).is_kept, "it may lead elsewhere by now"
+    assert not (await fetch(web, "@linked", cards, fresh=True)).is_kept
+
+
 async def test_neither_a_catalog_nor_what_it_names_elsewhere_gets_the_callers_headers() -> None:
     web = Web({DOCUMENT: page([{"name": "w", "url": f"{HOME}/7"}]), f"{HOME}/7": page()})
     secret = {"Authorization": "Bearer s"}
@@ -261,6 +271,9 @@ async def test_a_refusal_carries_the_challenge_and_the_failure_its_reason() -> N
         await fetch(Web({KNOWN: Page(401, {"www-authenticate": challenge})}))
     assert refused.value.facts["wwwAuthenticate"] == challenge
     assert refused.value.code == 401
+    with pytest.raises(Unreachable) as busy:
+        await fetch(Web({KNOWN: Page(429, {"retry-after": "60"})}))
+    assert busy.value.facts["retryAfter"] == "60"
     with pytest.raises(Unreachable) as failed:
         await fetch(Web({KNOWN: Page(failure=EgressFailed("ConnectionRefused"))}))
     assert failed.value.facts["reason"] == "ConnectionRefused"

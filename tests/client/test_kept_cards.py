@@ -21,6 +21,17 @@ SCHEMES: dict[str, Any] = {
 }
 PASSES = {"apiKey": ("x-api-key", "key-1"), "bearer": ("authorization", "Bearer token-1")}
 KEY, TOKEN = ApiKey("key-1"), Bearer("token-1")
+
+
+class Stored(ApiKey):
+    """A key that nobody expects to be sent: it is left from before."""
+
+    @property
+    def is_stored(self) -> bool:
+        return True
+
+
+LEFT = Stored("key-1")
 READ = ops.GetTask(task_id=TaskId("t-1"))
 
 
@@ -109,13 +120,23 @@ async def test_a_kept_card_that_fits_is_not_asked_for_again() -> None:
     assert (agent.looks, agent.calls) == (1, 1)
 
 
-@pytest.mark.parametrize("before", [None, "bearer"])
+async def test_a_kept_card_that_takes_no_given_credential_is_asked_for_anew() -> None:
+    agent = await known(None)
+    agent.auth = "apiKey"
+    line = agent.line(KEY)
+    await within(line.open())
+    assert not line.unused, "nobody is told that the key goes nowhere"
+    await within(line.answer(READ))
+    assert (agent.looks, agent.calls) == (2, 1)
+
+
+@pytest.mark.parametrize(("before", "given"), [(None, [LEFT]), ("bearer", [TOKEN, LEFT])])
 async def test_after_a_401_a_kept_card_is_read_anew_and_the_call_made_once_more(
-    before: str | None,
+    before: str | None, given: list[Credential]
 ) -> None:
     agent = await known(before)
     agent.auth = "apiKey"
-    line = agent.line(KEY, TOKEN)
+    line = agent.line(*given)
     await within(line.answer(READ))
     assert (agent.looks, agent.calls) == (2, 2)
     await within(line.answer(READ))
@@ -128,7 +149,7 @@ async def test_a_stream_that_meets_a_401_reads_a_kept_card_anew_as_well() -> Non
 
     async def followed() -> int:
         subscribe = ops.SubscribeToTask(task_id=TaskId("t-1"))
-        return len([batch async for batch in agent.line(KEY).follow(subscribe)])
+        return len([batch async for batch in agent.line(LEFT).follow(subscribe)])
 
     assert await within(followed()) == 1
     assert (agent.looks, agent.calls) == (2, 2)
@@ -154,9 +175,9 @@ async def test_a_401_is_not_tried_again_by_a_card_that_is_as_it_was() -> None:
 
 async def test_an_agent_that_refuses_whatever_its_card_says_is_not_asked_without_end() -> None:
     agent = await known(None)
-    agent.auth, agent.shown = "apiKey", "bearer"
+    agent.auth, agent.shown = "bearer", "apiKey"
     with pytest.raises(Unauthenticated):
-        await within(agent.line(TOKEN).answer(READ))
+        await within(agent.line(LEFT).answer(READ))
     assert (agent.looks, agent.calls) == (2, 2)
 
 
@@ -172,5 +193,5 @@ async def test_a_401_is_told_also_where_the_card_cannot_be_read_again() -> None:
     agent = await known(None)
     agent.auth, agent.has_card = "apiKey", False
     with pytest.raises(CredentialsMissing) as missing:
-        await within(agent.line(KEY).answer(READ))
+        await within(agent.line().answer(READ))
     assert missing.value.code == 401

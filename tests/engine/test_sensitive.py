@@ -84,6 +84,11 @@ async def asked(house: House, text: str = "go") -> Task:
     return task
 
 
+async def is_asking(house: House, task: Task, question: str) -> bool:
+    status = (await house.get(task.id)).status
+    return status.message is not None and status.message.text == question
+
+
 async def whole(house: House, task: Task) -> bytes:
     """Return everything that is shown of a task, and its log."""
     head = await house.store.head(Scope("tester", "", ""), task.id)
@@ -220,29 +225,113 @@ async def test_what_was_said_before_the_question_is_no_answer_to_it(
     assert HUSH.encode() not in await whole(house, task)
 
 
-async def test_an_ordinary_question_after_it_gets_an_ordinary_answer(
+async def test_an_ordinary_question_before_it_gets_an_ordinary_answer_and_one_after_it_does_not(
     house: House, world: World
 ) -> None:
     async def work(text: str, turn: Turn) -> str:
-        password = await turn.ask("Password?", sensitive=True)
-        name = await turn.ask("Name?")
-        world.given += [password.text, name.text]
+        questions = [("Name?", False), ("Password?", True), ("Amount?", False)]
+        for question, is_sensitive in questions:
+            world.given.append((await turn.ask(question, sensitive=is_sensitive)).text)
         return "done"
 
     await house.start(made(work))
     task = await asked(house)
+    await house.send(message("Ada", task=task.id))
     await house.send(message(HUSH, task=task.id))
+    world.given.clear()
     await house.restart()
-    ended = await house.send(message("Ada", task=task.id))
-    assert world.given == [HUSH, "Ada"]
+    ended = await house.send(message("100", task=task.id))
+    assert world.given == ["Ada", HUSH, "100"]
     texts = [one.text for one in ended.history]
-    assert "Ada" in texts and HUSH not in texts
+    assert "Ada" in texts and HUSH not in texts and "100" not in texts
     # One event for an answer, sensitive or not.
     head = await house.store.head(Scope("tester", "", ""), task.id)
     assert head is not None
     events = [one.event for one in await house.store.read(head.number, after=0, limit=100)]
-    assert [e.withheld for e in events if isinstance(e, MessageAdded)] == [True, False]
-    assert sum(isinstance(event, StepRecorded) for event in events) == 4
+    assert [e.withheld for e in events if isinstance(e, MessageAdded)] == [False, True, True]
+    assert sum(isinstance(event, StepRecorded) for event in events) == 6
+
+
+@pytest.mark.parametrize("has_crashed", [False, True])
+async def test_an_answer_said_again_while_the_code_goes_on_is_withheld_too(
+    house: House, world: World, has_crashed: bool
+) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        if text == "go":
+            world.given.append((await turn.ask("Password?", sensitive=True)).text)
+            await world.gate.wait()
+        return "done"
+
+    await house.start(made(work))
+    task = await asked(house)
+    await house.send(message(HUSH, task=task.id), wait=False)
+    await eventually(lambda: world.given == [HUSH])
+    if has_crashed:
+        await house.restart()
+        await eventually(lambda: world.given == [HUSH, HUSH])
+    await house.send(message(HUSH, task=task.id), wait=False)
+    assert HUSH.encode() not in await whole(house, task)
+    world.gate.set()
+    ended = await house.reaches(task.id, S.COMPLETED)
+    assert [one.parts for one in ended.history[-2:]] == [WITHHELD, WITHHELD]
+
+
+async def test_an_answer_said_again_in_a_later_turn_is_withheld_too(
+    house: House, world: World
+) -> None:
+    """What was queued before the question begins a turn that asks nothing."""
+    entered, is_queued, is_later = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(text: str, turn: Turn) -> str:
+        if text == "early":
+            is_later.set()
+            await world.gate.wait()
+            return "a turn of its own"
+        if text != "go":
+            return "one more"
+        entered.set()
+        await is_queued.wait()
+        world.given.append((await turn.ask("Password?", sensitive=True)).text)
+        return "done"
+
+    await house.start(made(work))
+    task = await house.send("go", wait=False)
+    await within(entered.wait())
+    await house.send(message("early", task=task.id), wait=False)
+    is_queued.set()
+    await house.reaches(task.id, S.INPUT_REQUIRED)
+    await house.send(message(HUSH, task=task.id), wait=False)
+    await within(is_later.wait())
+    await house.send(message(HUSH, task=task.id), wait=False)
+    world.gate.set()
+    await house.reaches(task.id, S.COMPLETED)
+    assert world.given == [HUSH]
+    assert HUSH.encode() not in await whole(house, task)
+
+
+async def test_an_answer_said_twice_does_not_answer_the_next_sensitive_question(
+    house: House, world: World
+) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        if text == HUSH:
+            return "a turn of its own"
+        world.given.append((await turn.ask("Password?", sensitive=True)).text)
+        await world.gate.wait()
+        world.given.append((await turn.ask("PIN?", sensitive=True)).text)
+        return "done"
+
+    await house.start(made(work))
+    task = await asked(house)
+    await house.send(message(HUSH, task=task.id), wait=False)
+    await eventually(lambda: world.given)
+    await house.send(message(HUSH, task=task.id), wait=False)
+    world.gate.set()
+    await eventually(lambda: is_asking(house, task, "PIN?"))
+    await house.restart()
+    await house.send(message("4711", task=task.id))
+    await house.reaches(task.id, S.COMPLETED)
+    assert world.given[-1] == "4711"
+    assert HUSH.encode() not in await whole(house, task)
 
 
 async def test_code_that_makes_its_question_sensitive_later_has_it_withheld(
@@ -303,6 +392,11 @@ async def test_a_structured_answer_with_files_comes_back_as_it_was(
     await house.reaches(task.id, S.COMPLETED)
 
 
+async def has_taken_in(house: House, task: Task, count: int) -> bool:
+    """Tell whether so many answers are in the log."""
+    return sum(one.parts == WITHHELD for one in (await house.get(task.id)).history) == count
+
+
 async def test_an_answer_that_another_process_takes_in_is_sealed_on_its_way(
     tmp_path: Path, world: World
 ) -> None:
@@ -320,6 +414,14 @@ async def test_an_answer_that_another_process_takes_in_is_sealed_on_its_way(
     assert world.given == [HUSH] and ended.status.state is S.COMPLETED
     # Its note is gone, and left nothing behind.
     clear(path)
+    # Said twice, with the code past the question when the second one comes.
+    world.gate.clear()
+    task = await asked(here)
+    await there.send(message(HUSH, task=task.id), wait=False)
+    await eventually(lambda: len(world.given) == 2)
+    await there.send(message(HUSH, task=task.id), wait=False)
+    await eventually(lambda: has_taken_in(here, task, 2))
+    assert HUSH.encode() not in await whole(here, task)
     await there.stop()
     await here.stop()
     clear(path)

@@ -18,6 +18,7 @@ from dragoman.errors import InvalidParams, Overloaded, TaskNotCancelable, Unsupp
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, AttemptStarted, StatusUpdate
+from dragoman.model.identity import Caller
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import encode
@@ -183,6 +184,11 @@ class Scripted:
     name = "scripted"
     streaming = True
     required_extensions: frozenset[str] = frozenset()
+    is_scoped = False
+
+    def admit(
+        self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
+    ) -> None: ...
 
     def __init__(self, act: str) -> None:
         self.act = act

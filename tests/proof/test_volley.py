@@ -70,6 +70,8 @@ def test_every_promise_can_be_broken() -> None:
         lost=0,
         work_at_peak=1,
         work_in_overload=1,
+        held_up=0.0,
+        held_up_beside=0.0,
         alone_ms=Spread(),
         beside_ms=Spread(),
         disturbed=1.2,

@@ -41,8 +41,10 @@ REASONS: Mapping[str, Sequence[str]] = {
         "whitespace inside",
     ),
     "two Authorization headers": ("two Authorization headers",),
-    "the token has 2 parts and not 3": ("two parts",),
-    "the token has 4 parts and not 3": ("four parts",),
+    "the token has not 3 parts": (
+        "two parts",
+        "four parts",
+    ),
     "the payload is not base64url": ("bad base64",),
     "the signature is not base64url in its one spelling": (
         "ordinary base64",
@@ -66,16 +68,19 @@ REASONS: Mapping[str, Sequence[str]] = {
     "the token is too long": ("a token of 100 KB",),
     "there is a token in the token": ("claims with cty JWT",),
     "the token is encrypted": ("an encrypted token",),
-    "the algorithm 'none' is not accepted": ("alg none",),
-    "the algorithm 'None' is not accepted": ("alg None",),
-    "the algorithm 'NONE' is not accepted": ("alg NONE",),
-    "the algorithm '' is not accepted": ("alg empty",),
+    "the algorithm is not accepted": (
+        "alg none",
+        "alg None",
+        "alg NONE",
+        "alg empty",
+        "HS256 with the public key",
+        "an algorithm not in the list",
+    ),
     "the algorithm or the name of the key is no text": (
         "alg absent",
         "alg a list",
         "a kid that is a number",
     ),
-    "the algorithm 'HS256' is not accepted": ("HS256 with the public key",),
     "the key is not known": (
         "RS256 under an EC key",
         "an EC token under an RSA key",
@@ -86,7 +91,6 @@ REASONS: Mapping[str, Sequence[str]] = {
         "the kid of another key",
         "a retired key",
     ),
-    "the algorithm 'ES256K' is not accepted": ("an algorithm not in the list",),
     "the header has 'crit'": (
         "an unknown crit",
         "b64 false",
@@ -156,6 +160,8 @@ REASONS: Mapping[str, Sequence[str]] = {
     ),
     "sub has characters that cannot be seen": ("sub with a line end",),
     "scope is neither a text nor a list of texts": ("scope a number",),
+    "scope has more than 256 entries": ("scope of 257 words",),
+    "scp has more than 256 entries": ("scp of 257 texts",),
     "the client is no text": ("azp no text",),
     "the claim nonce is of a token for another purpose": ("an ID token by its nonce",),
     "the claim at_hash is of a token for another purpose": ("an ID token by its hash",),
@@ -167,8 +173,10 @@ REASONS: Mapping[str, Sequence[str]] = {
         "cnf empty",
     ),
     "cnf is no object": ("cnf a text",),
-    "the token is of the type 'logout+jwt'": ("a logout token",),
-    "the token is of the type 'dpop+jwt'": ("a DPoP proof",),
+    "the token is of another type": (
+        "a logout token",
+        "a DPoP proof",
+    ),
     "the type of the token is no text": ("typ a number",),
 }
 _REASON_OF = {name: reason for reason, names in REASONS.items() for name in names}
@@ -357,6 +365,8 @@ def _claims() -> list[Case]:
         "sub with a line end": {"sub": "alice\n"},
         "sub of 10 KB": {"sub": "a" * 10_000},
         "scope a number": {"scope": 1},
+        "scope of 257 words": {"scope": " ".join(f"{n:x}" for n in range(257))},
+        "scp of 257 texts": {"scp": [f"{n:x}" for n in range(257)]},
         "azp no text": {"azp": 1},
         "an ID token by its nonce": {"nonce": "n"},
         "an ID token by its hash": {"at_hash": "h"},

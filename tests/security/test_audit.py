@@ -1,8 +1,10 @@
 """The audit log: whatever is done to its file is found, and nothing is done to a request by it."""
 
+import ast
 import errno
 import fcntl
 import hashlib
+import inspect
 import io
 import json
 import logging
@@ -21,7 +23,7 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.security import audit_file
-from dragoman.security.audit import MOST_HELD, AuditLog, NoAudit
+from dragoman.security.audit import MOST_HELD, MOST_OF_ONE, AuditLog, NoAudit
 from dragoman.security.audit_chain import LONGEST_LINE, NOTHING, Entry, Report, Walk, encode
 from dragoman.security.audit_file import AuditFile
 from dragoman.security.audit_reading import latest_first, numbered, verify
@@ -478,10 +480,9 @@ def test_equal_refusals_of_a_second_are_one_line_with_their_number(path: Path) -
     clock = Clock()
     log = AuditLog(path, now=clock)
     log.start()
-    for number in range(1000):
-        log.record(
-            "auth.denied", outcome="denied", reason="expired", address="::1", who=f"w{number}"
-        )
+    for _ in range(1000):
+        log.record("auth.denied", outcome="denied", reason="expired", address="::1", who="w")
+    log.record("auth.denied", outcome="denied", reason="expired", address="::1", who="v")
     log.record("auth.denied", outcome="denied", reason="expired", address="::2")
     log.record("auth.denied", outcome="denied", reason="unknown", address="::1")
     log.record("access.denied", outcome="denied", reason="expired", address="::1")
@@ -495,7 +496,8 @@ def test_equal_refusals_of_a_second_are_one_line_with_their_number(path: Path) -
         ("access.denied", "::1", 1, ""),
         ("auth.denied", "::1", 1, ""),
         ("auth.denied", "::1", 1, "later"),
-        ("auth.denied", "::1", 1000, "w0"),
+        ("auth.denied", "::1", 1, "v"),
+        ("auth.denied", "::1", 1000, "w"),
         ("auth.denied", "::2", 1, ""),
         ("key.created", "", 1, "token:a"),
         ("key.created", "", 1, "token:a"),
@@ -512,6 +514,55 @@ def test_refusals_from_endless_addresses_do_not_fill_the_disk(path: Path) -> Non
     assert len(found) == MOST_HELD + 1
     assert sum(row["count"] for row in found) == 5000
     assert log.lost == 0
+
+
+def test_refusals_of_endless_kinds_from_one_address_hide_no_others(path: Path) -> None:
+    """Whoever makes up names is told by its address, and others have lines of their own."""
+    log = AuditLog(path, now=Clock())
+    log.start()
+    for number in range(1000):
+        log.record(
+            "auth.denied", outcome="denied", reason="expired", address="::6", who=f"w{number}"
+        )
+    for address in ("::6", "::7"):
+        for who in ("key:mallory", "key:trent"):
+            log.record("access.denied", outcome="denied", who=who, address=address)
+    log.record("auth.denied", outcome="denied", reason="expired", address="::7", who="v")
+    log.stop()
+    found = rows(path)
+    made_up = [row for row in found if (row["act"], row["address"]) == ("auth.denied", "::6")]
+    assert len(made_up) == MOST_OF_ONE + 1
+    assert (made_up[-1]["count"], made_up[-1]["who"]) == (1000 - MOST_OF_ONE, "")
+    assert [(row["who"], row["address"]) for row in found if row not in made_up] == [
+        ("key:mallory", "::6"),
+        ("key:trent", "::6"),
+        ("key:mallory", "::7"),
+        ("key:trent", "::7"),
+        ("v", "::7"),
+    ]
+
+
+def test_a_reason_never_has_words_of_the_caller() -> None:
+    """Refusals would be of as many kinds as it likes. What is filled in is ours or the
+    operator's: the name of a claim, of a header, of a part."""
+    ours = {"name", "name!r", "what", "claim", "expected.tenant_claim", "MOST_ENTRIES"}
+    named = {"problem", "refused.reason"}
+    folder = Path(inspect.getfile(AuditLog)).parent
+    odd: list[str] = []
+    count = 0
+    for module in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or ast.unparse(node.func) != "Refused":
+                continue
+            count += 1
+            reason = node.args[0]
+            if isinstance(reason, ast.JoinedStr):
+                parts = [ast.unparse(ast.JoinedStr([one])) for one in reason.values]
+                filled = {part[3:-2] for part in parts if part.startswith(("f'{", 'f"{'))}
+                odd += [f"{module.name}: {one}" for one in filled - ours]
+            elif not isinstance(reason, ast.Constant) and ast.unparse(reason) not in named:
+                odd.append(f"{module.name}: {ast.unparse(reason)}")
+    assert odd == [] and count > 40
 
 
 def test_a_refusal_is_written_when_its_second_is_over_without_being_asked(path: Path) -> None:
@@ -597,9 +648,17 @@ def test_whatever_the_texts_are_a_line_is_one_line_of_ascii(path: Path) -> None:
     assert verify(path).problem is None and log.lost == 1
 
 
+def test_a_start_looks_into_no_file_that_is_full(path: Path) -> None:
+    for _ in range(3):
+        with AuditLog(path, max_bytes=300) as log:
+            log.card("weather", "sha256:1")
+    assert path.with_name("audit.jsonl.2").exists()
+    assert [line.reason for line in latest_first(path)] == ["sha256:1"] * 3
+
+
 def test_a_card_is_recorded_when_it_differs_from_the_one_before(path: Path) -> None:
     for digest in ("sha256:1", "sha256:1", "sha256:2", "sha256:1"):
-        with AuditLog(path, max_bytes=400) as log:
+        with AuditLog(path) as log:
             log.card("weather", digest)
             log.card("other", "sha256:0")
     found = [(line.object, line.reason) for line in latest_first(path) if line.act]

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,8 @@ def handed(issued: Issued, header: str) -> bytes:
     escaped = quote(issued.pem, safe="")
     return {
         "client-cert": f":{base64.b64encode(issued.der).decode()}:",
-        "x-forwarded-client-cert": f'By=spiffe://proxy;Hash=ab12;Cert="{escaped}";Subject="a;,=\\""',
+        "x-forwarded-client-cert": f'By=spiffe://proxy;Hash={sha256(issued.der).hexdigest()};'
+        f'Cert="{escaped}";Subject="a;,=\\"";URI={AGENT}',
     }.get(header, escaped).encode()
 
 
@@ -294,25 +296,36 @@ async def test_callers_without_a_certificate_are_not_their_proxy(
     assert "two certificates" in await reason(way, Evidence(both, proxy, PROXY))
 
 
-async def test_of_several_elements_the_one_our_own_proxy_added_counts(
+async def test_names_in_a_certificate_that_look_like_more_of_the_header_make_nobody_another(
     authority: Authority, alice: Issued
 ) -> None:
+    """Envoy writes the URIs and hosts of a certificate without quotes."""
     name = "x-forwarded-client-cert"
     way = ClientCertificates(proxies=PROXY, proxy_header=name)
     bob = authority.issue(dns("bob.example"))
-    told, added = handed(bob, name), handed(alice, name)
-    for comma in (b",", b", "):
-        headers = [(name.encode(), told + comma + added)]
-        found = await way.look(Evidence(headers, address=PROXY))
-        assert found is not None and found.caller.owner == f"cert:{AGENT}"
+    escaped = quote(alice.pem, safe="")
+    digest = sha256(bob.der).hexdigest()
     for value in (
-        told + b",By=spiffe://proxy;Hash=ab12",
+        # What bob's own names may say.
+        handed(bob, name) + f",Cert={escaped}".encode(),
+        handed(bob, name) + f',Cert="{escaped}"'.encode(),
+        handed(bob, name) + f';Cert="{escaped}"'.encode(),
+        # The same behind an Envoy that does not hand over certificates.
+        f"Hash={digest};URI=x;Cert={escaped}".encode(),
+        f'Hash={digest};URI=x;Cert="{escaped}"'.encode(),
+        f'Hash={digest};URI=x;Hash={sha256(alice.der).hexdigest()};Cert="{escaped}"'.encode(),
+        # What others told a proxy that passes it on.
+        handed(alice, name) + b"," + handed(bob, name),
+        handed(alice, name) + b", " + handed(bob, name),
         b"Hash=ab12",
         b"Cert",
-        told + b";" + told,
+        f"Cert={escaped}".encode(),
+        f'Cert="{escaped}'.encode(),
     ):
         headers = [(name.encode(), value)]
-        assert "certificate" in await reason(way, Evidence(headers, address=PROXY))
+        assert "certificate" in await reason(way, Evidence(headers, address=PROXY)), value
+    found = await way.look(Evidence([(name.encode(), f'Cert="{escaped}"'.encode())], address=PROXY))
+    assert found is not None and found.caller.owner == f"cert:{AGENT}"
 
 
 async def test_what_a_proxy_hands_over_without_a_look_is_looked_at_here(

@@ -115,7 +115,7 @@ async def test_a_secret_of_32_bytes_is_for_the_shortest_algorithm_alone(make: Ma
 
 async def test_with_a_shared_secret_no_public_key_is_believed(make: Make) -> None:
     reason = await refusal(make(secret=SECRET), token("rsa"))
-    assert reason == "the algorithm 'RS256' is not accepted"
+    assert reason == "the algorithm is not accepted"
 
 
 @pytest.mark.parametrize("kid", KEYS)

@@ -102,6 +102,19 @@ def test_a_key_that_another_process_put_in_the_file_is_found(tmp_path: Path) -> 
     assert vault.open(sealed, b"") == b"y"
 
 
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files away")
+def test_a_key_file_that_root_writes_stays_that_of_the_server(tmp_path: Path) -> None:
+    file = tmp_path / "k"
+    write_key_file(file, [OLD])
+    os.chown(file, 12345, 12345)
+    write_key_file(file, [NEW, OLD])
+    assert (file.stat().st_uid, stat.S_IMODE(file.stat().st_mode)) == (12345, 0o600)
+    vault = Vault(file=file)
+    vault.reload()
+    (aside,) = vault.set_aside_others(key_id(NEW))
+    assert read_key_file(aside) == [OLD] and read_key_file(file) == [NEW]
+
+
 def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "k"
     write_key_file(file, [OLD])

@@ -19,6 +19,7 @@ from dragoman.security.authentication import Evidence, Gatekeeper, Pass, Refused
 from dragoman.security.tokens import BearerTokens
 from dragoman.server.request import Request
 from dragoman.server.routes import Access, Routes
+from dragoman.transports import rest
 
 TOKENS = {
     "alice-token-0123456789": Caller("alice", True),
@@ -185,6 +186,41 @@ async def test_a_further_message_may_not_slip_into_a_guarded_skill() -> None:
         assert done.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+async def test_an_answer_is_taken_from_those_who_may_use_the_skill_that_asked() -> None:
+    """Two credentials of one owner: what one may not begin, it may not go on with either, whatever
+    its message says it is for."""
+    agent = Agent("Bank", "pays")
+
+    @agent.skill(scopes=["pay"])
+    async def approve(text: str, turn: Turn) -> str:
+        """Pay, if that is wanted."""
+        return f"paid: {(await turn.ask('sure?')).text} {sorted(turn.caller.scopes)}"
+
+    @agent.skill
+    async def greet(text: str, turn: Turn) -> str:
+        """Greet."""
+        await turn.ask("who?")
+        return f"hello {sorted(turn.caller.scopes)}"
+
+    payer, reader = "payer-token-0123456789", "reader-token-0123456789"
+    tokens = {payer: Caller("ada", True, frozenset({"pay"})), reader: Caller("ada", True)}
+    settings = Settings(store="memory:")
+    app = App(agent, settings=settings, authenticators=[BearerTokens(tokens=tokens)])
+    async with hosting(app) as url, client(url) as http:
+        begun = await send(http, payer, metadata={"skillId": "approve"})
+        task = begun.json()["result"]["task"]["id"]
+        for said in ({}, {"metadata": {"skillId": "greet"}}):
+            assert (await send(http, reader, taskId=task, **said)).status_code == 403
+        named = {"params": {"metadata": {"skillId": "greet"}}}
+        assert (await send(http, reader, taskId=task, **named)).status_code == 403
+        done = await send(http, payer, taskId=task)
+        assert "paid: x ['pay']" in done.text
+        # And what a credential grants is known by the message it brought.
+        begun = await send(http, payer, metadata={"skillId": "greet"})
+        task = begun.json()["result"]["task"]["id"]
+        assert "hello []" in (await send(http, reader, taskId=task)).text
+
+
 async def test_a_scoped_skill_is_closed_where_nobody_is_asked_who_they_are() -> None:
     app = App(house(), settings=Settings(store="memory:"))
     async with hosting(app) as url, client(url) as http:
@@ -304,6 +340,37 @@ async def test_verdicts_are_remembered_by_every_header_that_counts() -> None:
     assert asked == 1
     assert (await keeper.admit(other)).caller.owner.endswith("goldie")
     assert asked == 2
+
+
+def test_no_tenant_has_a_name_that_is_a_path_of_ours() -> None:
+    """Its paths would be answered by something else, or be open to somebody else."""
+    app = App(house(), settings=Settings(store="memory:", metrics=True))
+    paths = [*app._routes._exact, *app._routes._below]
+    first = {path.strip("/").split("/")[0] for path in paths} - {""}
+    assert {"admin", "metrics", "healthz", "readyz", ".well-known"} <= first
+    assert first <= rest.RESERVED
+    for name in first | {"agents"}:
+        assert not isinstance(rest.find("GET", f"/{name}/tasks/x:subscribe"), rest.Route)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "is_remembered"),
+    [
+        ([f"s{number}" for number in range(64)], True),
+        ([f"s{number}" for number in range(65)], False),
+        (["s" * 2048], True),
+        (["s" * 2049], False),
+    ],
+)
+async def test_verdicts_that_take_much_memory_are_not_remembered(
+    scopes: list[str], is_remembered: bool
+) -> None:
+    """Whoever has endless tokens with endless scopes would take it."""
+    keeper = Gatekeeper([BearerTokens(tokens={ALICE: Caller("a", True, frozenset(scopes))})])
+    evidence = Evidence([(b"authorization", b"Bearer " + ALICE.encode())])
+    for _ in range(2):
+        assert (await keeper.admit(evidence)).caller.scopes == frozenset(scopes)
+    assert bool(keeper._remembered) is is_remembered
 
 
 async def test_one_way_that_refuses_leaves_the_others_a_chance() -> None:

@@ -91,6 +91,7 @@ async def test_an_operator_ends_a_task_and_that_is_noted(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "query",
     [
+        "&".join(["a=1"] * 21),
         "limit=0",
         "limit=1001",
         "limit=x",

@@ -80,6 +80,15 @@ async def test_pages_of_other_sites_change_nothing_here() -> None:
         assert listed.json()["totalSize"] == 1
 
 
+async def test_two_origins_are_nobodys() -> None:
+    async with site() as http:
+        own = str(http.base_url).rstrip("/")
+        headers = [("a2a-version", "1.0"), ("origin", SITE), ("origin", own)]
+        body = {"message": message("x")}
+        answer = await http.post("/message:send", json=body, headers=headers)
+        assert answer.status_code == 403
+
+
 async def test_pages_of_our_public_address_are_our_own() -> None:
     async with site(public_url="https://agents.example.com/a") as http:
         assert (await send(http, origin="https://agents.example.com")).status_code == 200

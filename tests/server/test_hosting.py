@@ -153,6 +153,15 @@ async def test_websockets_are_turned_away() -> None:
 # Served by uvicorn
 
 
+async def test_an_agent_whose_settings_are_misspelt_serves_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DRAGOMAN_AUHT", "bearer")
+    agent = Agent("Weather", "Tells the weather.")
+    with pytest.raises(ConfigError, match="perhaps DRAGOMAN_AUTH was meant"):
+        await agent({"type": "http"}, None, None)
+
+
 def test_uvicorn_serves_an_agent_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "my_agent.py").write_text(
         "from dragoman import Agent\n"

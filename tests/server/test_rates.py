@@ -14,8 +14,9 @@ from serving import WAIT, Site, client, hosting, message, serving, within
 from dragoman import Agent, App, Settings, Turn
 from dragoman.errors import ConfigError, Overloaded, RateLimited
 from dragoman.model.identity import ANONYMOUS, Caller
+from dragoman.security.proxies import Proxies
 from dragoman.security.tokens import BearerTokens
-from dragoman.server.limits import Limits, client_address, network, networks
+from dragoman.server.limits import Limits, network
 from dragoman.server.rates import MAX_KEYS, Buckets, Rate, parse
 
 ALICE, BOB = Caller("token:alice", True), Caller("token:bob", True)
@@ -262,7 +263,7 @@ def test_a_hop_is_believed_if_a_named_proxy_tells(
     peer: str, forwarded: list[str], address: str
 ) -> None:
     headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
-    assert client_address(peer, headers, networks("10.0.0.0/24")) == address
+    assert Proxies("10.0.0.0/24").origin(peer, headers) == address
 
 
 def test_what_is_no_network_is_refused() -> None:

@@ -88,6 +88,32 @@ async def test_a_caller_met_in_a_write_that_is_refused_has_tasks_of_his_own_in_t
     assert await belongs_to(store, "e", EVE, DAVE)
 
 
+async def test_no_more_callers_are_known_by_heart_than_fit_and_all_keep_their_tasks(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tenants are a caller's choice: whoever makes them up takes no memory for ever."""
+    monkeypatch.setattr("dragoman.stores.sqlite.writer.MOST_KNOWN", 4)
+    scopes = [Scope("agent", f"tenant {number}", "") for number in range(20)]
+    for number, scope in enumerate(scopes):
+        await write(store, creation(f"t{number}", scope=scope))
+    # In one transaction more than fit, one of them refused and so first met when it comes again.
+    refused, *others = await submit(
+        store,
+        LeaveNote(DAVE, 999, [], b"{}"),
+        *(creation(f"u{number}", scope=scope) for number, scope in enumerate(scopes)),
+        creation("d", scope=DAVE),
+        creation("e", scope=EVE),
+    )
+    assert refused.is_refused and not any(outcome.is_refused for outcome in others)
+    for number, (scope, other) in enumerate(zip(scopes, [*scopes[1:], DAVE], strict=True)):
+        for name in (f"t{number}", f"u{number}"):
+            assert await belongs_to(store, name, scope, other)
+            assert (await head_of(store, name, scope)).scope == scope
+    assert await belongs_to(store, "d", DAVE, EVE) and await belongs_to(store, "e", EVE, DAVE)
+    known = (store._scopes, store._parts, store._writer._scopes)
+    assert [len(each) for each in known] == [4, 4, 4]
+
+
 # What is said of a full disk
 
 

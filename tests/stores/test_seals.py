@@ -201,6 +201,36 @@ async def test_a_value_moved_to_another_row_does_not_open(store: SQLiteStore, pa
     assert len(await store.pushes(1)) == 2
 
 
+@pytest.mark.parametrize(
+    ("found", "put"),
+    [
+        ("https://example.com/", "https://thief.example/"),
+        ('"scheme":"Bearer"', '"scheme":"Basic"'),
+        ('"id":"first"', '"id":"other"'),
+    ],
+)
+async def test_secrets_are_sent_nowhere_but_where_their_caller_said(
+    store: SQLiteStore, path: Path, found: str, put: str
+) -> None:
+    """Whoever can write the file, and lacks its key, edits what is in clear of a receiver."""
+    await fill(store)
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        "UPDATE pushes SET config = CAST(replace(CAST(config AS TEXT), ?, ?) AS BLOB) "
+        "WHERE number = 1 AND instr(CAST(config AS TEXT), ?)",
+        (found, put, found),
+    )
+    assert connection.changes() == 1
+    connection.close()
+    with pytest.raises(StoreUnavailable):
+        await store.pushes(1)
+    # A change of key does not make it good.
+    vault = changed(path)
+    assert rotate(path, vault, vault.ids[0]).damaged == 1
+    with pytest.raises(StoreUnavailable):
+        await store.pushes(1)
+
+
 async def test_a_receiver_that_cannot_be_opened_keeps_no_other_from_being_told(
     tmp_path: Path,
 ) -> None:
@@ -295,14 +325,14 @@ async def test_everything_is_sealed_anew_while_a_server_writes(
     vault = changed(path)
     done = await asyncio.to_thread(rotate, path, vault, vault.ids[0])
     # The store's secret, and of each task two receivers, an answer and a note.
-    assert done == (1 + 3 * 4, 0)
+    assert done == (1 + 3 * 4, 0, True)
     assert sealed_with(path) == [vault.ids[0]] != old
     assert old[0] not in b"".join(
         bytes(value)
         for table in ("sealed FROM pushes", "body FROM notes", "body FROM withheld")
         for (value,) in rows(path, f"SELECT {table}")
     )
-    vault.drop_others(vault.ids[0])
+    vault.set_aside_others(vault.ids[0])
     await check(store, secret)
     # A server that ran all the while goes on with the new key.
     await store.put_push(1, receiver("third", "t0"), 1, most=5)
@@ -315,6 +345,40 @@ async def test_everything_is_sealed_anew_while_a_server_writes(
     await check(fresh, secret)
     await fresh.close()
     await store.open()
+
+
+SEALED = (
+    "SELECT value FROM facts WHERE name = 'sealed_secret' UNION ALL SELECT sealed FROM pushes "
+    "UNION ALL SELECT body FROM notes UNION ALL SELECT body FROM withheld"
+)
+
+
+async def test_what_the_old_key_sealed_is_gone_from_the_files_while_a_server_runs(
+    store: SQLiteStore, path: Path
+) -> None:
+    await fill(store)
+    old = [bytes(value) for (value,) in rows(path, SEALED)]
+    assert len(old) == 13 and all(value in bytes_of(path) for value in old)
+    vault = changed(path)
+    assert rotate(path, vault, vault.ids[0]).is_cleared
+    found = bytes_of(path)
+    assert not [value for value in old if value in found]
+
+
+async def test_a_reader_that_keeps_the_log_of_writes_from_being_emptied_is_told(
+    store: SQLiteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rotation, "_PATIENCE_MS", 10)
+    await fill(store)
+    connection = apsw.Connection(str(path))
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM pushes").fetchall()
+    vault = changed(path)
+    done = rotate(path, vault, vault.ids[0])
+    connection.execute("ROLLBACK")
+    connection.close()
+    assert (done.damaged, done.is_cleared) == (0, False)
+    assert sealed_with(path) == [vault.ids[0]]
 
 
 async def test_once_a_key_is_named_nothing_is_sealed_with_the_old_one(
@@ -375,7 +439,7 @@ async def test_cut_off_anywhere_all_is_readable_and_doing_it_again_finishes(
     await check(store, secret)
     await store.close()
     rotate(path, vault, vault.ids[0])
-    vault.drop_others(vault.ids[0])
+    vault.set_aside_others(vault.ids[0])
     store = store_on(path)
     await store.open()
     await check(store, secret)

@@ -26,7 +26,9 @@ class Span(NamedTuple):
     id: str
     parent: str
     attributes: dict[str, Any]
-    events: list[str]
+    events: list[tuple[str, dict[str, Any]]]
+    # The other traces it points to.
+    links: list[str]
     failed: bool
     service: str
 
@@ -71,10 +73,14 @@ def _value(value: Any) -> Any:
     return getattr(value, value.WhichOneof("value"))
 
 
+def _said(attributes: Any) -> dict[str, Any]:
+    return {entry.key: _value(entry.value) for entry in attributes}
+
+
 def _spans(body: bytes) -> list[Span]:
     found: list[Span] = []
     for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-        said = {entry.key: _value(entry.value) for entry in resource.resource.attributes}
+        said = _said(resource.resource.attributes)
         for scope in resource.scope_spans:
             for span in scope.spans:
                 found.append(
@@ -84,8 +90,9 @@ def _spans(body: bytes) -> list[Span]:
                         span.trace_id.hex(),
                         span.span_id.hex(),
                         span.parent_span_id.hex(),
-                        {entry.key: _value(entry.value) for entry in span.attributes},
-                        [event.name for event in span.events],
+                        _said(span.attributes),
+                        [(event.name, _said(event.attributes)) for event in span.events],
+                        [link.trace_id.hex() for link in span.links],
                         span.status.code == 2,
                         said.get("service.name", ""),
                     )

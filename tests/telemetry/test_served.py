@@ -197,8 +197,21 @@ async def _log_and_count(folder: Path) -> None:
     assert {line["task_id"] for line in told} == set(tasks)
     assert {line["trace_id"] for line in told} == {ID} and told[0]["agent"] == "teller"
     assert {line["message"] for line in told} == {f"told n{n}\n\x1b[31m" for n in range(8)}
-    asked = [line["message"] for line in lines if line["logger"] == "dragoman.access"]
-    assert sum(line.startswith("SendMessage rest 1.0 ok ") for line in asked) == 8
+    asked = [line for line in lines if line["logger"] == "dragoman.access"]
+    sent = [line for line in asked if line.get("operation") == "SendMessage"]
+    assert len(sent) == 8
+    facts = {
+        "verb": "POST",
+        "route": "/message:send",
+        "binding": "HTTP+JSON",
+        "version": "1.0",
+        "agent": "teller",
+        "status": 200,
+        "outcome": "ok",
+        "address": "127.0.0.1",
+    }
+    assert all(facts.items() <= line.items() for line in sent)
+    assert {line["route"] for line in asked} == {"/message:send", "/metrics"}
 
 
 async def _send(url: str, text: str) -> str:

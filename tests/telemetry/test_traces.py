@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -344,3 +345,126 @@ async def test_spans_of_apps_in_one_process_end_with_the_last_of_them() -> None:
         assert tracing.on
         await asyncio.wait_for(exporting.close(), WAIT)
         assert not tracing.on
+
+
+async def test_a_further_message_points_to_the_trace_of_its_task() -> None:
+    agent = Agent("asker", "Asks.")
+
+    @agent.skill
+    async def ask(text: str, turn: Turn) -> str:
+        return (await turn.ask(CANARY)).text
+
+    with collecting() as collector:
+        async with serving(agent, otlp_endpoint=collector.url) as site:
+            begun = {"message": message("hi")}
+            task = await site.call("SendMessage", begun, headers=V1 | {"traceparent": PARENT})
+            further = {"message": message("well", taskId=task["task"]["id"])}
+            await site.call("SendMessage", further, headers=V1)
+        first, second = collector.named("SendMessage")
+        assert first.trace == ID and not first.links
+        assert second.trace != ID and second.links == [ID]
+
+
+async def test_each_event_of_the_protocol_is_seen_in_the_span_of_its_turn() -> None:
+    agent = Agent("teller", "Tells.")
+
+    @agent.skill
+    async def tell(text: str, turn: Turn) -> str:
+        await turn.say(CANARY)
+        await turn.artifact(CANARY, name=CANARY)
+        await turn.ask(CANARY)
+        if text == "fail":
+            raise ValueError(CANARY)
+        return CANARY
+
+    async def tell_all(site: Site, text: str) -> None:
+        task = await site.send(text)
+        await site.send(CANARY, taskId=task["id"])
+
+    with collecting() as collector:
+        async with serving(agent, otlp_endpoint=collector.url) as site:
+            await tell_all(site, "hi")
+            await tell_all(site, "fail")
+        done, failed = collector.named("agent[teller]")
+        states = [said.get("a2a.state", name) for name, said in done.events]
+        expected = ["working", "working", "a2a.artifact", "ask", "input_required", "working"]
+        assert states == [*expected, "completed"], done.events
+        assert [said.get("a2a.state") for _, said in failed.events][-1] == "failed"
+        assert {name for name, _ in done.events} == {"a2a.status", "a2a.artifact", "ask"}
+        assert not any(CANARY.encode() in body for body in collector.bodies)
+
+
+async def test_very_many_events_leave_a_span_of_bounded_size() -> None:
+    agent = Agent("talker", "Talks.")
+
+    @agent.skill
+    async def talk(text: str, turn: Turn) -> str:
+        for n in range(300):
+            await turn.say(str(n))
+        return text
+
+    with collecting() as collector:
+        async with serving(agent, otlp_endpoint=collector.url) as site:
+            await site.send("hi")
+        turn = only(collector.named("agent[talker]"))
+        assert len(turn.events) == 128
+        assert turn.events[-1][1]["a2a.state"] == "completed"
+
+
+async def test_a_refusal_has_its_number_in_its_span() -> None:
+    with collecting() as collector:
+        async with serving(echo(), otlp_endpoint=collector.url) as site:
+            await site.refusal("GetTask", {"id": "none"}, headers=V1)
+            await site.http.get("/tasks/none", headers=V1)
+            await site.events("SendStreamingMessage", {"message": message("a")}, headers=V1)
+        called, rested = collector.named("GetTask")
+        assert called.attributes["rpc.jsonrpc.error_code"] == -32001
+        assert called.attributes["http.response.status_code"] == 200
+        assert "rpc.jsonrpc.error_code" not in rested.attributes
+        assert rested.attributes["http.response.status_code"] == 404
+        streamed = only(collector.named("StreamMessage"))
+        assert streamed.attributes["http.response.status_code"] == 200
+
+
+@pytest.mark.parametrize("said", ["often", "-1", "0", "1e3", "9" * 30])
+async def test_an_interval_that_is_none_is_said_once_and_metrics_go_out(
+    said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", said)
+    with collecting() as collector:
+        async with traced(collector):
+            pass
+        assert collector.metrics
+    lines = [line.getMessage() for line in caplog.records if "INTERVAL" in line.getMessage()]
+    assert len(lines) == 1 and "60000" in lines[0]
+
+
+def test_a_loop_that_closed_meanwhile_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(exporting, "LAST_WORDS", 0.05)
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+
+    async def leave(collector: Collector) -> None:
+        exporting.open(Settings(otlp_endpoint=collector.url))
+        await exporting.close()
+
+    with collecting(status=0) as silent:
+        asyncio.run(leave(silent))
+        (ending,) = [one for one in threading.enumerate() if one.name == "dragoman-otlp-end"]
+        silent.over.set()
+        ending.join(WAIT)
+        assert not ending.is_alive() and not raised
+
+
+def test_a_start_reads_no_metadata_of_packages(tmp_path: Path) -> None:
+    code = "import sys, dragoman.server.run; print('importlib.metadata' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+    )
+    assert ran.stdout.strip() == "False", ran.stderr

@@ -31,8 +31,11 @@ class Pushes:
         do: Callable[[Chore], Awaitable[None]],
         worker: int,
         seals: Seals,
+        prepare: Callable[[], Awaitable[None]],
     ) -> None:
         self._reader = reader
+        # Has what opens seals at hand.
+        self._prepare = prepare
         self._seals = seals
         self._sql = sql
         self._scope = scope
@@ -82,6 +85,7 @@ class Pushes:
         """Take over what nobody delivers; most often nothing, which one look tells."""
         if not run(self._reader, self._sql["abandoned_pushes"], (1,)):
             return []
+        await self._prepare()
         claimed: list[Row] = []
 
         def claim(connection: apsw.Connection) -> None:

@@ -20,6 +20,8 @@ from dragoman.stores.sqlite.seals import MARK, SECRET, keys_of, of_answer, of_no
 
 # Rows per transaction: servers wait for none of them long.
 _AT_ONCE = 100
+# How long servers may be kept from writing until the log of writes is emptied.
+_PATIENCE_MS = 2000
 _NAME_KEY = (
     "UPDATE vault_keys SET is_current = 0",
     "INSERT INTO vault_keys VALUES (?, 1) ON CONFLICT DO UPDATE SET is_current = 1",
@@ -31,50 +33,50 @@ class _Table(NamedTuple):
     """Where sealed values are."""
 
     # Rows after a place that another key seals: the value, two numbers that are the row's place,
-    # and its id if it has one.
+    # and what of it is in clear if that is part of where the value belongs.
     rows: str
     # Writes a value at a place.
     update: str
-    context: Callable[[int, int, str], bytes]
+    context: Callable[[int, int, bytes], bytes]
 
 
-def _of_secret(number: int, task: int, id: str) -> bytes:
+def _of_secret(number: int, task: int, shown: bytes) -> bytes:
     return SECRET
 
 
-def _of_push(number: int, task: int, id: str) -> bytes:
-    return of_push(task, id)
+def _of_push(number: int, task: int, shown: bytes) -> bytes:
+    return of_push(task, shown)
 
 
-def _of_note(number: int, task: int, id: str) -> bytes:
+def _of_note(number: int, task: int, shown: bytes) -> bytes:
     return of_note(task)
 
 
-def _of_answer(task: int, seq: int, id: str) -> bytes:
+def _of_answer(task: int, seq: int, shown: bytes) -> bytes:
     return of_answer(task, seq)
 
 
 _TABLES = (
     _Table(
-        "SELECT value, 1, 0, '' FROM facts WHERE name = 'sealed_secret' AND (1, 0) > (?, ?) "
+        "SELECT value, 1, 0, x'' FROM facts WHERE name = 'sealed_secret' AND (1, 0) > (?, ?) "
         "AND substr(value, 2, 8) <> ? LIMIT ?",
         "UPDATE facts SET value = ? WHERE name = 'sealed_secret' AND (1, 0) = (?, ?)",
         _of_secret,
     ),
     _Table(
-        "SELECT sealed, number, task, id FROM pushes WHERE (number, task) > (?, ?) "
+        "SELECT sealed, number, task, config FROM pushes WHERE (number, task) > (?, ?) "
         "AND substr(sealed, 2, 8) <> ? ORDER BY number LIMIT ?",
         "UPDATE pushes SET sealed = ? WHERE number = ? AND task = ?",
         _of_push,
     ),
     _Table(
-        "SELECT body, number, task, '' FROM notes WHERE (number, task) > (?, ?) "
+        "SELECT body, number, task, x'' FROM notes WHERE (number, task) > (?, ?) "
         "AND substr(body, 2, 8) <> ? ORDER BY number LIMIT ?",
         "UPDATE notes SET body = ? WHERE number = ? AND task = ?",
         _of_note,
     ),
     _Table(
-        "SELECT body, task, seq, '' FROM withheld WHERE (task, seq) > (?, ?) "
+        "SELECT body, task, seq, x'' FROM withheld WHERE (task, seq) > (?, ?) "
         "AND substr(body, 2, 8) <> ? ORDER BY task, seq LIMIT ?",
         "UPDATE withheld SET body = ? WHERE task = ? AND seq = ?",
         _of_answer,
@@ -88,6 +90,8 @@ class Rotated(NamedTuple):
     # Values sealed anew, and those that no key at hand opens.
     values: int
     damaged: int
+    # Whether what other keys sealed is gone from the file's log of writes too.
+    is_cleared: bool
 
 
 def sealed_with(path: Path) -> list[bytes]:
@@ -106,6 +110,8 @@ def rotate(path: Path, sealing: Sealing, key: bytes) -> Rotated:
     """Seal everything with a key, then take the others off the list."""
     connection = connect(str(path))
     try:
+        # What is overwritten would stay in its page.
+        run(connection, "PRAGMA secure_delete = on")
         with transaction(connection):
             run(connection, _NAME_KEY[0])
             run(connection, _NAME_KEY[1], (key,))
@@ -119,9 +125,20 @@ def rotate(path: Path, sealing: Sealing, key: bytes) -> Rotated:
         if not damaged:
             with transaction(connection):
                 run(connection, _DROP_KEYS)
-        return Rotated(values, damaged)
+        return Rotated(values, damaged, _clear_log(connection))
     finally:
         connection.close()
+
+
+def _clear_log(connection: apsw.Connection) -> bool:
+    """Empty the log of writes into the file, unless readers keep us waiting."""
+    connection.set_busy_timeout(_PATIENCE_MS)
+    try:
+        ((is_busy, _, _),) = run(connection, "PRAGMA wal_checkpoint(truncate)")
+    except apsw.Error:
+        # Everything is sealed anew all the same.
+        return False
+    return not is_busy
 
 
 def _step(
@@ -135,8 +152,8 @@ def _step(
     values = damaged = 0
     with transaction(connection):
         rows = run(connection, table.rows, (*after, key, _AT_ONCE))
-        for value, first, second, id in rows:
-            sealed, context = bytes(value), table.context(first, second, id)
+        for value, first, second, shown in rows:
+            sealed, context = bytes(value), table.context(first, second, shown)
             try:
                 plain = sealing.open(sealed, context) if sealed.startswith(MARK) else sealed
             except StoreUnavailable:

@@ -136,15 +136,15 @@ class Seals:
         if self._sealing is None or not (config.token or credentials):
             return encode(config), None
         secrets = encode(_Secrets(config.token, credentials))
-        shown = msgspec.structs.replace(config, token="").masked()
-        return encode(shown), self._seal(connection, secrets, of_push(task, config.id))
+        shown = encode(msgspec.structs.replace(config, token="").masked())
+        return shown, self._seal(connection, secrets, of_push(task, shown))
 
     def config(self, task: int, body: bytes, sealed: bytes | None) -> PushConfig:
         """Return a configuration with its secrets."""
         config = _decode_config(body)
         if sealed is None:
             return config
-        secrets = _decode_secrets(self._open(sealed, of_push(task, config.id)))
+        secrets = _decode_secrets(self._open(sealed, of_push(task, body)))
         authentication = config.authentication
         if authentication is not None:
             authentication = PushAuthentication(authentication.scheme, secrets.credentials)
@@ -189,9 +189,10 @@ def secret_of(path: Path, sealing: Sealing) -> bytes:
         connection.close()
 
 
-def of_push(task: int, id: str) -> bytes:
-    """Return where the secrets of a receiver belong."""
-    return b"push %d %b" % (task, id.encode())
+def of_push(task: int, shown: bytes) -> bytes:
+    """Return where the secrets of a receiver belong: to all that is in clear of it, or whoever can
+    write the file, without its key, could have them sent to another URL."""
+    return b"push %d %b" % (task, shown)
 
 
 def of_note(task: int) -> bytes:

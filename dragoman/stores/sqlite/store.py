@@ -50,6 +50,7 @@ from dragoman.stores.sqlite.writer import (
     STATE_NUMBERS,
     Chore,
     Writer,
+    keep,
     scope_number,
 )
 
@@ -64,6 +65,8 @@ _LOOK_ALONE = 0.1
 _LOOK_SHARED = 0.02
 # And for others who ended.
 _BURY_EVERY = 0.5
+# Seconds until the secret is looked for though nobody needs it yet.
+_PREPARE_AFTER = 1.0
 
 
 class SQLiteStore:
@@ -85,6 +88,7 @@ class SQLiteStore:
         self._synchronous = synchronous
         self._seals = Seals(sealing)
         self._secret = b""
+        self._preparing: asyncio.Task[None] | None = None
         self.worker = 0
         self.is_alone = False
         self._sql = queries()
@@ -126,26 +130,52 @@ class SQLiteStore:
         self._scans = connect(str(self.path))
         run(self._scans, "PRAGMA query_only = on")
         self._pushes = Pushes(
-            self._reader, self._sql, self._part, self._do, self.worker, self._seals
+            self._reader, self._sql, self._part, self._do, self.worker, self._seals, self.prepare
         )
         loop = asyncio.get_running_loop()
         if self.is_alone:
             self._chores.append(loop.create_task(self._learn_keys()))
         self._chores.append(loop.create_task(self._keep_company()))
+        self._chores.append(loop.create_task(self._prepare_soon()))
 
     @property
     def secret(self) -> bytes:
-        """What we seal with what we hand out. Made and opened when it is first needed: that takes
-        longer than all the rest of a start."""
+        """What we seal with what we hand out. Made and opened after the start, or when it is first
+        needed: that takes longer than all the rest of a start."""
         if not self._secret:
-            self._secret = self._seals.secret(self._reader) or b""
-        if not self._secret:
-            connection = connect(str(self.path), self._synchronous)
-            try:
-                self._secret = self._seals.make_secret(connection)
-            finally:
-                connection.close()
+            self._find_secret()
         return self._secret
+
+    def _find_secret(self) -> None:
+        # A connection of its own: this may run in a thread.
+        connection = connect(str(self.path), self._synchronous)
+        try:
+            self._secret = self._seals.secret(connection) or self._seals.make_secret(connection)
+        finally:
+            connection.close()
+
+    async def prepare(self) -> None:
+        """Have `secret` at hand, without keeping the loop waiting for the cipher and the disk."""
+        if self._secret:
+            return
+        if self._preparing is None:
+            finding = asyncio.to_thread(self._find_secret)
+            self._preparing = asyncio.get_running_loop().create_task(finding)
+            self._preparing.add_done_callback(self._prepared)
+        # Others may wait for it too.
+        await asyncio.shield(self._preparing)
+
+    def _prepared(self, _: asyncio.Task[None]) -> None:
+        self._preparing = None
+
+    async def _prepare_soon(self) -> None:
+        """Prepare once the start is over: until then everything else is more urgent."""
+        await asyncio.sleep(_PREPARE_AFTER)
+        try:
+            await self.prepare()
+        except Exception:
+            # Whoever needs it tries again, and is told.
+            logger.exception("the store's secret cannot be read")
 
     async def _find_company(self, connection: apsw.Connection) -> None:
         """Find out whether anyone else lives here; if so, wait until they know of us."""
@@ -170,6 +200,8 @@ class SQLiteStore:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         self._chores.clear()
+        if self._preparing is not None:
+            await asyncio.gather(self._preparing, return_exceptions=True)
         # If the disk does not take it, others find out by our locks.
         with contextlib.suppress(StoreRefused):
             await self._do(self._workers.leave)
@@ -377,10 +409,9 @@ class SQLiteStore:
 
     async def withheld(self, number: int) -> dict[int, bytes]:
         """Return what a task's log does not show."""
-        return {
-            seq: self._seals.answered(number, seq, body)
-            for seq, body in self._rows("withheld", (number,))
-        }
+        if rows := self._rows("withheld", (number,)):
+            await self.prepare()
+        return {seq: self._seals.answered(number, seq, body) for seq, body in rows}
 
     async def page(self, query: Query) -> Found:
         """Return one page; totals without a filter come from counters."""
@@ -462,10 +493,9 @@ class SQLiteStore:
 
     async def notes(self, number: int) -> list[Note]:
         """Return what was left for the holder of a task."""
-        return [
-            Note(note, self._seals.noted(number, body))
-            for note, body in self._rows("notes", (number,))
-        ]
+        if rows := self._rows("notes", (number,)):
+            await self.prepare()
+        return [Note(note, self._seals.noted(number, body)) for note, body in rows]
 
     async def noted(self, agent: str) -> list[Head]:
         """Return the tasks we hold that have notes."""
@@ -576,13 +606,15 @@ class SQLiteStore:
         if number is None:
             number = scope_number(self._reader, self._sql, scope)
             if number is not None:
-                self._scopes[scope] = number
+                keep(self._scopes, scope, number)
         return number
 
     def _part(self, scope: int) -> Scope:
-        if scope not in self._parts:
-            self._parts[scope] = Scope(*self._rows("scope_parts", (scope,))[0])
-        return self._parts[scope]
+        found = self._parts.get(scope)
+        if found is None:
+            found = Scope(*self._rows("scope_parts", (scope,))[0])
+            keep(self._parts, scope, found)
+        return found
 
     def _head(self, row: Row) -> Head:
         number, task_id, context, scope, state, status_at, last_seq, fence, holder = row

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import apsw
 import msgspec
@@ -66,6 +67,10 @@ _LOST_WRITES = frozenset(
         apsw.SQLITE_IOERR_TRUNCATE,
     }
 )
+# Scopes known by heart. Tenants may be the callers' choice, and so without end.
+MOST_KNOWN = 10_000
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 # How long the thread waits for another program that holds the file; the loop does not wait.
 _PATIENCE_MS = 10_000
 
@@ -193,7 +198,8 @@ class Writer:
         figures.commits.add("ok")
         figures.commit_seconds.add(time.perf_counter() - began)
         figures.commit_writes.add(len(outcomes))
-        self._scopes |= self._met
+        for scope, number in self._met.items():
+            keep(self._scopes, scope, number)
         return outcomes
 
     def _write_patiently(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
@@ -407,6 +413,13 @@ class Writer:
                 number = int(rows[0][0])
             self._met[scope] = number
         return number
+
+
+def keep(known: dict[_K, _V], key: _K, value: _V) -> None:
+    """Keep what the file says in memory, for as many as use it at a time: the oldest goes."""
+    if key not in known and len(known) >= MOST_KNOWN:
+        del known[next(iter(known))]
+    known[key] = value
 
 
 def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope) -> int | None:

@@ -1,0 +1,60 @@
+"""How an API key is shown to people and programs: all of it but its secret, which nobody has."""
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    # Heavy: loaded inside the commands.
+    from dragoman.security.api_keys import Key
+
+
+def item_of(key: "Key") -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "state": key.state(time.time()),
+        "owner": key.owner,
+        "scopes": key.scopes,
+        "tenant": key.tenant,
+        "createdAt": instant(key.created_at),
+        "expiresAt": instant(key.expires_at),
+        "revokedAt": instant(key.revoked_at),
+        "followedBy": key.followed_by or None,
+    }
+
+
+def instant(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
+
+
+_LABELS = {
+    "result": "Result",
+    "key": "Key",
+    "id": "Id",
+    "state": "State",
+    "owner": "Owner",
+    "scopes": "Scopes",
+    "tenant": "Tenant",
+    "createdAt": "Created",
+    "expiresAt": "Expires",
+    "revokedAt": "Revoked",
+    "followedBy": "Followed-By",
+    "replaces": "Replaces",
+    "replacedUntil": "Replaced-Until",
+    "file": "File",
+}
+
+
+def show_fields(run: Invocation, item: dict[str, Any]) -> None:
+    for name, label in _LABELS.items():
+        if value := " ".join(item["scopes"]) if name == "scopes" else item.get(name):
+            run.out.field(label, str(value))
+
+
+def tell(run: Invocation, item: dict[str, Any]) -> None:
+    if run.out.is_json:
+        run.out.json(item)
+    else:
+        show_fields(run, item)
