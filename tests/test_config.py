@@ -11,7 +11,7 @@ import pytest
 
 from dragoman import Settings
 from dragoman.cli.main import cli
-from dragoman.cli.own import variables
+from dragoman.cli.own import Own
 from dragoman.config import OTHERS, PREFIX, SECRETS, check_names, load
 from dragoman.errors import ConfigError
 from dragoman.server.authenticators import unused
@@ -138,13 +138,26 @@ def test_a_variable_that_looks_like_a_setting_and_is_none_is_refused(name: str, 
         check_names({"PATH": "/bin", name: "bearer"})
 
 
+def _variables(ctx: click.Context) -> set[str]:
+    """Return the variables of all our commands."""
+    found: set[str] = set()
+    waiting: list[tuple[click.Context, click.Command]] = [(ctx, ctx.find_root().command)]
+    while waiting:
+        place, one = waiting.pop()
+        if isinstance(one, click.Group):
+            inner = (one.get_command(place, name) for name in one.list_commands(place))
+            waiting += [(place, command) for command in inner if command is not None]
+        found |= {parameter.variable for parameter in one.params if isinstance(parameter, Own)}
+    return found - {""}
+
+
 def test_variables_of_ours_that_are_no_settings_and_those_of_kubernetes_are_left_alone() -> None:
     known = [*Settings.__struct_fields__, *(f"{name}_file" for name in SECRETS), *OTHERS]
     service = "SERVICE_HOST SERVICE_PORT SERVICE_PORT_HTTP PORT PORT_80_TCP PORT_80_TCP_ADDR"
     known += [*service.split(), *(f"WEB_{word}" for word in service.split())]
     check_names({f"DRAGOMAN_{word.upper()}": "x" for word in known})
     # All that our commands read, and nothing besides but what workers and tests do.
-    own = {name.removeprefix(PREFIX) for name in variables(click.Context(cli))}
+    own = {name.removeprefix(PREFIX) for name in _variables(click.Context(cli))}
     settings = {name.upper() for name in Settings.__struct_fields__}
     assert own - settings == OTHERS - {"CATALOG", "INHERITED", "PEERS_DIR", "WORKER_METRICS"}
 

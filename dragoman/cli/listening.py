@@ -92,7 +92,7 @@ def served(
     """Return the settings of something that listens; raises `ConfigError` for one nobody knows."""
     from dragoman.config import check_names
 
-    pass
+    check_names({**run.settings.environment, **run.environment})
     places, ways = ",".join(listen) or None, ",".join(auth) or None
     return settings_of(run, listen=places, auth=ways, **values)
 

@@ -86,19 +86,6 @@ def own(*flags: str, **attributes: Any) -> Callable[[F], F]:
     return click.option(*flags, cls=Own, **attributes)
 
 
-def variables(ctx: click.Context) -> set[str]:
-    """Return the variables of all our commands; loads every one of them."""
-    found: set[str] = set()
-    waiting: list[tuple[click.Context, click.Command]] = [(ctx, ctx.find_root().command)]
-    while waiting:
-        place, one = waiting.pop()
-        if isinstance(one, click.Group):
-            inner = (one.get_command(place, name) for name in one.list_commands(place))
-            waiting += [(place, command) for command in inner if command is not None]
-        found |= {parameter.variable for parameter in one.params if isinstance(parameter, Own)}
-    return found - {""}
-
-
 def added(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     """Add options, shown in this order."""
 

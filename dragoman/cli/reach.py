@@ -34,6 +34,7 @@ _REACH: Mapping[str, frozenset[str]] = {
     "tasks show": _OURS,
     "keys": _OURS,
     "keys list": _LISTS,
+    "vault": _OURS,
     "backup": _OURS,
     "card sign": _OURS,
     "card verify": _OURS | _ASKS | {"agent-card"},

@@ -129,20 +129,25 @@ class Gatekeeper:
 
     async def admit(self, evidence: Evidence) -> Pass:
         """Return who asks; raises `Denied`, also for whatever goes wrong on the way."""
-        key = self._key(evidence)
-        found = self._remembered.get(key)
-        if found is not None:
-            if self.holds(found):
-                return found
-            del self._remembered[key]
+        if (known := self.remembered(evidence)) is not None:
+            return known
         found = await self._ask(evidence)
         if not _is_small(found.caller.scopes):
             return found
         if len(self._remembered) >= MAX_REMEMBERED:
             # The oldest: it is looked at again, which is all that happens to it.
             del self._remembered[next(iter(self._remembered))]
-        self._remembered[key] = found
+        self._remembered[self._key(evidence)] = found
         return found
+
+    def remembered(self, evidence: Evidence) -> Pass | None:
+        """Return who asks, if that is known already and still holds."""
+        key = self._key(evidence)
+        found = self._remembered.get(key)
+        if found is None or self.holds(found):
+            return found
+        del self._remembered[key]
+        return None
 
     def is_tried(self, evidence: Evidence) -> bool:
         """Tell whether a request shows anything that could let it in."""
@@ -196,9 +201,7 @@ class Denied(Unauthenticated):
 
 
 def _is_small(scopes: frozenset[str]) -> bool:
-    return (
-        len(scopes) <= MAX_REMEMBERED_SCOPES and sum(map(len, scopes)) <= MAX_REMEMBERED_TEXT
-    )
+    return len(scopes) <= MAX_REMEMBERED_SCOPES and sum(map(len, scopes)) <= MAX_REMEMBERED_TEXT
 
 
 def bearer_token(evidence: Evidence) -> str | None:

@@ -76,6 +76,7 @@ class Admin:
             return
         asked = _query(request)
         limit = _number(asked.get("limit", str(_PAGE)), "limit", most=_MOST)
+        await self._store.prepare()
         tenant, secret = _tenant(request, asked.get("tenant")), self._store.secret
         state, token = _state(asked.get("status")), asked.pop("pageToken", "")
         asked.pop("limit", None)

@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from dragoman.server.limits import network
+
 # Seconds from one look, or batch, to the next.
 BATCH = 0.040
 # Seconds a look may be late, and how many in a row that are later make an overload: a few may be
@@ -79,7 +81,7 @@ class Admission:
         if self.is_overloaded:
             if came_at is not None and self._now() - came_at > _MAX_AGE:
                 return self._refuse()
-            who = self._known.get(connection, connection)
+            who = self._known.get(connection) or _place(connection)
             share = self._shares.get(who, 0)
             if self.begun >= self.most and not self._may_exceed(share, is_preferred=is_preferred):
                 return self._refuse()
@@ -179,3 +181,13 @@ class Admission:
         self.begun = 0
         self._sharers = len(self._shares)
         self._shares.clear()
+
+
+def _place(connection: object) -> object:
+    """Return whom a connection counts for while nobody knows who speaks there: its address, or
+    many connections would be many sharers."""
+    match connection:
+        case (str() as host, int()):
+            return network(host)
+        case _:
+            return connection

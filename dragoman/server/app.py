@@ -1,7 +1,8 @@
 """The ASGI app: every agent, binding and version on one port.
 
-Plain ASGI, because the path of a request is short and a framework would double it. Here is who may
-ask what; `server/endpoints.py` answers calls, `server/discovery.py` what is asked before one.
+Plain ASGI, because the path of a request is short and a framework would double it. Here is what is
+served where; `server/door.py` lets callers in, `server/endpoints.py` answers calls,
+`server/discovery.py` what is asked before one.
 """
 
 import asyncio
@@ -15,31 +16,20 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.dialects.house import r
 from dragoman.engine.engine import Engine
-from dragoman.errors import (
-    ConfigError,
-    Overloaded,
-    PermissionDenied,
-    RateLimited,
-    Unauthenticated,
-)
+from dragoman.errors import ConfigError
 from dragoman.model.card import JSONRPC
-from dragoman.model.identity import ADMIN, OPERATOR, Caller
 from dragoman.security.audit import Audit, AuditLog, NoAudit
-from dragoman.security.authentication import Authenticator, Denied
-from dragoman.security.proxies import Proxies
+from dragoman.security.authentication import Authenticator
 from dragoman.server.admin import Admin
-from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
 from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
-from dragoman.server.discovery import Discovery, denied, document, unauthenticated
+from dragoman.server.discovery import Discovery, document
+from dragoman.server.door import Door
 from dragoman.server.endpoints import Endpoints
-from dragoman.server.guard import PROBLEM_JSON, Guard, Problem
-from dragoman.server.limits import SOURCE_AGENT, Limits
 from dragoman.server.push import PostRoom
-from dragoman.server.refusals import Refusals
-from dragoman.server.request import Headers, Mount, Request, Scope
-from dragoman.server.routes import Access, Route, Routes
+from dragoman.server.request import Mount, Request, Scope
+from dragoman.server.routes import Access, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
@@ -51,12 +41,6 @@ logger = logging.getLogger("dragoman")
 PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
 _RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/", r.PATH)
-
-# Scopes of which a caller must have one, where knowing them is not enough.
-_ROLES: dict[Access | None, set[str]] = {
-    Access.OPERATOR: {OPERATOR},
-    Access.ADMIN: {OPERATOR, ADMIN},
-}
 
 
 class App:
@@ -84,13 +68,7 @@ class App:
         path = self.settings.audit_path()
         self.audit: Audit = NoAudit() if path is None else AuditLog(path)
         self._gatekeeper = gatekeeper(self.settings, authenticators)
-        self._guard = Guard(self.settings, is_local=is_local)
-        self._limits = Limits(self.settings)
-        self._proxies = Proxies(self.settings.proxies)
-        # Refuses in overload; None: whoever runs the loop we are in sees to that.
-        self.admission: Admission | None = None
-        # Remembers whom a rate keeps out, for whoever reads requests before we do.
-        self.refusals = self._no_refusals()
+        self.door = Door(self.settings, self._gatekeeper, self.audit, is_local=is_local)
         self._discovery = Discovery(agents, self.settings, self._gatekeeper)
         self._streams = OpenStreams(self.settings.max_streams)
         self._mounts: dict[str, Mount] = {}
@@ -106,15 +84,6 @@ class App:
         self.is_broken = False
         self.on_broken: Callable[[], None] | None = None
 
-    def _no_refusals(self) -> Refusals:
-        """Return a memory of refusals that tells callers apart as we do."""
-        places = [b"x-forwarded-for"] if self.settings.proxies else []
-        ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
-        shown = [name for way in ways for name in way.reads]
-        # Pages of other sites are told in another way.
-        origins = [b"origin"] if self.settings.cors else []
-        return Refusals([*places, *shown, *origins], [*places, *origins])
-
     def _all_routes(self) -> Routes:
         """Return what is served at which path, and to whom."""
         routes = Routes()
@@ -123,8 +92,8 @@ class App:
             for path in _RPC_PATHS:
                 routes.add(path, endpoints.answer_jsonrpc, Access.CALLER)
         self._discovery.add_to(routes, lambda: self._post_room, endpoints.answer_rest)
-        routes.add("/healthz", self._alive, Access.PUBLIC)
-        routes.add("/readyz", self._ready, Access.PUBLIC)
+        routes.add("/healthz", self._alive, Access.PROBE)
+        routes.add("/readyz", self._ready, Access.PROBE)
         Admin(self.store, self._mounts, self.audit, self._status).add_to(routes)
         if self.settings.metrics:
             # Counts alone may be read where only this machine calls and nobody is asked.
@@ -339,120 +308,12 @@ class App:
         mount, path = self._route(path)
         request = Request(scope, receive, send, mount, path)
         try:
-            await self._answer(request)
+            await self.door.answer(request, self._routes)
         except BaseException as error:
             request.watched.failed(error)
             raise
         finally:
             request.watched.end(request)
-
-    async def _answer(self, request: Request) -> None:
-        self._guard.dress(request)
-        if (problem := self._guard.problem(request)) is not None:
-            await refuse(request, problem)
-            return
-        if (allowed := self._guard.preflight(request)) is not None:
-            await request.respond(204, allowed, b"")
-            return
-        route = self._routes.find(request.path)
-        request.watched.route = route.name
-        if route.access is Access.CALLER:
-            # Before the caller is known, so that refusals are in the trace too.
-            has_trace = b"traceparent" in request.headers
-            request.watched.join(request.scope["headers"], has_trace=has_trace)
-        if route.access is Access.PUBLIC:
-            await route.answer(request)
-        else:
-            await self._answer_caller(request, route)
-
-    async def _answer_caller(self, request: Request, route: Route) -> None:
-        """Answer someone who has to be known, within what they and we can take."""
-        client = request.scope.get("client")
-        peer: str = client[0] if client else ""
-        request.address = self._proxies.origin(peer, request.scope["headers"])
-        caller: Caller | None = None
-        try:
-            self._admit(request)
-            self._limits.arrive(request.address)
-            if not await self._lets_in(request, route):
-                return
-            caller = request.caller
-            agent = request.header(SOURCE_AGENT)
-            room = self._limits.admit(caller, agent, request.address)
-        except Overloaded as error:
-            if isinstance(error, RateLimited):
-                self._note_limited(request, caller, error)
-            await turn_away(request, error)
-            return
-        request.room = room
-        request.extra += room.headers
-        try:
-            if self.admission is not None:
-                self.admission.know(client, room.key)
-            await route.answer(request)
-        finally:
-            room.leave()
-
-    def _note_limited(self, request: Request, caller: Caller | None, error: RateLimited) -> None:
-        """Remember who would be refused again, or from where nobody would be let in."""
-        shown = request.evidence
-        if caller is None:
-            who = self.refusals.place(shown.address, shown.headers)
-        else:
-            who = self.refusals.caller(shown.address, shown.certificate, shown.headers)
-        standing = self._limits.standing(caller, request.address)
-        headers, body = _document(_too_many(error))
-        self.refusals.note(who, standing, [*headers, *request.extra], body)
-
-    def _admit(self, request: Request) -> None:
-        """Refuse what is too much for us, unless that was decided where requests come in."""
-        state = request.scope.get("state", {})
-        if self.admission is None or state.get("is_admitted"):
-            return
-        is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in request.headers
-        if not self.admission.enter(
-            request.scope.get("client"), is_preferred=is_preferred, came_at=state.get("came_at")
-        ):
-            raise Overloaded
-
-    async def _lets_in(self, request: Request, route: Route) -> bool:
-        """Find out who asks, and tell whether the path is open to them; if not, that is the
-        answer."""
-        keeper = self._gatekeeper
-        if keeper is None:
-            # Where nobody is asked who they are, nobody is an operator: behind a proxy on this
-            # machine everybody comes from this machine.
-            if route.access is Access.CALLER:
-                return True
-            await unauthenticated(request, Unauthenticated())
-            return False
-        request.challenge = keeper.challenge
-        try:
-            request.pass_ = await keeper.admit(request.evidence)
-        except Denied as error:
-            if keeper.is_tried(request.evidence):
-                self._limits.failed(request.address)
-            self._note_denial(request, route, "auth.denied", error.subject, error.reason)
-            await unauthenticated(request, error)
-            return False
-        if (needed := _ROLES.get(route.access)) and not request.caller.scopes & needed:
-            who = request.caller.owner
-            self._note_denial(request, route, "access.denied", who, "not an operator")
-            await denied(request, PermissionDenied(scope=OPERATOR))
-            return False
-        return True
-
-    def _note_denial(
-        self, request: Request, route: Route, act: str, who: str, reason: str
-    ) -> None:
-        self.audit.record(
-            act,
-            outcome="denied",
-            who=who,
-            object=f"{request.verb} {request.mount.agent.name} {route.name}".rstrip(),
-            reason=reason,
-            address=request.evidence.address,
-        )
 
     def _route(self, path: str) -> tuple[Mount, str]:
         """Return who answers a path, and the rest of it: the root is the first agent's."""
@@ -510,33 +371,6 @@ async def _tell_health(request: Request, health: str) -> None:
         await document(request, {"status": health})
     else:
         await document(request, {"status": health}, (b"retry-after", b"1"), status=503)
-
-
-async def turn_away(request: Request, error: Overloaded) -> None:
-    """Tell someone to come back later, before what they want is looked at."""
-    if isinstance(error, RateLimited):
-        request.extra += error.headers
-        seconds, problem = error.retry_after, _too_many(error)
-    else:
-        seconds, problem = 1, Problem(503, "Service Unavailable", error.public)
-    request.extra.append((b"retry-after", b"%d" % seconds))
-    await refuse(request, problem)
-
-
-async def refuse(request: Request, problem: Problem) -> None:
-    """Answer a request that gets no further than its head."""
-    headers, body = _document(problem)
-    await request.respond(problem.status, headers, body)
-
-
-def _document(problem: Problem) -> tuple[Headers, bytes]:
-    """Return a problem as the headers that describe it, and a body."""
-    body = problem.body()
-    return [(b"content-type", PROBLEM_JSON), (b"content-length", b"%d" % len(body))], body
-
-
-def _too_many(error: RateLimited) -> Problem:
-    return Problem(429, "Too Many Requests", error.public)
 
 
 def _store(settings: Settings) -> Store:

@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
 from dragoman.server.connections import NEVER, Connections
-from dragoman.server.http_door import LARGE_DIGITS, Door
+from dragoman.server.http_entry import LARGE_DIGITS, Entry
 from dragoman.server.http_line import BODY, HEAD, IDLE
 from dragoman.server.http_rules import (
     BAD_FRAMING,
@@ -71,7 +71,7 @@ class _Unfinished:
         self.close = connection.linger
 
 
-class Connection(Door):
+class Connection(Entry):
     """One connection of a caller, and the request that is being read from it."""
 
     def __init__(

@@ -5,6 +5,7 @@ why, in its turn, before the connection is closed.
 """
 
 import asyncio
+import time
 from typing import Any
 
 from uvicorn.config import Config
@@ -17,6 +18,8 @@ from dragoman.server.http_rules import TOO_SLOW
 
 # Where a request is that is being read.
 IDLE, HEAD, BODY = range(3)
+# Seconds after a refusal in which only those ask again who do not care what it said.
+AGAIN = 0.1
 # Bytes of refusals that are held for one caller, who has sent requests behind each other.
 MAX_HELD_BYTES = 64 * 1024
 # What may come meanwhile and is kept: more is read at once, and then nothing until they are given.
@@ -47,8 +50,9 @@ class Line(HttpToolsProtocol):
         self._last_words: Refusal | None = None
         # Refusals that wait to be given together with others'.
         self._held = b""
-        # What came meanwhile.
+        # What came meanwhile, and when the last one was refused.
         self._kept = b""
+        self._refused_at = 0.0
         # How far the request has come that is being read, since when, and how much of its body.
         self._phase = IDLE
         self._began = 0.0
@@ -148,11 +152,16 @@ class Line(HttpToolsProtocol):
         running = self._running
         return bool(self.pipeline) or (running is not None and not running.response_complete)
 
-    def _hold(self, answer: bytes, reason: str, *, is_last: bool) -> None:
-        """Refuse a request soon, and go on reading after that. Behind the last one nothing has
-        come; where something has, nothing more is to come."""
+    def _turn_away(self, answer: bytes, reason: str, *, is_last: bool) -> None:
+        """Refuse a request: at once, or soon if the caller did not wait after the one before.
+        Behind the last one nothing has come; where something has, nothing more is to come."""
         self._all.count(reason)
         self.server_state.total_requests += 1
+        now = time.monotonic()
+        waited, self._refused_at = now - self._refused_at > AGAIN, now
+        if waited and not self._held:
+            self.transport.write(answer)
+            return
         if not self._held:
             self._all.refusals.hold(self)
         self._held += answer

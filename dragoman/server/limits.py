@@ -113,12 +113,14 @@ class Limits:
 
     # Before anyone knows who asks
 
-    def arrive(self, address: str) -> None:
-        """Count a request of an address; raises `RateLimited`."""
+    def arrive(self, address: str, *, is_known: bool = False) -> None:
+        """Count a request of an address; raises `RateLimited`. Whose credential is known to hold
+        does not pay for those who guess at the same address."""
         if self._addresses is None and self._failures is None:
             return
         place, now = network(address), self._now()
-        if self._failures is not None and (wait := self._failures.wait(place, now)):
+        failures = None if is_known else self._failures
+        if failures is not None and (wait := failures.wait(place, now)):
             self._refuse(wait)
         if self._addresses is not None and (wait := self._addresses.take(place, now)):
             self._refuse(wait, self.headers("", place, None))
@@ -189,9 +191,8 @@ class Limits:
         """Return the seconds for which a request would be refused, and count none."""
         now = self._now()
         wait = 0.0
-        for buckets in (self._failures, self._addresses):
-            if buckets is not None:
-                wait = max(wait, buckets.wait(place, now))
+        if self._addresses is not None:
+            wait = self._addresses.wait(place, now)
         if not key:
             return wait
         if self._callers is not None:

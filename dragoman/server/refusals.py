@@ -1,9 +1,9 @@
 """Refusals that need no second look: who has asked too often is told so again, for exactly as long
 as its rate says, without the app, which would take ten times as long to say the same.
 
-They are held for a moment and given together, and meanwhile nothing is read from where they go: who
-asks again at once, whatever it was told, costs a bounded number of refusals a second. It costs
-nobody else anything, since each of these answers says to wait longer than that.
+Who asks again at once, whatever it was told, has its refusals held for a moment: they are given
+together, nothing is read meanwhile, and so each such connection costs a bounded number of them a
+second. It costs nobody else anything, since each of these answers says to wait longer than that.
 """
 
 import asyncio

@@ -12,7 +12,9 @@ from dragoman.server.request import Request
 class Access(enum.Enum):
     """To whom a path is open."""
 
-    # Everybody: cards, public keys, health.
+    # Everybody, however much we have to do: health.
+    PROBE = "probe"
+    # Everybody: cards, public keys.
     PUBLIC = "public"
     # Whoever is known: the operations of the protocol.
     CALLER = "caller"
@@ -42,6 +44,12 @@ class Routes:
         self._below: dict[str, Route] = {}
         self._others: Route | None = None
 
+    @property
+    def others(self) -> Route:
+        """Who answers what no other path is."""
+        assert self._others is not None, "checked at the start"
+        return self._others
+
     def add(self, path: str, answer: Answer, access: Access | None) -> None:
         """Answer one path; one that ends with `/*` stands for all below it."""
         places = self._below if path.endswith("/*") else self._exact
@@ -69,5 +77,4 @@ class Routes:
         for place, route in self._below.items():
             if path.startswith(place):
                 return route
-        assert self._others is not None, "checked at the start"
-        return self._others
+        return self.others

@@ -169,8 +169,8 @@ def _work(
     line: socket.socket | None = None,
 ) -> int:
     """Serve in this process; return its exit code."""
-    app.admission = Admission()
-    connections = Connections(app.settings, app.admission, app.refusals)
+    app.door.admission = Admission()
+    connections = Connections(app.settings, app.door.admission, app.door.refusals)
     figures.connections.watch(connections.__len__)
     figures.connections_taken.watch(lambda: connections.opened)
     figures.connection_refusals.watch_each(lambda: connections.refused)

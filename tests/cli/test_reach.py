@@ -25,6 +25,7 @@ SHOWN = {
     "tasks show": ALWAYS | {"timeout"},
     "keys create": ALWAYS | {"timeout"},
     "keys list": ALWAYS | {"timeout", "stream"},
+    "vault show": ALWAYS | {"timeout"},
     "backup": ALWAYS | {"timeout"},
     "card sign": ALWAYS | {"timeout"},
     "card verify": ALWAYS | ASKS | {"timeout", "agent-card"},

@@ -1,5 +1,6 @@
 """A card from the cache is not the last word: it is asked for anew before it leads to a refusal."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -195,3 +196,16 @@ async def test_a_401_is_told_also_where_the_card_cannot_be_read_again() -> None:
     with pytest.raises(CredentialsMissing) as missing:
         await within(agent.line().answer(READ))
     assert missing.value.code == 401
+
+
+async def test_a_card_that_an_earlier_run_left_on_disk_is_a_kept_one(tmp_path: Path) -> None:
+    agent = Guarded("bearer")
+    agent.cards = Cards(folder=tmp_path / "cards")
+    await within(agent.line().look())
+    agent.auth = "apiKey"
+    agent.cards = Cards(folder=tmp_path / "cards")
+    await within(agent.line(KEY).answer(READ))
+    assert (agent.looks, agent.calls) == (2, 1)
+    agent.cards = Cards(folder=tmp_path / "cards")
+    await within(agent.line(KEY).answer(READ))
+    assert (agent.looks, agent.calls) == (2, 2), "what was read anew is kept in its place"

@@ -9,8 +9,11 @@ import pytest
 from house import House, Street, eventually, house_over, message, within
 
 from dragoman import Agent, Turn
-from dragoman.model.events import AttemptStarted, CancelRequested
+from dragoman.model import operations as ops
+from dragoman.model.events import AttemptStarted, CancelRequested, MessageAdded, ScopesGranted
+from dragoman.model.identity import Caller
 from dragoman.model.task import Task, TaskState
+from dragoman.service import Call
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
 
@@ -388,3 +391,77 @@ async def test_a_message_that_waited_is_not_lost_over_two_deaths(
     done = await house.reaches(task.id, S.COMPLETED)
     assert [m.text for m in done.history] == ["one", "two"]
     assert ran == ["one", "one", "one", "two"]
+
+
+# Who asks
+
+
+async def send_as(house: House, said: str, *scopes: str, task: str = "") -> Task:
+    operation = ops.SendMessage(message=message(said, task=task), wait=False)
+    caller = Caller("ada", True, frozenset(scopes))
+    reply: Any = await within(house.engine.answer(Call(operation=operation, caller=caller)))
+    return reply.reading.task
+
+
+async def test_what_a_credential_grants_is_known_to_code_that_runs_again(
+    house: House, agent: Agent
+) -> None:
+    seen: list[list[str]] = []
+    go_on = asyncio.Event()
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        seen.append(sorted(turn.caller.scopes))
+        if text == "first":
+            await turn.ask("well?")
+            seen.append(sorted(turn.caller.scopes))
+        await go_on.wait()
+        return text
+
+    await house.start(agent)
+    task = await send_as(house, "first", "read", "pay")
+    await eventually(lambda: len(seen) == 1)
+    await send_as(house, "answer", "gold", task=task.id)
+    await eventually(lambda: len(seen) == 2)
+    await send_as(house, "later", "read", task=task.id)
+    await eventually(lambda: is_written(house))
+    await house.restart()
+    await eventually(lambda: len(seen) == 4)
+    go_on.set()
+    await eventually(lambda: len(seen) == 5)
+    assert seen == [["pay", "read"], ["gold"], ["pay", "read"], ["gold"], ["read"]]
+    log = await stored(house)
+    assert [event.scopes for event in log if isinstance(event, ScopesGranted)] == [["pay", "read"]]
+
+
+async def test_a_caller_whose_credential_grants_nothing_leaves_nothing(
+    house: House, agent: Agent
+) -> None:
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        return (await turn.ask("well?")).text
+
+    await house.start(agent)
+    task = await send_as(house, "first")
+    await eventually(lambda: is_written(house))
+    await send_as(house, "answer", task=task.id)
+    await eventually(lambda: is_written(house))
+    log = await stored(house)
+    assert not any(isinstance(event, ScopesGranted) for event in log)
+    assert [event.scopes for event in log if isinstance(event, MessageAdded)] == [[]]
+
+
+async def test_no_reader_sees_what_a_credential_grants(house: House, agent: Agent) -> None:
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        return (await turn.ask("well?")).text
+
+    await house.start(agent)
+    task = await send_as(house, "first", "canary")
+    reader = house.subscribe(task.id, 1, owner="ada")
+    await eventually(lambda: is_written(house))
+    await send_as(house, "answer", "canary", task=task.id)
+    await reader.rest()
+    assert reader.recorded and not any(b"canary" in one.body for one in reader.recorded)
+    assert any("canary" in repr(event) for event in await stored(house))
+    assert reader.opening is not None and "canary" not in repr(reader.opening)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from dragoman import Settings
 from dragoman.model.identity import ANONYMOUS
+from dragoman.server import http_line
 from dragoman.server import refusals as module
 from dragoman.server.admission import Admission
 from dragoman.server.connections import BUSY, LIMITED
@@ -44,13 +46,13 @@ class Asked:
 
     def __init__(self, place: Place, clock: Clock) -> None:
         self.count = 0
-        limits = place.app._limits
+        limits = place.app.door._limits
         limits._now = clock
         arrive = limits.arrive
 
-        def counted(address: str) -> None:
+        def counted(address: str, **more: bool) -> None:
             self.count += 1
-            arrive(address)
+            arrive(address, **more)
 
         limits.arrive = counted
 
@@ -86,18 +88,32 @@ async def test_who_is_refused_is_refused_again_in_the_same_words_without_the_app
 
 
 async def test_it_lasts_exactly_until_there_is_one_to_take() -> None:
-    async with guarding(rate_limit=RATE) as place, place.peer() as peer:
+    async with guarding(rate_limit="2/8s") as place, place.peer() as peer:
         clock = Clock()
+        place.app.door.refusals._now = clock
         asked = Asked(place, clock)
-        assert (await use_up(peer)).headers["retry-after"] == "5"
-        clock.now += 4.99
-        place.app.refusals._limited.copy().popitem()[1]._made_at = 0
+        assert (await use_up(peer)).headers["retry-after"] == "4"
+        assert (await exchange(peer, ask())).headers["retry-after"] == "4"
+        clock.now += 3.99
         late = await exchange(peer, ask())
         assert late.status == 429 and late.headers["retry-after"] == "1" and asked.count == 3
         clock.now += 0.02
         assert (await exchange(peer, ask())).status == 200 and asked.count == 4
         # What that one took is known at once.
         assert (await exchange(peer, ask())).status == 429 and asked.count == 4
+
+
+async def test_the_same_words_from_elsewhere_are_another_caller() -> None:
+    elsewhere = {"local_addr": ("127.0.0.2", 0)}
+    async with (
+        guarding(rate_limit=RATE) as place,
+        place.peer() as peer,
+        place.peer(**elsewhere) as other,
+    ):
+        await use_up(peer)
+        for _ in range(2):
+            assert (await exchange(peer, ask())).status == 429
+        assert (await exchange(other, ask())).status == 200
 
 
 async def test_what_differs_in_nothing_that_says_who_asks_is_refused_as_well() -> None:
@@ -113,7 +129,7 @@ async def test_what_differs_in_nothing_that_says_who_asks_is_refused_as_well() -
             await peer.send(piece)
             await asyncio.sleep(0)
         assert (await peer.answer()).status == 429
-        await peer.send(ask() * 3 + get())
+        await peer.send(ask() * 3 + get(b"/healthz"))
         assert [(await peer.answer()).status for _ in range(4)] == [429] * 3 + [200]
         assert asked.count == 3
 
@@ -145,7 +161,7 @@ async def test_others_on_the_same_connection_are_not_refused(tokens: str) -> Non
         assert (await exchange(peer, ask())).status == 401
         assert (await exchange(peer, ask(loud, b"X-Source-Agent: a"))).status == 429
         assert asked.count == 5
-        kept = repr(place.app.refusals.heads._lengths) + repr(place.app.refusals._limited)
+        kept = repr(place.app.door.refusals.heads._lengths) + repr(place.app.door.refusals._limited)
         assert "a-long-token" not in kept
 
 
@@ -175,15 +191,15 @@ async def test_an_address_that_is_kept_out_is_so_whatever_it_shows(tokens: str) 
 async def test_who_someone_is_gets_asked_again_after_a_while() -> None:
     async with guarding(rate_limit="2/1h") as place, place.peer() as peer:
         clock = Clock()
-        place.app.refusals._now = clock
+        place.app.door.refusals._now = clock
         asked = Asked(place, Clock())
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429 and asked.count == 3
         clock.now += MAX_AGE
         assert (await exchange(peer, ask())).status == 429 and asked.count == 4
         clock.now += MAX_AGE
-        place.app.refusals._forget()
-        assert not place.app.refusals.is_alert and not place.app.refusals._by_head
+        place.app.door.refusals._forget()
+        assert not place.app.door.refusals.is_alert and not place.app.door.refusals._by_head
 
 
 async def test_callers_are_remembered_in_bounded_memory() -> None:
@@ -211,6 +227,8 @@ class Later:
     def __init__(self, refusals: Refusals, monkeypatch: pytest.MonkeyPatch) -> None:
         self.due: list[Callable[[], Any]] = []
         monkeypatch.setattr(module, "HOLD", None)
+        # Everybody asks again too soon.
+        monkeypatch.setattr(http_line, "AGAIN", math.inf)
         real = asyncio.get_running_loop()
         hold = refusals.hold
 
@@ -247,7 +265,7 @@ async def test_refusals_are_given_together_and_nothing_is_read_meanwhile(
     async with guarding(rate_limit=RATE) as place, place.peer() as peer, place.peer() as other:
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429
-        later = Later(place.app.refusals, monkeypatch)
+        later = Later(place.app.door.refusals, monkeypatch)
         refused = place.connections.refused
         before = refused[LIMITED]
         for one in (peer, other):
@@ -274,17 +292,34 @@ async def test_what_is_held_and_kept_for_one_connection_is_bounded(
     async with guarding(rate_limit=RATE) as place, place.peer() as peer:
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429
-        Later(place.app.refusals, monkeypatch)
-        (line,) = (one for one in place.connections._open)
-        count = 2000
-        sending = asyncio.ensure_future(peer.send(ask() * count))
-        largest = 0
+        later = Later(place.app.door.refusals, monkeypatch)
+        line: Any = next(iter(place.connections._open))
+        refused = place.connections.refused
+        answer = await held_answer(place, peer, later)
+        await peer.send(ask())
+        await place.until(lambda: line._held)
+        before = refused[LIMITED]
+        # Too much to keep is read, and then nothing more.
+        sending = asyncio.ensure_future(peer.send(ask() * (MAX_HELD_BYTES // 64)))
+        await place.until(lambda: refused[LIMITED] > before)
+        assert line.flow.read_paused and not line._kept
         for _ in range(50):
+            later.pass_()
             await asyncio.sleep(0.001)
-            largest = max(largest, len(line._held))  # type: ignore[attr-defined]  # the connection's own
-            assert len(line._kept) <= MAX_KEPT_BYTES  # type: ignore[attr-defined]  # the same
-        assert 0 < largest <= 2 * MAX_HELD_BYTES
+            assert len(line._held) <= MAX_HELD_BYTES + len(answer)
+            assert len(line._kept) <= MAX_KEPT_BYTES
         sending.cancel()
+
+
+async def held_answer(place: Place, peer: Peer, later: "Later") -> bytes:
+    """Return what is held for one request, and let it go."""
+    line: Any = next(iter(place.connections._open))
+    await peer.send(ask())
+    await place.until(lambda: line._held)
+    held: bytes = line._held
+    later.pass_()
+    await peer.answer()
+    return held
 
 
 async def test_a_flood_from_one_connection_costs_a_few_refusals_a_second() -> None:
@@ -296,6 +331,20 @@ async def test_a_flood_from_one_connection_costs_a_few_refusals_a_second() -> No
             assert (await exchange(peer, ask())).status == 429
             count += 1
         assert count <= 0.4 / HOLD + 2
+
+
+async def test_who_waits_after_a_refusal_is_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarding(rate_limit=RATE) as place, place.peer() as peer:
+        await use_up(peer)
+        later = Later(place.app.door.refusals, monkeypatch)
+        monkeypatch.setattr(http_line, "AGAIN", -1.0)
+        for _ in range(5):
+            assert (await exchange(peer, ask())).status == 429
+        await peer.send(ask() * 5)
+        assert [(await peer.answer()).status for _ in range(5)] == [429] * 5
+        assert not later.due
 
 
 async def test_what_is_accepted_behind_held_refusals_is_answered_after_them() -> None:
@@ -311,7 +360,7 @@ async def test_a_server_that_ends_gives_what_it_holds(monkeypatch: pytest.Monkey
     async with guarding(rate_limit=RATE) as place, place.peer() as peer:
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429
-        later = Later(place.app.refusals, monkeypatch)
+        later = Later(place.app.door.refusals, monkeypatch)
         await peer.send(ask())
         await place.until(lambda: bool(later.due))
         (line,) = (one for one in place.connections._open)
@@ -326,7 +375,7 @@ async def test_refusals_of_overload_are_held_as_well(monkeypatch: pytest.MonkeyP
         place.connections.admission = admission = Admission()
         admission.is_overloaded = True
         monkeypatch.setattr(admission, "enter", lambda *_, **__: False)
-        later = Later(place.app.refusals, monkeypatch)
+        later = Later(place.app.door.refusals, monkeypatch)
         for data in (ask(), ask(b"X: \xff", text="in pieces")):
             await peer.send(data[:30] if b"\xff" in data else data)
             await settle()
@@ -340,3 +389,37 @@ async def test_refusals_of_overload_are_held_as_well(monkeypatch: pytest.MonkeyP
         monkeypatch.undo()
         admission.is_overloaded = False
         assert (await within(exchange(peer, ask()))).status == 200
+
+
+def test_how_long_someone_waits_is_the_longest_of_all_that_keeps_them_out() -> None:
+    clock = Clock()
+    settings = Settings(
+        rate_limit="2/10s",
+        rate_limit_agent="1/40s",
+        rate_limit_address="3/60s",
+        rate_limit_failures="1/90s",
+        max_requests_per_caller=2,
+    )
+    limits = Limits(settings, now=clock)
+    one, all_there = limits.standing(ANONYMOUS, "10.0.0.1"), limits.standing(None, "10.0.0.1")
+
+    def waits() -> list[float]:
+        return [round(wait, 3) for wait in (all_there.wait("a"), one.wait(None), one.wait("a"))]
+
+    assert waits() == [0, 0, 0]
+    rooms = [limits.admit(ANONYMOUS, "a", "10.0.0.1")]
+    assert waits() == [0, 0, 40]
+    rooms.append(limits.admit(ANONYMOUS, None, "10.0.0.1"))
+    assert waits() == [0, 5, 40]
+    clock.now += 10
+    assert waits() == [0, 1, 30], "two are under way, and nobody knows for how long"
+    for room in rooms:
+        room.leave()
+    assert waits() == [0, 0, 30]
+    for _ in range(3):
+        limits.arrive("10.0.0.1")
+    assert waits() == [20, 20, 30]
+    # Only the app knows who guesses, and who does not pay for that.
+    limits.failed("10.0.0.1")
+    assert waits() == [20, 20, 30]
+    assert limits.standing(None, "10.0.0.2").wait(None) == 0

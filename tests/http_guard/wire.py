@@ -150,7 +150,7 @@ async def guarding(
     """Serve an app, ours unless told otherwise, as `dragoman serve` does."""
     chosen = Settings(**{"store": "memory:"} | settings)
     app = App(agent, settings=chosen) if asgi is None else asgi
-    connections = Connections(chosen, refusals=getattr(app, "refusals", None))
+    connections = Connections(chosen, refusals=app.door.refusals if asgi is None else None)
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     if buffer:
         # What the kernel takes of an answer that nobody reads.

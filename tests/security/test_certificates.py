@@ -239,7 +239,7 @@ def handed(issued: Issued, header: str) -> bytes:
     escaped = quote(issued.pem, safe="")
     return {
         "client-cert": f":{base64.b64encode(issued.der).decode()}:",
-        "x-forwarded-client-cert": f'By=spiffe://proxy;Hash={sha256(issued.der).hexdigest()};'
+        "x-forwarded-client-cert": f"By=spiffe://proxy;Hash={sha256(issued.der).hexdigest()};"
         f'Cert="{escaped}";Subject="a;,=\\"";URI={AGENT}',
     }.get(header, escaped).encode()
 
@@ -314,6 +314,9 @@ async def test_names_in_a_certificate_that_look_like_more_of_the_header_make_nob
         f"Hash={digest};URI=x;Cert={escaped}".encode(),
         f'Hash={digest};URI=x;Cert="{escaped}"'.encode(),
         f'Hash={digest};URI=x;Hash={sha256(alice.der).hexdigest()};Cert="{escaped}"'.encode(),
+        # And behind one that tells no hash.
+        f"URI=x;Cert=x{escaped}x".encode(),
+        f'URI=x,Cert="{escaped}"'.encode(),
         # What others told a proxy that passes it on.
         handed(alice, name) + b"," + handed(bob, name),
         handed(alice, name) + b", " + handed(bob, name),

@@ -310,7 +310,7 @@ async def crowded() -> AsyncIterator[tuple[Site, Shut]]:
         return text
 
     app = App(agent, settings=Settings(store="memory:"))
-    app.admission = shut = Shut()
+    app.door.admission = shut = Shut()
     config = uvicorn.Config(
         app,
         http=protocol(Connections(app.settings, shut)),

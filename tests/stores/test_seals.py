@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from dragoman.stores.sqlite import SQLiteStore, rotation
 from dragoman.stores.sqlite.backup import back_up
 from dragoman.stores.sqlite.rotation import rotate, sealed_with
 from dragoman.stores.sqlite.schema import migrations
-from dragoman.stores.sqlite.seals import secret_of
+from dragoman.stores.sqlite.seals import Seals, secret_of
 from dragoman.testing.stores import (
     StorePromises,
     addition,
@@ -495,3 +496,87 @@ async def test_a_key_file_put_back_opens_the_store(path: Path) -> None:
     await store.open()
     await check(store, secret)
     await store.close()
+
+
+# When
+
+
+async def test_whoever_needs_the_secret_waits_for_it_and_the_loop_does_not(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_on(path)
+    await store.open()
+    threads: list[str] = []
+    make = Seals.make_secret
+
+    def noted(self: Seals, connection: apsw.Connection) -> bytes:
+        threads.append(threading.current_thread().name)
+        return make(self, connection)
+
+    monkeypatch.setattr(Seals, "make_secret", noted)
+    try:
+        await asyncio.wait_for(asyncio.gather(store.prepare(), store.prepare()), 15)
+        assert len(threads) == 1 and threads[0] != threading.main_thread().name
+        assert len(store.secret) == 32
+    finally:
+        await asyncio.wait_for(store.close(), 15)
+    again = store_on(path)
+    await again.open()
+    await again.prepare()
+    assert again.secret == store.secret and len(threads) == 1
+    await asyncio.wait_for(again.close(), 15)
+
+
+async def test_the_secret_is_there_soon_after_the_start_though_nobody_needs_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.stores.sqlite.store._PREPARE_AFTER", 0.0)
+    store = store_on(path)
+    await store.open()
+    assert not store._secret, "no start waits for it"
+    async with asyncio.timeout(15):
+        # A thread finds it, which tells nobody here.
+        while not store._secret:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await store.close()
+
+
+async def test_a_store_that_closes_while_its_secret_is_made_waits_for_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_on(path)
+    await store.open()
+    make, is_begun, go_on = Seals.make_secret, threading.Event(), threading.Event()
+
+    def slow(self: Seals, connection: apsw.Connection) -> bytes:
+        is_begun.set()
+        assert go_on.wait(15)
+        return make(self, connection)
+
+    monkeypatch.setattr(Seals, "make_secret", slow)
+    preparing = asyncio.create_task(store.prepare())
+    assert await asyncio.to_thread(is_begun.wait, 15)
+    closing = asyncio.create_task(store.close())
+    done, _ = await asyncio.wait([closing], timeout=0.2)
+    go_on.set()
+    await asyncio.wait_for(asyncio.gather(closing, preparing), 15)
+    assert not done
+    assert len(store.secret) == 32
+
+
+async def test_a_secret_that_could_not_be_read_is_read_the_next_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_on(path)
+    await store.open()
+    with monkeypatch.context() as broken:
+
+        def refuse(*given: object) -> bytes:
+            raise StoreUnavailable("not this time")
+
+        broken.setattr(Seals, "make_secret", refuse)
+        with pytest.raises(StoreUnavailable):
+            await store.prepare()
+    await store.prepare()
+    assert len(store.secret) == 32
+    await asyncio.wait_for(store.close(), 15)

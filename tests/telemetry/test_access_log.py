@@ -107,7 +107,7 @@ async def test_a_line_names_verb_route_operation_status_caller_and_address(
 async def test_who_is_turned_away_is_named_and_so_is_where_they_wanted_to_go(
     lines: list[logging.LogRecord],
 ) -> None:
-    async with asked(rate="1/hour") as http:
+    async with asked(rate_limit="1/h") as http:
         for _ in range(2):
             sent = rpc("SendMessage", {"message": message("hi")})
             answer = await http.post("/a2a", json=sent, headers=bearer(ALICE))

@@ -764,6 +764,7 @@ def test_a_client_certificate_opens_a_server_that_demands_one(folder: Path) -> N
         )
     assert DONE in sent.out and "Scheme: demo (mtls)" in env.out
     assert none.error["code"] == "A2ACLI_ERR_UNREACHABLE"
+    assert "--client-cert" in none.error["message"] and "--client-cert" in none.error["hint"]
     assert half.error["code"] == "A2ACLI_ERR_USAGE"
     key = mine.key.read_text().splitlines()[1:-1]
     for ended in (sent, env, none, half):

@@ -17,7 +17,7 @@ from dragoman.server.refusals import Known
 LARGE_DIGITS = 5
 
 
-class Door(Line):
+class Entry(Line):
     """One connection of a caller, who may be turned away."""
 
     def __init__(
@@ -51,14 +51,14 @@ class Door(Line):
         self._known = self.address, self._certificate, head
         answer = refusals.of_head(self._known) if refusals.is_alert else None
         if answer is not None:
-            self._hold(answer, LIMITED, is_last=True)
+            self._turn_away(answer, LIMITED, is_last=True)
         elif admission is None or not is_crowded:
             return False
         elif admission.enter(self.client):
             self._verdict = True
             return False
         else:
-            self._hold(BUSY.answer, BUSY.reason, is_last=True)
+            self._turn_away(BUSY.answer, BUSY.reason, is_last=True)
         self.read_by = self._all.now + limits.IDLE_SECONDS
         return True
 
@@ -71,7 +71,7 @@ class Door(Line):
         answer = refusals.of(self.address, self._certificate, self.headers, known)
         if answer is None:
             return False
-        self._hold(answer, LIMITED, is_last=False)
+        self._turn_away(answer, LIMITED, is_last=False)
         return True
 
     def _is_admitted(self) -> bool | None:
@@ -85,7 +85,7 @@ class Door(Line):
             return None
         if admission.enter(self.client):
             return True
-        self._hold(BUSY.answer, BUSY.reason, is_last=False)
+        self._turn_away(BUSY.answer, BUSY.reason, is_last=False)
         return False
 
     def _is_plain(self) -> bool:
