@@ -435,7 +435,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "info"
     access_log: Annotated[
         bool,
-        _about("Whether each request is logged: its operation, version, outcome and time."),
+        _about(
+            "Whether each request is logged: its route, operation, version, status, time, caller "
+            "and address."
+        ),
     ] = False
     retain_seconds: Annotated[int, _about("How long finished tasks are kept.", ge=86_400)] = (
         30 * 86_400

@@ -80,7 +80,7 @@ class Dialogue:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._task_id = session.settings.task_id
-        self._context_id = session.settings.context_id
+        self._context_id: str = session.settings.context_id
         self._files: list[Part] = []
         self._is_busy = False
         # Whether the agent asked for what nobody is to see.

@@ -55,8 +55,9 @@ from dragoman.telemetry import tracing
 
 # A page of a list holds not much more than this.
 _PAGE_BYTES = 16 * 1024 * 1024
-# Seconds beyond its grace that a cancel in another process may take.
+# Events that are read at once where a whole log is looked through.
 _READ_AT_ONCE = 1000
+# Seconds beyond its grace that a cancel in another process may take.
 _ELSEWHERE = 5.0
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
