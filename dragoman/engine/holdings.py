@@ -183,6 +183,9 @@ class Holdings:
             else:
                 self._retries.pop(_held(log), None)
             self.forget(worker)
+            # Otherwise each task leaves a ring behind that only the collector finds, and that
+            # stops the loop for as long as it looks.
+            log.on_idle = worker.on_end = None
 
         log.on_idle = worker.on_end = retire
         worker.start()

@@ -222,7 +222,7 @@ async def test_an_owner_may_be_named_by_another_claim(make: Make) -> None:
         ({"scope": "a", "scp": ["b"]}, {"a", "b"}),
         ({"scope": ABSENT}, set()),
     ],
-    ids=lambda value: json.dumps(value, default=str) if isinstance(value, dict) else "",
+    ids=["a text", "a list", "scp, a list", "scp, a text", "both", "none"],
 )
 async def test_scopes_are_read_in_every_usual_form(
     claims: dict[str, Any], scopes: set[str], make: Make
