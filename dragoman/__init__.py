@@ -46,7 +46,7 @@ __all__ = [
     "TaskState",
     "Turn",
 ]
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _HOMES = {
     "Answer": "client.answer",

@@ -129,7 +129,7 @@ async def opened(folder: Path) -> AsyncGenerator[House]:
     settings = Settings(store="memory:", rate_limit_failures="off")
     app = App(agent, settings=settings, authenticators=[authenticator])
     # What is recorded is asked for here; how it is kept is the log's own matter.
-    recorder = app.audit = Recorder()
+    recorder = app.audit = app.door._audit = Recorder()
     async with hosting(app) as url:
         yield House(url, recorder)
 
