@@ -48,7 +48,7 @@ class Line(HttpToolsProtocol):
         self._is_deaf = False
         # An answer that has to wait for those before it.
         self._last_words: Refusal | None = None
-        # Refusals that wait to be given together with others'.
+        # Refusals that wait to be given later, like others'.
         self._held = b""
         # What came meanwhile, and when the last one was refused.
         self._kept = b""

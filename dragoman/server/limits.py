@@ -9,7 +9,7 @@ import functools
 import ipaddress
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NoReturn
 
 from dragoman.config import Settings
@@ -79,6 +79,14 @@ class Standing:
     def wait(self, agent: str | None) -> float:
         """Return the seconds for which nothing it asks would be looked at."""
         return self._limits.wait(self._key, self._place, agent and agent[:_MAX_NAME])
+
+    def left(self, agent: str | None) -> int:
+        """Return how many requests would be looked at."""
+        return self._limits.left(self._key, self._place, agent and agent[:_MAX_NAME])
+
+    def mark(self, agent: str | None) -> list[float]:
+        """Return what is another as soon as a request was counted."""
+        return self._limits.mark(self._key, self._place, agent and agent[:_MAX_NAME])
 
     def headers(self, agent: str | None) -> Sequence[Header]:
         """What it is told about its rates."""
@@ -201,6 +209,25 @@ class Limits:
             wait = max(wait, self._agents.wait((key, agent), now))
         is_full = self._requests.get(key, 0) >= self._most_requests
         return max(wait, _SOME_SECONDS) if is_full else wait
+
+    def left(self, key: str, place: str, agent: str | None) -> int:
+        """Return how many requests there is room for, by the rate that has least."""
+        now = self._now()
+        counting = self._counting(key, place, agent)
+        return min((buckets.left(user, now)[0] for buckets, user in counting), default=_MAX_NAME)
+
+    def mark(self, key: str, place: str, agent: str | None) -> list[float]:
+        """Return what is another as soon as a request of these was counted."""
+        return [buckets.mark(user) for buckets, user in self._counting(key, place, agent)]
+
+    def _counting(
+        self, key: str, place: str, agent: str | None
+    ) -> Iterator[tuple[Buckets, Hashable]]:
+        """Yield the rates that count for someone, and as whom."""
+        users = {"caller": key, "agent": agent and (key, agent), "address": place}
+        for name, buckets in self._named:
+            if user := users[name]:
+                yield buckets, user
 
     def headers(self, key: str, place: str, agent: str | None) -> Sequence[Header]:
         """Return what a caller is told of its rates: those that count for it, the first of them

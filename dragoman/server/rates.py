@@ -74,6 +74,10 @@ class Buckets:
         """Return the seconds until there is one to take, and take none."""
         return max(0.0, self._full_at.get(key, now) - now - self._slack)
 
+    def mark(self, key: Hashable) -> float:
+        """Return what is another number as soon as one was taken."""
+        return self._full_at.get(key, 0.0)
+
     def left(self, key: Hashable, now: float) -> tuple[int, float]:
         """Return how many there are to take, and in how many seconds the bucket is full."""
         missing = max(0.0, self._full_at.get(key, now) - now)

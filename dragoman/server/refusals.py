@@ -1,12 +1,13 @@
 """Refusals that need no second look: who has asked too often is told so again, for exactly as long
 as its rate says, without the app, which would take ten times as long to say the same.
 
-Who asks again at once, whatever it was told, has its refusals held for a moment: they are given
-together, nothing is read meanwhile, and so each such connection costs a bounded number of them a
-second. It costs nobody else anything, since each of these answers says to wait longer than that.
+Who asks again at once, whatever it was told, has its refusal held for a moment, and nothing is read
+meanwhile: so each such connection costs a bounded number of them a second, spread over all of it.
+It costs nobody else anything, since each of these answers says to wait longer than that.
 """
 
 import asyncio
+import itertools
 import math
 import os
 import time
@@ -17,13 +18,17 @@ from typing import Protocol
 from dragoman.server.limits import SOURCE_AGENT, Header, Standing
 from dragoman.server.plain import Heads
 
-# Seconds for which refusals are held, and how many are given before others have their turn.
+# Seconds for which a refusal is held, how close two may be to be given together, and how many are
+# given before others have their turn.
 HOLD = 0.040
-_AT_ONCE = 32
+_TICK = 0.002
+_AT_ONCE = 64
 # Seconds after which the app is asked again who someone is.
 MAX_AGE = 5.0
 # Seconds for which an answer is as good as one made at the moment: what it tells of is in seconds.
 _FRESH = 0.1
+# Seconds within which the app takes what there is room for.
+_TAKES = 0.02
 # Callers that are remembered, and heads of theirs.
 MAX_LIMITED = 1024
 
@@ -42,7 +47,17 @@ class Held(Protocol):
 class Limited:
     """Someone who has asked too often, and how that is said."""
 
-    __slots__ = ("_agent", "_answer", "_body", "_headers", "_made_at", "_now", "_standing", "until")
+    __slots__ = (
+        "_agent",
+        "_answer",
+        "_body",
+        "_headers",
+        "_let_in",
+        "_made_at",
+        "_now",
+        "_standing",
+        "until",
+    )
 
     def __init__(
         self, standing: Standing, headers: Sequence[Header], body: bytes, now: Callable[[], float]
@@ -54,13 +69,24 @@ class Limited:
         self._agent: str | None = None
         self._answer = b""
         self._made_at = -math.inf
+        # For which agent the last one was let in that there was room for, when, and how the rates
+        # stood; nobody if it has taken it since.
+        self._let_in: tuple[str | None, float, list[float]] | None = None
         self.until = now() + MAX_AGE
 
     def answer(self, agent: str | None) -> bytes | None:
         """Return how a request is refused that names the agent it asks for, or does not; None if
         it has to be looked at."""
         now = self._now()
-        if now >= self.until or not (wait := self._standing.wait(agent)):
+        if now >= self.until:
+            return None
+        wait = self._standing.wait(agent)
+        if wait:
+            self._let_in = None
+        elif self._is_being_taken(agent, now):
+            # By one that is on its way to the app; the others would only be told so there.
+            wait = _TAKES
+        else:
             return None
         if agent != self._agent or now - self._made_at > _FRESH:
             later = (b"retry-after", b"%d" % math.ceil(wait))
@@ -69,6 +95,20 @@ class Limited:
             self._answer = b"HTTP/1.1 429 Too Many Requests\r\n%b\r\n%b" % (lines, self._body)
             self._agent, self._made_at = agent, now
         return self._answer
+
+    def let_in(self, agent: str | None) -> None:
+        """Note that one goes to the app, which may be the last that there is room for."""
+        if self._standing.left(agent) <= 1:
+            self._let_in = agent, self._now(), self._standing.mark(agent)
+
+    def _is_being_taken(self, agent: str | None, now: float) -> bool:
+        """Whether the last that there is room for goes to one that was let in."""
+        if self._let_in is None:
+            return False
+        whose, at, mark = self._let_in
+        if whose != agent or now - at >= _TAKES or self._standing.left(agent) > 1:
+            return False
+        return self._standing.mark(agent) == mark
 
 
 class Refusals:
@@ -91,7 +131,8 @@ class Refusals:
         self.heads = Heads()
         self._limited: dict[bytes, Limited] = {}
         self._by_head: dict[Known, tuple[Limited, str | None]] = {}
-        self._held: dict[Held, None] = {}
+        # When each is due, the next one first.
+        self._held: dict[Held, float] = {}
 
     # Who has asked too often
 
@@ -134,17 +175,21 @@ class Refusals:
         headers: Sequence[Header],
         known: Known | None,
     ) -> bytes | None:
-        """Return how a request is refused; from then on those with the same head are unread."""
+        """Return how a request is refused; from then on those with the same head are unread.
+        Where it is not, it is let in."""
         agent = next((value for name, value in headers if name == SOURCE_AGENT), None)
         named = None if agent is None else agent.decode("latin-1")
-        for who in self.place(address, headers), self.caller(address, certificate, headers):
-            limited = self._limited.get(who)
-            if limited is not None and (answer := limited.answer(named)) is not None:
+        everyone = self.place(address, headers), self.caller(address, certificate, headers)
+        found = [limited for who in everyone if (limited := self._limited.get(who)) is not None]
+        for limited in found:
+            if (answer := limited.answer(named)) is not None:
                 if known is not None:
                     if len(self._by_head) >= MAX_LIMITED:
                         self._by_head.clear()
                     self._by_head[known] = limited, named
                 return answer
+        for limited in found:
+            limited.let_in(named)
         return None
 
     def _forget(self) -> None:
@@ -159,17 +204,27 @@ class Refusals:
     # Refusals that wait
 
     def hold(self, connection: Held) -> None:
-        """Have a connection give its refusal soon, with the others."""
+        """Have a connection give its refusal after a while. Each has its own: all at once, they
+        would all be asked for again at once, and keep others waiting."""
+        loop = asyncio.get_running_loop()
         if not self._held:
-            asyncio.get_running_loop().call_later(HOLD, self._give)
-        self._held[connection] = None
+            loop.call_later(HOLD, self._give)
+        # Behind the others also if it is here still, having given the one before itself.
+        self._held.pop(connection, None)
+        self._held[connection] = loop.time() + HOLD
 
     def _give(self) -> None:
-        held, self._held = list(self._held), {}
-        self._give_some(held)
-
-    def _give_some(self, held: list[Held]) -> None:
-        for one in held[:_AT_ONCE]:
-            one.give()
-        if len(held) > _AT_ONCE:
-            asyncio.get_running_loop().call_soon(self._give_some, held[_AT_ONCE:])
+        """Give the refusals that are due, in the order in which they were held."""
+        loop = asyncio.get_running_loop()
+        by = loop.time() + _TICK
+        first = itertools.islice(self._held.items(), _AT_ONCE)
+        given = [connection for connection, due in first if due <= by]
+        for connection in given:
+            del self._held[connection]
+        # Before they are given, since each may be held again at once: whenever any is held, this
+        # is called once more, and never twice.
+        if self._held:
+            due = next(iter(self._held.values()))
+            loop.call_later(max(0.0, due - loop.time()), self._give)
+        for connection in given:
+            connection.give()

@@ -1,10 +1,12 @@
 """Refusals without the app: who is refused, for how long, in which words, and how often."""
 
 import asyncio
+import contextlib
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from dragoman.server.admission import Admission
 from dragoman.server.connections import BUSY, LIMITED
 from dragoman.server.http_line import MAX_HELD_BYTES, MAX_KEPT_BYTES
 from dragoman.server.limits import Limits
-from dragoman.server.refusals import HOLD, MAX_AGE, MAX_LIMITED, Refusals
+from dragoman.server.refusals import HOLD, MAX_AGE, MAX_LIMITED, Limited, Refusals
 from tests.serving import within
 
 from .wire import Answer, Peer, Place, call, get, guarding, message, post
@@ -101,6 +103,86 @@ async def test_it_lasts_exactly_until_there_is_one_to_take() -> None:
         assert (await exchange(peer, ask())).status == 200 and asked.count == 4
         # What that one took is known at once.
         assert (await exchange(peer, ask())).status == 429 and asked.count == 4
+
+
+def at_once(place: Place, *fields: bytes) -> None:
+    """Have all connections ask before the app does anything, each with the next of the fields."""
+    for number, line in enumerate(list(place.connections._open)):
+        line.data_received(ask(*fields[number : number + 1]))  # type: ignore[attr-defined]  # as its transport calls it
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["a head like before", "another head"])
+async def test_of_many_who_wait_for_one_to_take_one_reaches_the_app(is_known: bool) -> None:
+    async with guarding(rate_limit="2/8s") as place, contextlib.AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(place.peer()) for _ in range(6)]
+        clock = Clock()
+        place.app.door.refusals._now = clock
+        asked = Asked(place, clock)
+        await use_up(peers[0])
+        for peer in peers:
+            assert (await exchange(peer, ask())).status == 429
+        assert asked.count == 3
+        clock.now += 4.01
+        at_once(place, *([] if is_known else [b"X: %d" % number for number in range(6)]))
+        assert sorted([(await peer.answer()).status for peer in peers]) == [200] + [429] * 5
+        assert asked.count == 4
+
+
+async def test_each_who_finds_one_to_take_gets_it() -> None:
+    async with guarding(rate_limit="2/4s") as place, place.peer() as peer:
+        clock = Clock()
+        place.app.door.refusals._now = clock
+        asked = Asked(place, clock)
+        await use_up(peer)
+        assert (await exchange(peer, ask())).status == 429 and asked.count == 3
+        clock.now += 4
+        answers = [await exchange(peer, ask()) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert answers[0].headers["x-ratelimit-remaining"] == "1" and asked.count == 5
+
+
+async def test_who_keeps_a_quick_pace_is_not_refused_for_it() -> None:
+    async with guarding(rate_limit="100/1s") as place, place.peer() as peer:
+        clock = Clock()
+        place.app.door.refusals._now = clock
+        Asked(place, clock)
+        answers = [(await exchange(peer, ask())).status for _ in range(101)]
+        assert answers == [200] * 100 + [429]
+        for _ in range(5):
+            # Taken and there again within the time that taking it may need.
+            clock.now += 0.0101
+            assert (await exchange(peer, ask())).status == 200
+
+
+async def test_one_agent_on_its_way_does_not_keep_another_out() -> None:
+    agents = b"X-Source-Agent: one", b"X-Source-Agent: two"
+    async with guarding(rate_limit_agent="1/4s") as place, place.peer() as one, place.peer() as two:
+        clock = Clock()
+        place.app.door.refusals._now = clock
+        Asked(place, clock)
+        for agent in agents:
+            answers = [await exchange(one, ask(agent)) for _ in range(3)]
+            assert [answer.status for answer in answers] == [200, 429, 429]
+        assert (await exchange(two, ask())).status == 200
+        clock.now += 4
+        at_once(place, *agents)
+        assert [(await peer.answer()).status for peer in (one, two)] == [200, 200]
+
+
+def test_what_one_did_not_take_is_there_for_the_next() -> None:
+    clock = Clock()
+    limits = Limits(Settings(rate_limit="2/8s"), now=clock)
+    for _ in range(2):
+        limits.admit(ANONYMOUS, None, "10.0.0.1").leave()
+    limited = Limited(limits.standing(ANONYMOUS, "10.0.0.1"), [], b"", clock)
+    clock.now += 4.01
+    for _ in range(2):
+        assert limited.answer(None) is None, "it is not let in by having been looked at"
+    limited.let_in(None)
+    told = limited.answer(None)
+    assert told is not None and b"\r\nretry-after: 1\r\n" in told
+    clock.now += 0.021
+    assert limited.answer(None) is None
 
 
 async def test_the_same_words_from_elsewhere_are_another_caller() -> None:
@@ -222,36 +304,33 @@ async def test_callers_are_remembered_in_bounded_memory() -> None:
 
 
 class Later:
-    """A loop whose time passes when a test says so; the rest is the real one's."""
+    """A loop whose time passes when a test says so."""
 
-    def __init__(self, refusals: Refusals, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.due: list[Callable[[], Any]] = []
-        monkeypatch.setattr(module, "HOLD", None)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        self._time = 0.0
         # Everybody asks again too soon.
         monkeypatch.setattr(http_line, "AGAIN", math.inf)
-        real = asyncio.get_running_loop()
-        hold = refusals.hold
+        monkeypatch.setattr(module, "asyncio", SimpleNamespace(get_running_loop=lambda: self))
 
-        def call_later(seconds: float | None, callback: Callable[[], Any], *args: Any) -> Any:
-            if seconds is None:
-                return self.due.append(callback)
-            return real.call_later(seconds, callback, *args)
+    def time(self) -> float:
+        return self._time
 
-        class Loop:
-            def __getattr__(self, name: str) -> Any:
-                return call_later if name == "call_later" else getattr(real, name)
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.due.append((self._time + seconds, callback))
 
-        def held(connection: Any) -> None:
-            with monkeypatch.context() as patched:
-                patched.setattr(module.asyncio, "get_running_loop", Loop)
-                hold(connection)
+    def turn(self) -> None:
+        """Call what is due next."""
+        self.due.sort(key=lambda one: one[0])
+        self._time, callback = self.due.pop(0)
+        callback()
 
-        monkeypatch.setattr(refusals, "hold", held)
-
-    def pass_(self) -> None:
-        due, self.due = self.due, []
-        for callback in due:
-            callback()
+    def pass_(self, seconds: float = HOLD) -> None:
+        until = self._time + seconds
+        # As exact as clocks are.
+        while any(at <= until + 1e-9 for at, _ in self.due):
+            self.turn()
+        self._time = until
 
 
 async def settle() -> None:
@@ -259,31 +338,97 @@ async def settle() -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_refusals_are_given_together_and_nothing_is_read_meanwhile(
+async def test_each_refusal_is_held_for_its_own_while_and_nothing_is_read_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with guarding(rate_limit=RATE) as place, place.peer() as peer, place.peer() as other:
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429
-        later = Later(place.app.door.refusals, monkeypatch)
+        later = Later(monkeypatch)
         refused = place.connections.refused
         before = refused[LIMITED]
-        for one in (peer, other):
+        for count, one in enumerate((peer, other), 1):
             await one.send(ask())
-        await place.until(lambda: refused[LIMITED] == before + 2)
+            await place.until(lambda count=count: refused[LIMITED] == before + count)
+            later.pass_(HOLD / 4)
         # Whoever asks on is not heard until then.
         for _ in range(5):
             await peer.send(ask())
         await settle()
         assert refused[LIMITED] == before + 2 and len(later.due) == 1
-        assert not peer._reader._buffer and not other._reader._buffer  # type: ignore[attr-defined]  # what has come
-        later.pass_()
-        assert [(await one.answer()).status for one in (peer, other)] == [429, 429]
+        assert not has_come(peer) and not has_come(other)
+        later.pass_(HOLD / 2)
+        assert (await peer.answer()).status == 429
+        await settle()
+        assert not has_come(other) and len(later.due) == 1
+        later.pass_(HOLD / 4)
+        assert (await other.answer()).status == 429 and not has_come(peer)
         # One of them was kept, and the rest came together after it.
         for count in (1, 4):
             await place.until(lambda: bool(later.due))
             later.pass_()
             assert [(await peer.answer()).status for _ in range(count)] == [429] * count
+
+
+def has_come(peer: Peer) -> bool:
+    return bool(peer._reader._buffer)  # type: ignore[attr-defined]  # nobody else tells
+
+
+class Eager:
+    """Gives its refusal, and may have the next one held at once."""
+
+    def __init__(self, refusals: Refusals, *, is_again: bool = False) -> None:
+        self._refusals = refusals
+        self._is_again = is_again
+        self.given = 0
+
+    def give(self) -> None:
+        self.given += 1
+        if self._is_again:
+            self._refusals.hold(self)
+
+
+def test_many_that_are_due_are_given_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    later, refusals = Later(monkeypatch), Refusals()
+    held = [Eager(refusals) for _ in range(150)]
+    for one in held:
+        refusals.hold(one)
+    counts: list[int] = []
+    while later.due:
+        assert len(later.due) == 1
+        later.turn()
+        counts.append(sum(one.given for one in held))
+        assert all(one.given for one in held[: counts[-1]]), "the first comes first"
+    assert counts == [64, 128, 150] and later.time() == HOLD
+
+
+@pytest.mark.parametrize("count", [1, 2, 64, 100])
+def test_who_is_held_again_at_once_is_given_one_in_each_while(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later, refusals = Later(monkeypatch), Refusals()
+    held = [Eager(refusals, is_again=True) for _ in range(count)]
+    for one in held:
+        refusals.hold(one)
+    for number in range(1, 6):
+        later.pass_()
+        assert {one.given for one in held} == {number} and len(later.due) == 1
+
+
+def test_who_gives_its_own_and_is_held_again_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later, refusals = Later(monkeypatch), Refusals()
+    loud, quiet = Eager(refusals), Eager(refusals)
+    refusals.hold(loud)
+    later.pass_(HOLD / 4)
+    refusals.hold(quiet)
+    for _ in range(4):
+        refusals.hold(loud)
+        later.pass_(HOLD / 4)
+    assert (loud.given, quiet.given) == (0, 1) and len(later.due) == 1
+    later.pass_()
+    assert loud.given == 1 and not later.due
 
 
 async def test_what_is_held_and_kept_for_one_connection_is_bounded(
@@ -292,7 +437,7 @@ async def test_what_is_held_and_kept_for_one_connection_is_bounded(
     async with guarding(rate_limit=RATE) as place, place.peer() as peer:
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429
-        later = Later(place.app.door.refusals, monkeypatch)
+        later = Later(monkeypatch)
         line: Any = next(iter(place.connections._open))
         refused = place.connections.refused
         answer = await held_answer(place, peer, later)
@@ -338,7 +483,7 @@ async def test_who_waits_after_a_refusal_is_answered_at_once(
 ) -> None:
     async with guarding(rate_limit=RATE) as place, place.peer() as peer:
         await use_up(peer)
-        later = Later(place.app.door.refusals, monkeypatch)
+        later = Later(monkeypatch)
         monkeypatch.setattr(http_line, "AGAIN", -1.0)
         for _ in range(5):
             assert (await exchange(peer, ask())).status == 429
@@ -360,7 +505,7 @@ async def test_a_server_that_ends_gives_what_it_holds(monkeypatch: pytest.Monkey
     async with guarding(rate_limit=RATE) as place, place.peer() as peer:
         await use_up(peer)
         assert (await exchange(peer, ask())).status == 429
-        later = Later(place.app.door.refusals, monkeypatch)
+        later = Later(monkeypatch)
         await peer.send(ask())
         await place.until(lambda: bool(later.due))
         (line,) = (one for one in place.connections._open)
@@ -375,7 +520,7 @@ async def test_refusals_of_overload_are_held_as_well(monkeypatch: pytest.MonkeyP
         place.connections.admission = admission = Admission()
         admission.is_overloaded = True
         monkeypatch.setattr(admission, "enter", lambda *_, **__: False)
-        later = Later(place.app.door.refusals, monkeypatch)
+        later = Later(monkeypatch)
         for data in (ask(), ask(b"X: \xff", text="in pieces")):
             await peer.send(data[:30] if b"\xff" in data else data)
             await settle()

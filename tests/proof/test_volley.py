@@ -73,6 +73,7 @@ def test_every_promise_can_be_broken() -> None:
         held_up=0.0,
         held_up_beside=0.0,
         alone_ms=Spread(),
+        fair_ms=Spread(),
         beside_ms=Spread(),
         disturbed=1.2,
         limited=5,
