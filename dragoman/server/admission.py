@@ -7,10 +7,13 @@ no time and do not count. In overload those give way first who ask most.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
 from dragoman.server.limits import network
+
+logger = logging.getLogger("dragoman")
 
 # Seconds from one look, or batch, to the next.
 BATCH = 0.040
@@ -161,6 +164,9 @@ class Admission:
         if is_crowd or self._was_full:
             self.is_overloaded, self._is_middle = True, False
             self._refused_at = now
+            logger.warning(
+                "overload: the loop is %.0f ms late; some are told to come back", late * 1000
+            )
             fits = min(self.begun, MOST) * BATCH / (BATCH + max(0.0, late))
             self.most = max(float(LEAST), fits)
             self.begun = 0
@@ -175,6 +181,7 @@ class Admission:
             self._refused_at = now
         elif now - self._refused_at > OVER_AFTER:
             self.is_overloaded = False
+            logger.info("the overload is over")
             self.most = float(MOST)
             self._late_looks = self._crowd = 0
         self._was_full = False
