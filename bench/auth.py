@@ -14,11 +14,12 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from joserfc import jwk, jwt
 
 from dragoman.proof.harness import Server
-from dragoman.proof.overload import own_processor, serving
+from dragoman.proof.overload import own_processor, serving, worked
 from dragoman.proof.volley import closed_loop, sends
 
 CALLERS = 64
@@ -48,12 +49,20 @@ def ways(folder: Path) -> dict[str, tuple[dict[str, str], str]]:
     }
 
 
-async def measure(rounds: int, seconds: float) -> dict[str, float]:
-    """Return sends per second by way: the median of the rounds."""
+class Figures(NamedTuple):
+    """Medians of the rounds."""
+
+    per_second: float
+    # Microseconds of processor for one send: what a busy machine changes least.
+    work: float
+
+
+async def measure(rounds: int, seconds: float) -> dict[str, Figures]:
+    """Return the figures of each way."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         processor = stack.enter_context(own_processor())
-        found: dict[str, list[float]] = {}
+        found: dict[str, list[Figures]] = {}
         async with contextlib.AsyncExitStack() as servers:
             running: dict[str, tuple[Server, str]] = {}
             for name, (environment, token) in ways(folder).items():
@@ -62,13 +71,15 @@ async def measure(rounds: int, seconds: float) -> dict[str, float]:
                 running[name] = await servers.enter_async_context(serving(server, processor)), token
             for number in range(rounds + 1):
                 for name, (server, token) in running.items():
-                    tally = await closed_loop(server.port, sends(token), CALLERS, seconds, 0.3)
-                    assert not tally.others, f"{name}: {tally.others}"
+                    before = worked(server)
+                    tally = await closed_loop(server.port, sends(token), CALLERS, seconds)
+                    assert not sum(tally.others.values()), f"{name}: {tally.others}"
+                    work = (worked(server) - before) / len(tally.accepted) * 1e6
                     # The first round warms up.
                     if number:
-                        found.setdefault(name, []).append(tally.goodput)
+                        found.setdefault(name, []).append(Figures(tally.goodput, work))
                 print(f"round {number} of {rounds}", file=sys.stderr)
-        return {name: median(rates) for name, rates in found.items()}
+        return {name: Figures(*map(median, zip(*all, strict=True))) for name, all in found.items()}
 
 
 def main() -> None:
@@ -77,10 +88,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5)
     options = parser.parse_args()
-    rates = asyncio.run(measure(options.rounds, options.seconds))
-    print("| way | sends/s | of those without |\n|---|---|---|")
-    for name, rate in rates.items():
-        print(f"| {name} | {rate:,.0f} | {rate / rates['none']:.3f} |")
+    found = asyncio.run(measure(options.rounds, options.seconds))
+    print("| way | sends/s | ratio | processor µs a send | ratio |\n|---|---|---|---|---|")
+    base = found["none"]
+    for name, one in found.items():
+        rate, work = one.per_second / base.per_second, one.work / base.work
+        print(f"| {name} | {one.per_second:,.0f} | {rate:.3f} | {one.work:.0f} | {work:.3f} |")
 
 
 if __name__ == "__main__":

@@ -148,19 +148,19 @@ async def _overload(server: Server, seconds: float, progress: Progress) -> list[
     rounds: list[_Round] = []
     for number in range(1, _ROUNDS + 1):
         requests = sends()
-        worked = [_worked(server)]
+        spent = [worked(server)]
         peak = await closed_loop(server.port, requests, _CALLERS, _PEAK_SECONDS, _WARMUP)
-        worked.append(_worked(server))
+        spent.append(worked(server))
         offered = TIMES * peak.goodput
         lasts = seconds / _ROUNDS
         held_up = _held_up(server)
         over = await open_loop(server.port, requests, offered, lasts, _CONNECTIONS, _ONSET)
-        worked.append(_worked(server))
+        spent.append(worked(server))
         held_up = (_held_up(server) - held_up) / (lasts + _ONSET)
         share = _PEAK_SECONDS / (_PEAK_SECONDS + _WARMUP)
-        at_peak = (worked[1] - worked[0]) * share / max(1, sum(peak.answers.values()))
+        at_peak = (spent[1] - spent[0]) * share / max(1, sum(peak.answers.values()))
         answers = sum(over.answers.values()) * (lasts + _ONSET) / lasts
-        in_overload = (worked[2] - worked[1]) / max(1.0, answers)
+        in_overload = (spent[2] - spent[1]) / max(1.0, answers)
         work = at_peak * 1e6, in_overload * 1e6
         rounds.append(_Round(peak, over, offered, work, held_up))
         progress(
@@ -309,7 +309,7 @@ async def serving(server: Server, processor: int | None) -> AsyncGenerator[Serve
         server.kill()
 
 
-def _worked(server: Server) -> float:
+def worked(server: Server) -> float:
     """Return the seconds of processor a server has used; 0 where the system does not tell."""
     try:
         fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
