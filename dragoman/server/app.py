@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dragoman.config import Settings
+from dragoman.dialects import errors
 from dragoman.dialects.house import r
 from dragoman.engine.engine import Engine
 from dragoman.errors import ConfigError
@@ -26,7 +27,7 @@ from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
 from dragoman.server.discovery import Discovery, document
 from dragoman.server.door import Door
-from dragoman.server.endpoints import Endpoints
+from dragoman.server.endpoints import Endpoints, incident
 from dragoman.server.push import PostRoom
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import Access, Routes
@@ -309,6 +310,13 @@ class App:
         request = Request(scope, receive, send, mount, path)
         try:
             await self.door.answer(request, self._routes)
+        except Exception as error:
+            # What answers calls has said so itself, in its caller's words; here is the rest.
+            request.watched.failed(error)
+            if request.is_answered:
+                raise
+            status, content = errors.rest(incident())
+            await document(request, content, status=status)
         except BaseException as error:
             request.watched.failed(error)
             raise

@@ -114,7 +114,7 @@ class Endpoints:
         except A2AError as error:
             await self._jsonrpc_error(request, error, id, dialect, method)
         except Exception:
-            await self._jsonrpc_error(request, _incident(), id, dialect, method)
+            await self._jsonrpc_error(request, incident(), id, dialect, method)
 
     async def _jsonrpc_error(
         self,
@@ -232,7 +232,7 @@ class Endpoints:
         except A2AError as error:
             await self._rest_error(request, error, version)
         except Exception:
-            await self._rest_error(request, _incident(), version)
+            await self._rest_error(request, incident(), version)
 
     def _find(self, request: Request) -> rest.Route | rest.NotAllowed | None:
         """Return what a path of 1.0 is. Below `/v1` it is one only for who says so: that is our
@@ -291,6 +291,7 @@ class Endpoints:
             if isinstance(first, Opening) and first.is_reset:
                 headers.append(RESET)
             request.watched.responded(200)
+            request.is_answered = True
             await stream.open(headers)
             trace = _trace(request) if request.path == r.PATH else None
             await stream.write(_frames(first, dialect, wrap, trace))
@@ -308,7 +309,7 @@ class Endpoints:
         except Exception as error:
             figures.streams_cut.add("failed")
             request.watched.failed(error)
-            await stream.write(sse.error_frame(failed(_incident())))
+            await stream.write(sse.error_frame(failed(incident())))
         finally:
             stream.is_closed = True
             self._streams.discard(stream)
@@ -399,7 +400,7 @@ def _frames(
     )
 
 
-def _incident() -> InternalError:
+def incident() -> InternalError:
     """Log the exception in hand and return what the caller may know of it."""
     incident = new_id()
     logger.exception("incident %s", incident, extra={"incident": incident})

@@ -58,6 +58,7 @@ class Request:
         "challenge",
         "extra",
         "headers",
+        "is_answered",
         "mount",
         "pass_",
         "path",
@@ -80,6 +81,8 @@ class Request:
         self.verb: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
+        # Whether an answer has begun.
+        self.is_answered = False
         # Headers that its answer has whatever it is.
         self.extra: Headers = []
         # What we ask of those we do not know.
@@ -111,6 +114,7 @@ class Request:
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response."""
+        self.is_answered = True
         self.watched.responded(status)
         head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
         await self.send(head)

@@ -12,6 +12,8 @@ from serving import client, hosting
 
 from dragoman import App, Settings
 from dragoman.security.tokens import BearerTokens
+from dragoman.stores.interface import Head, Survey
+from dragoman.stores.memory import MemoryStore
 from server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
 
 
@@ -112,3 +114,17 @@ async def test_the_status_tells_an_operator_how_the_server_is() -> None:
         status = await read(http, "/admin/status", BOSS)
         assert status["state"] == "ok" and status["agents"] == ["house"]
         assert status["authentication"] == ["bearer"] and status["runningTasks"] == 1
+
+
+async def test_what_goes_wrong_inside_is_an_incident_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(self: MemoryStore, survey: Survey) -> list[Head]:
+        raise OSError("/secret/path is away")
+
+    monkeypatch.setattr(MemoryStore, "survey", broken)
+    async with site() as http:
+        answer = await http.get("/admin/tasks", headers=bearer(BOSS))
+    assert answer.status_code == 500 and "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "incident" in caplog.text and "/secret/path" in caplog.text

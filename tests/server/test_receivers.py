@@ -511,7 +511,8 @@ async def test_a_reply_without_a_task_is_posted_nowhere(caplog: pytest.LogCaptur
         await ended(receiver)
     tasks = [content["task"] for content in contents(receiver) if "task" in content]
     assert [task["history"][0]["parts"][0]["text"] for task in tasks] == ["y"]
-    assert caplog.records == []
+    # Whatever level others left the loggers of libraries at.
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.mark.requirement("T-44")
