@@ -3,6 +3,7 @@
 `./dev test` gives whole files to several processes, because a file's tests may share a server.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,3 +69,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if missing := [str(path) for path in places if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONG names what is not there: {missing}")
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """Leave loggers as they were: a server that a test runs in this process sets their levels."""
+    loggers = [logging.getLogger(name) for name in ("", "dragoman", "dragoman.access", "uvicorn")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
