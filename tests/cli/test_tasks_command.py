@@ -155,10 +155,11 @@ def test_a_live_tail_misses_nothing_and_says_where_it_was(server: Child, tmp_pat
         assert json.loads(child.line())["error"]["message"] == "interrupted"
         assert child.process.wait(WAIT) == 1
         position = child.log.splitlines()[-1].removeprefix("Position: ")
-    assert asked(tmp_path, "tail", "--since", position)["items"] == []
+    # Ended between a line and noting its place, it shows that line again; it never skips one.
+    assert {*places(asked(tmp_path, "tail", "--since", position)["items"])} <= expected
     send(server, "yes", taskId=waiting, metadata={"skillId": "ask"})
     after = asked(tmp_path, "tail", "--since", position)["items"]
-    assert {*places(after)} == {*log(tmp_path, waiting)} - expected
+    assert {*places(after)} - expected == {*log(tmp_path, waiting)} - expected
 
 
 def test_the_tail_of_one_task_ends_with_it(server: Child, tmp_path: Path) -> None:
