@@ -6,6 +6,7 @@
     │   └── BodyTooLarge
     ├── MethodNotFound              no such operation in this version
     ├── InvalidParams               a field is missing or wrong; says which
+    │   └── NoAgentAvailable        a gateway has nobody for it
     ├── TaskNotFound                unknown, purged or not the caller's: all look the same
     ├── TaskNotCancelable           it already ended
     ├── PushNotSupported
@@ -19,6 +20,10 @@
     ├── PermissionDenied
     ├── Overloaded                  try again later
     │   └── RateLimited             it is this caller who asks for too much
+    ├── InsufficientCredits         the task costs more than its requester has, or will pay
+    ├── TrustTooLow                 no agent is trusted as much as the requester wants
+    ├── AgentOffline                nobody who could do it answers at present
+    ├── HopLimit                    the task came round in a circle, or through too many gateways
     ├── InternalError               our fault; the cause is in our log under the incident
     └── CallFailed                  raised by our client alone: no peer says these on a wire
         ├── Unreachable             no answer: name, connection, TLS, or a proxy in between
@@ -36,6 +41,7 @@
 
     StoreRefused                    a write did not happen
     ├── StoreConflict               a compare-and-append lost: someone else wrote first
+    ├── HoldRefused                 the account has not what the task would cost
     └── StoreUnavailable            the disk would not take it
         ├── StoreFull               for want of space; it will once there is some
         └── StoreBroken             it failed to keep what it took: nothing more is acknowledged
@@ -85,6 +91,10 @@ class InvalidParams(A2AError):
         super().__init__(f"{field}: {description}" if field else description)
         self.field = field
         self.description = description
+
+
+class NoAgentAvailable(InvalidParams):
+    """No agent available"""
 
 
 class TaskNotFound(A2AError):
@@ -153,6 +163,22 @@ class RateLimited(Overloaded):
         self.headers = headers
 
 
+class InsufficientCredits(A2AError):
+    """The balance does not cover the price of the task"""
+
+
+class TrustTooLow(A2AError):
+    """No agent is trusted as much as was asked for"""
+
+
+class AgentOffline(A2AError):
+    """The agent does not answer at present"""
+
+
+class HopLimit(A2AError):
+    """The task was forwarded too often"""
+
+
 class InternalError(A2AError):
     """Internal error"""
 
@@ -211,6 +237,15 @@ class StoreRefused(Exception):
 
 class StoreConflict(StoreRefused):
     """The log moved on, or the fence is stale."""
+
+
+class HoldRefused(StoreRefused):
+    """The account has not what is to be held. Amounts are micro-credits."""
+
+    def __init__(self, balance: int, needed: int) -> None:
+        super().__init__("the balance does not cover the hold")
+        self.balance = balance
+        self.needed = needed
 
 
 class StoreUnavailable(StoreRefused):

@@ -43,7 +43,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "client": (*WAIST, "dialects", "security", "transports"),
     # wiring and people
     "server": (*WAIST, *INSIDE, *EDGE),
-    "gateway": (*WAIST, *INSIDE, *EDGE),
+    # Agents of others, served as our own are.
+    "gateway": (*WAIST, *INSIDE, *EDGE, "server"),
     "console": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
     # Agents that play a part, for tests and for trying things out.
     "mock": (*WAIST, *EDGE, "server", "dragoman"),

@@ -115,6 +115,11 @@ ROWS = (
         grpc_1_0_0="UNIMPLEMENTED",
         code_0_x=-32600,
     ),
+    # Of gateways; our own codes are documented, and above those of the protocol.
+    Row(errors.InsufficientCredits, -32055, 402, "FAILED_PRECONDITION", "INSUFFICIENT_CREDITS"),
+    Row(errors.TrustTooLow, -32056, 403, "FAILED_PRECONDITION", "TRUST_THRESHOLD_NOT_MET"),
+    Row(errors.AgentOffline, -32057, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
+    Row(errors.HopLimit, -32058, 400, "FAILED_PRECONDITION", "HOP_LIMIT"),
     # The protocol leaves these to HTTP; the code serves only where a JSON-RPC body is wanted.
     Row(errors.Unauthenticated, -32603, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
     Row(errors.PermissionDenied, -32603, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
@@ -143,6 +148,8 @@ _BY_CODE: dict[int, Row] = {}
 _BY_REASON: dict[str, Row] = {}
 # Statuses peers answer without saying more; 0.3 servers use those of the last line.
 _BY_STATUS: dict[int, type[A2AError]] = {
+    403: errors.PermissionDenied,
+    503: errors.Overloaded,
     409: errors.TaskNotCancelable,
     415: errors.ContentTypeNotSupported,
     502: errors.InvalidAgentResponse,

@@ -462,6 +462,8 @@ class Engine:
         context_id = message.context_id or ContextId(new_id())
         operation = _stamped(operation, task_id, context_id)
         log = self._holdings.fresh_log(scope, operation.message, task_id)
+        if plan.errand is not None:
+            log.errand = msgspec.structs.replace(plan.errand, requester=scope.owner)
         now = time.time_ns() // 1000
         task = Task(
             id=task_id,

@@ -15,6 +15,7 @@ import msgspec
 
 from dragoman.engine.lifecycle import Draft
 from dragoman.errors import InvalidAgentResponse
+from dragoman.model.errand import Errand
 from dragoman.model.events import CancelRequested, Event, StatusUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
@@ -118,6 +119,8 @@ class TaskLog:
         # What the first write carries besides its events.
         self.pushes: Sequence[PushConfig] = ()
         self.deadline = 0
+        # What the next write says to those who keep books.
+        self.errand: Errand | None = None
         self._next_fence = 0
         self._is_writing = False
         self._is_scheduled = False
@@ -301,6 +304,7 @@ class TaskLog:
         keys, self._keys = self._keys, []
         notes, self._notes = self._notes, []
         withheld, self._withheld = self._withheld, []
+        errand, self.errand = self.errand, None
         draft = self.draft
         standing = Standing(draft.state, self._status_at, self.seq)
         reading = snapshot = None
@@ -318,6 +322,7 @@ class TaskLog:
                 snapshot,
                 self.pushes,
                 self.deadline,
+                errand,
             )
         else:
             write = Append(
@@ -334,6 +339,7 @@ class TaskLog:
                 withheld,
                 # Code that has ended does not run again.
                 self.has_withheld and draft.state.is_terminal,
+                errand,
             )
         self._is_writing = True
         self._store.submit(

@@ -9,6 +9,9 @@ import msgspec
 
 from dragoman.engine.log import TaskLog
 from dragoman.errors import (
+    A2AError,
+    HoldRefused,
+    InsufficientCredits,
     InvalidParams,
     Overloaded,
     PushNotSupported,
@@ -137,8 +140,10 @@ class Receivers:
         return [push.config.masked() for push in await self._store.pushes(head.number)]
 
 
-def refused(error: StoreRefused) -> Overloaded:
+def refused(error: StoreRefused) -> A2AError:
     """Return what a caller is told of a write that did not happen."""
+    if isinstance(error, HoldRefused):
+        return InsufficientCredits(balance=error.balance, needed=error.needed)
     if isinstance(error, StoreFull):
         return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
     return Overloaded()

@@ -28,6 +28,7 @@ from dragoman.errors import (
 )
 from dragoman.model.artifact import Artifact
 from dragoman.model.clock import Clock
+from dragoman.model.errand import Errand
 from dragoman.model.events import (
     ArtifactUpdate,
     Event,
@@ -58,6 +59,8 @@ class Plan(msgspec.Struct, frozen=True):
     may_reply: bool = False
     # Seconds a task that begins with it has; None: as many as it needs.
     deadline: float | None = None
+    # What a task that begins with it means to those who keep books.
+    errand: Errand | None = None
 
 
 class AgentCode(Protocol):

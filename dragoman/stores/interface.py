@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from dragoman.model.errand import Errand
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
@@ -73,6 +74,9 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     pushes: Sequence[PushConfig] = ()
     # When it has to have ended, in milliseconds; 0: whenever.
     deadline: int = 0
+    # What it means to those who keep books. Refused with `HoldRefused` where it cannot be paid; a
+    # write that ends the task settles it.
+    errand: Errand | None = None
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +98,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     withheld: Sequence[tuple[int, bytes]] = ()
     # Whether nothing that was withheld before is needed any more.
     forgets: bool = False
+    # What of its errand is another from here on.
+    errand: Errand | None = None
 
 
 class LeaveNote(msgspec.Struct, frozen=True, gc=False):

@@ -65,6 +65,12 @@ def surroundings(role: str, collector: Collector, **more: str) -> dict[str, str]
     }
 
 
+@pytest.fixture(autouse=True)
+def nobody_else_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that other tests of this process keep open are no users of the exporter here."""
+    monkeypatch.setattr(exporting, "_users", 0)
+
+
 @asynccontextmanager
 async def traced(collector: Collector) -> AsyncGenerator[None]:
     """Make spans in this process."""

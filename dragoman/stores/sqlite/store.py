@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -55,6 +55,8 @@ from dragoman.stores.sqlite.writer import (
 )
 
 logger = logging.getLogger("dragoman")
+
+T = TypeVar("T")
 
 _STATES = {number: state for state, number in STATE_NUMBERS.items()}
 _PRUNE_STEP = 200
@@ -582,6 +584,23 @@ class SQLiteStore:
 
         await self._do(forget)
         return len(doomed)
+
+    # For those who keep more than tasks in the file
+
+    async def change(self, deed: Callable[[apsw.Connection], T]) -> T:
+        """Do something in a transaction of its own; return what it returns."""
+        results: list[T] = []
+
+        def chore(connection: apsw.Connection) -> None:
+            results.append(deed(connection))
+
+        await self._do(chore)
+        return results[-1]
+
+    async def look(self, reading: Callable[[apsw.Connection], T]) -> T:
+        """Read something, however long that takes; nobody else waits for it."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._scanner, reading, self._scans)
 
     async def _do(self, chore: Chore) -> None:
         """Run a chore on the writer's thread in a transaction of its own."""

@@ -15,17 +15,33 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import apsw
 import msgspec
 
-from dragoman.errors import StoreBroken, StoreConflict, StoreFull, StoreUnavailable
+from dragoman.errors import (
+    A2AError,
+    HoldRefused,
+    StoreBroken,
+    StoreConflict,
+    StoreFull,
+    StoreUnavailable,
+)
+from dragoman.model.errand import Errand
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
 from dragoman.model.push import PushConfig
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import Create, Done, KeepReply, LeaveNote, Snapshot, Write
+from dragoman.stores.interface import (
+    Append,
+    Create,
+    Done,
+    KeepReply,
+    LeaveNote,
+    Snapshot,
+    Write,
+)
 from dragoman.stores.sqlite.schema import queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
@@ -67,12 +83,37 @@ _LOST_WRITES = frozenset(
         apsw.SQLITE_IOERR_TRUNCATE,
     }
 )
+# What refuses one write of a group, and leaves the transaction as it is.
+_REFUSALS = (apsw.ConstraintError, StoreConflict, StoreUnavailable, HoldRefused)
 # Scopes known by heart. Tenants may be the callers' choice, and so without end.
 MOST_KNOWN = 10_000
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 # How long the thread waits for another program that holds the file; the loop does not wait.
 _PATIENCE_MS = 10_000
+
+
+class Bookkeeping(Protocol):
+    """Keeps books of errands, in the transactions of their tasks."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there may be any errand that has not ended."""
+        ...
+
+    def begin(
+        self, connection: apsw.Connection, task: int, task_id: str, errand: Errand, at: int
+    ) -> None:
+        """Hold what a task may cost; raises `HoldRefused`."""
+        ...
+
+    def assign(self, connection: apsw.Connection, task: int, errand: Errand, at: int) -> None:
+        """Note what is another from here on."""
+        ...
+
+    def end(self, connection: apsw.Connection, task: int, state: TaskState, at: int) -> None:
+        """Settle a task that has ended, if it is an errand."""
+        ...
 
 
 class Writer:
@@ -83,6 +124,7 @@ class Writer:
         self._seals = seals
         # Who holds what is written.
         self._worker = worker
+        self.books: Bookkeeping | None = None
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
         # Scopes met in the present transaction, which may yet be rolled back.
@@ -233,7 +275,7 @@ class Writer:
         try:
             run(self._connection, "SAVEPOINT written")
             numbers = self._apply([write for write, _ in group])
-        except (apsw.ConstraintError, StoreConflict, StoreUnavailable):
+        except _REFUSALS:
             run(self._connection, "ROLLBACK TO written")
             self._met = {}
             return [self._insert_one(write, done) for write, done in group]
@@ -244,7 +286,7 @@ class Writer:
         met = dict(self._met)
         try:
             (number,) = self._apply([write])
-        except (apsw.ConstraintError, StoreConflict, StoreUnavailable) as error:
+        except _REFUSALS as error:
             # Only these leave the transaction as it is; any other ends it, and whoever called us.
             # Nothing here is unavailable but the key of what is to be sealed.
             run(self._connection, "ROLLBACK TO one")
@@ -365,7 +407,26 @@ class Writer:
                 (msgspec.json.encode(dealt_with).decode(),),
             )
         self._count(counts)
+        if self.books is not None:
+            self._keep_books(self.books, writes, numbers)
         return numbers
+
+    def _keep_books(
+        self, books: Bookkeeping, writes: Sequence[Write], numbers: Sequence[int]
+    ) -> None:
+        """Record what tasks cost with the writes that begin and end them: whatever ends a task,
+        nobody else has to remember."""
+        for write, number in zip(writes, numbers, strict=True):
+            if not isinstance(write, Create | Append):
+                continue
+            at = write.standing.status_at
+            if write.errand is not None:
+                if isinstance(write, Create):
+                    books.begin(self._connection, number, write.task_id, write.errand, at)
+                else:
+                    books.assign(self._connection, number, write.errand, at)
+            if write.standing.state.is_terminal and books.is_used:
+                books.end(self._connection, number, write.standing.state, at)
 
     def _append(self, appends: Sequence[tuple[int, ...]]) -> None:
         if not appends:
@@ -435,7 +496,8 @@ def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
 def _refusal(error: Exception) -> Exception:
     if isinstance(error, apsw.ConstraintError):
         return StoreConflict("the id or the key exists")
-    if isinstance(error, (StoreConflict, StoreBroken)):
+    if isinstance(error, StoreConflict | StoreBroken | HoldRefused | A2AError):
+        # The last is what a chore says of its own: what it did so far did not happen.
         return error
     logger.error("the store refused a write", exc_info=error)
     if isinstance(error, apsw.FullError):

@@ -1,0 +1,22 @@
+"""What a forwarded task means to those who keep books: who asked, who does it, what it costs."""
+
+import msgspec
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A task one party does for another. Amounts are micro-credits: see `model.money`."""
+
+    # The registered agent that does it, by its id; empty: nobody was chosen yet.
+    agent: str = ""
+    # Who asked; empty: the local user, where nobody is asked who they are.
+    requester: str = ""
+    # Whom the agent belongs to.
+    payee: str = ""
+    # Reserved when the task is made, and taken when it is completed.
+    held: int = 0
+    price: int = 0
+    skill: str = ""
+    # When it has to have ended, in milliseconds since the epoch; 0: whenever.
+    due_at: int = 0
+    # Why it ended as it did, where the state does not tell: `timeout`, `unreachable`, `invalid`.
+    cause: str = ""
