@@ -26,8 +26,9 @@ _PORT = 8000
 _BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
 _WAYS = ("bearer", "api-key", "jwt", "oidc", "mtls")
 VERSIONS = ("1.0", "0.3", "0.2")
+HOUSES = ("nexus", "r", "corvid", "selectools")
 # Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
-SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key"})
+SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key", "payment_secret"})
 # Variables of ours that are no settings: of single commands, of workers, of tests.
 OTHERS = frozenset(
     """
@@ -235,6 +236,41 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "by commas. Empty: all."
         ),
     ] = ""
+    dialects: Annotated[
+        str,
+        _about(
+            "Dialects of single systems that are served besides: `nexus` (`/api/v1/a2a`), `r` "
+            "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), separated by commas. "
+            "Empty: all; `none`."
+        ),
+    ] = ""
+    nexus_sync: Annotated[
+        bool,
+        _about("Whether a message at `/api/v1/a2a` is answered when its task rests, not at once."),
+    ] = False
+    rx_rest_wrap: Annotated[
+        bool,
+        _about(
+            "Whether events at `/v1/message:stream` are in a JSON-RPC envelope for callers of `r`."
+        ),
+    ] = False
+    require_text_part: Annotated[
+        bool, _about("Whether a message of 0.x at `/a2a` without a text is refused.")
+    ] = False
+    cancel_on_disconnect: Annotated[
+        bool,
+        _about("Whether a task is canceled when the caller leaves the stream it began it with."),
+    ] = False
+    max_depth: Annotated[
+        int, _about("How often agents of `corvid` may have passed a task on.", ge=1, le=10)
+    ] = 3
+    corvid_rate: Annotated[
+        str,
+        _about(
+            "Tasks that one source agent may send to `/a2a/tasks/send`, as `rate_limit` is "
+            "written; `off`: no limit."
+        ),
+    ] = "5/60s"
     a2a_version: Annotated[
         str,
         _about(
@@ -332,6 +368,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, _about("Messages waiting behind one running task.", ge=1)
     ] = 100
     max_streams: Annotated[int, _about("Open streams; further ones are refused.", ge=1)] = 10_000
+    agent_concurrency: Annotated[
+        int, _about("Calls a gateway makes to one registered agent at once.", ge=1)
+    ] = 64
+    agent_queue: Annotated[
+        int,
+        _about(
+            "Tasks that wait in a gateway for one registered agent to have a place; further ones "
+            "are refused as overload.",
+            ge=0,
+        ),
+    ] = 256
     rate_limit: Annotated[
         str,
         _about(
@@ -382,6 +429,70 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tasks_per_caller: Annotated[
         int, _about("Tasks of one principal that run at once.", ge=1)
     ] = 1_000
+    agent_concurrency: Annotated[
+        int,
+        _about("Tasks a gateway has one registered agent work on at once; others wait.", ge=1),
+    ] = 1_000
+    agent_queue: Annotated[
+        int,
+        _about("Tasks that may wait for one registered agent; further ones fail.", ge=0),
+    ] = 10_000
+    forward_attempts: Annotated[
+        int,
+        _about(
+            "How often a gateway sends a message to agents that do not answer, the first after one "
+            "second and each later one after twice as long.",
+            ge=1,
+            le=10,
+        ),
+    ] = 3
+    forward_timeout: Annotated[
+        float,
+        _about(
+            "Seconds an agent has to begin its answer before the gateway tries again; those that "
+            "would repeat the work of a message have `forward_patience`.",
+            gt=0,
+        ),
+    ] = 30.0
+    forward_patience: Annotated[
+        float,
+        _about(
+            "Seconds an agent that has a task may be out of reach before the gateway gives the "
+            "task up, or to another agent.",
+            gt=0,
+        ),
+    ] = 300.0
+    routing: Annotated[
+        Literal["trust", "cheapest", "fastest", "round-robin", "learning"],
+        _about("How a gateway chooses among agents that can do a task."),
+    ] = "trust"
+    heartbeat_interval: Annotated[
+        float,
+        _about(
+            "Seconds between two signs of life of a registered agent: after one without any it is "
+            "degraded, after three offline.",
+            gt=0,
+        ),
+    ] = 60.0
+    trust_policy: Annotated[
+        Literal["nexus", "corvid"], _about("How a gateway makes scores of what it observed.")
+    ] = "nexus"
+    trust_cap: Annotated[
+        int,
+        _about("Tasks of one requester and day that count for one agent's score.", ge=1),
+    ] = 20
+    platform_fee: Annotated[
+        str, _about("What a gateway keeps of a price, as a share of it: `0.05`.")
+    ] = "0.05"
+    initial_credits: Annotated[
+        str, _about("Credits that everyone has to begin with at a gateway.")
+    ] = "1000"
+    payment_secret: Annotated[
+        str,
+        _about(
+            "What the test provider of payments signs its posts with. Empty: nothing can be bought."
+        ),
+    ] = ""
     threads: Annotated[int, _about("Threads for agents written as plain functions.", ge=1)] = 32
     max_attempts: Annotated[
         int,
@@ -479,6 +590,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def versions(self) -> list[str]:
         """Return the versions of the protocol to serve, the newest first."""
         return _chosen("a2a_version", self.a2a_version, VERSIONS)
+
+    def houses(self) -> list[str]:
+        """Return the dialects of single systems to serve."""
+        if self.dialects.strip().lower() == "none":
+            return []
+        return _chosen("dialects", self.dialects, HOUSES, "none")
 
     def ways(self) -> list[str]:
         """Return how callers prove who they are; none: they are not asked."""

@@ -48,6 +48,8 @@ COMMANDS = {
     "vault": Place("dragoman.cli.vault:vault", "Look after the keys of stored secrets.", _KEEP),
     "backup": Place("dragoman.cli.backup:backup", "Copy the store while it is in use.", _KEEP),
     "audit": Place("dragoman.cli.audit:audit", "Read and verify the audit log.", _KEEP),
+    "trust": Place("dragoman.cli.trust:trust", "See and verify how agents are trusted.", _KEEP),
+    "ledger": Place("dragoman.cli.ledger:ledger", "Look into and verify the ledger.", _KEEP),
     "proof": Place("dragoman.cli.proof:proof", "Show that nothing is lost.", _KEEP),
     "config": Place("dragoman.cli.config:config", "Show settings and their sources.", _SELF),
     "completion": Place("dragoman.cli.completion:completion", "Print a completion script.", _SELF),

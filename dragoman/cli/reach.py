@@ -38,6 +38,8 @@ _REACH: Mapping[str, frozenset[str]] = {
     "backup": _OURS,
     "card sign": _OURS,
     "card verify": _OURS | _ASKS | {"agent-card"},
+    "trust": _OURS,
+    "trust list": _LISTS,
     "audit": _LISTS,
     "audit verify": _OURS,
     "proof": _OURS,

@@ -21,6 +21,7 @@ from dragoman.client.interfaces import Candidate, candidates
 from dragoman.client.origins import Origins
 from dragoman.client.references import Reference, parse
 from dragoman.client.remote import Exchanged, NotDialled, NotServed, Observer, Remote
+from dragoman.dialects.dialect import Dialect
 from dragoman.errors import (
     A2AError,
     CardInvalid,
@@ -67,14 +68,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     observer: Observer | None = None
     # Seconds before the first second try; each later one waits twice as long.
     backoff: float = 0.2
+    # Whether a message whose first try failed is the caller's to send again.
+    sends_once: bool = False
 
 
 class Line:
     """Carries operations to an agent, wherever and however its card says."""
 
     def __init__(
-        self, ref: "str | Path | AgentCard", http: Http, cards: Cards, options: Options
+        self, ref: "str | Path | AgentCard | Fetched", http: Http, cards: Cards, options: Options
     ) -> None:
+        """`ref` may be a card that was fetched before: credentials go to its origin."""
         self._ref = ref
         self._http = http
         self._cards = cards
@@ -124,6 +128,13 @@ class Line:
         if self._remote is None:
             raise _unread()
         return self._remote.dialect.version
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that is spoken."""
+        if self._remote is None:
+            raise _unread()
+        return self._remote.dialect
 
     @property
     def unused(self) -> Sequence[Credential]:
@@ -196,7 +207,10 @@ class Line:
         if self._fetched is not None and not fresh:
             return self._fetched
         origins = Origins(self.options.origins)
-        if isinstance(self._ref, AgentCard):
+        is_brought = False
+        if isinstance(self._ref, Fetched):
+            fetched = self._ref
+        elif isinstance(self._ref, AgentCard):
             fetched = Fetched(self._ref, msgspec.to_builtins(self._ref), "", "")
             is_brought = True
         else:
@@ -328,7 +342,8 @@ class Line:
                 if isinstance(operation, ops.CancelTask) and tries:
                     return await self._after_cancel(operation, error)
                 tries += 1
-                if tries >= TRIES or not self.may_repeat(operation, error):
+                is_last = self.options.sends_once and isinstance(operation, ops.SendMessage)
+                if is_last or tries >= TRIES or not self.may_repeat(operation, error):
                     raise
                 await self.pause(tries, error)
 

@@ -291,7 +291,7 @@ class Stream:
         """Return how to go on when nothing was shown yet; raises where that might repeat work."""
         if problem is None:
             problem = DeliveryUnknown("The agent's stream ended before it began")
-        if tries >= TRIES * 2:
+        if tries >= TRIES * 2 or self._line.options.sends_once:
             raise problem
         if not isinstance(operation, ops.SendMessage):
             if self._found and isinstance(problem, _NO_STREAM):

@@ -35,7 +35,7 @@ from dragoman.model.identity import Caller, Scope, TaskId
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import encode
-from dragoman.model.task import TaskState
+from dragoman.model.task import OVERDUE, TaskState
 from dragoman.stores.interface import Head, Note, Store
 from dragoman.telemetry import figures
 
@@ -44,7 +44,6 @@ logger = logging.getLogger("dragoman")
 # Seconds until a task whose disk failed is tried again.
 RETRY_AFTER = 2.0
 CANCELED = "The task was canceled."
-_OVERDUE = "The task did not end in time."
 _CLAIM_AT_ONCE = 256
 Key = tuple[Scope, bytes]
 # Callers of 0.x may name their tasks, so two of them may have tasks of one name.
@@ -317,7 +316,7 @@ class Holdings:
             self._end(log, TaskState.CANCELED, CANCELED)
             return None
         if replay.deadline and replay.deadline <= self._clock.now():
-            self._end(log, TaskState.FAILED, _OVERDUE)
+            self._end(log, TaskState.FAILED, OVERDUE)
             return None
         try:
             if log.is_active:
@@ -440,7 +439,7 @@ class Holdings:
         """End what is overdue before it is decided whether it is a task: no sweep would find it."""
         _, undecided = await asyncio.wait([worker.decision], timeout=seconds)
         if undecided:
-            worker.end(TaskState.FAILED, _OVERDUE)
+            worker.end(TaskState.FAILED, OVERDUE)
 
     async def cancel(self, head: Head, note: int = 0) -> None:
         """End a task as canceled: its code is asked to stop, and stopped if it does not."""
@@ -514,9 +513,9 @@ class Holdings:
     async def _end_overdue(self, head: Head) -> None:
         worker = self.running(head.scope, head.task_id)
         if worker is not None:
-            worker.end(TaskState.FAILED, _OVERDUE)
+            worker.end(TaskState.FAILED, OVERDUE)
         elif not self.is_elsewhere(head) and (log := await self.resumed(head)) is not None:
-            self._end(log, TaskState.FAILED, _OVERDUE)
+            self._end(log, TaskState.FAILED, OVERDUE)
 
     def _others_wrote(self) -> None:
         if not self._is_stopped:

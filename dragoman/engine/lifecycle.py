@@ -13,6 +13,7 @@ from dragoman.model.events import (
     CancelRequested,
     DeadlineSet,
     Event,
+    Forwarded,
     MessageAdded,
     ScopesGranted,
     StatusUpdate,
@@ -56,6 +57,7 @@ _UNCHANGING = (
     DeadlineSet,
     TraceJoined,
     ScopesGranted,
+    Forwarded,
 )
 _EMPTY = Artifact(artifact_id="", parts=[])
 

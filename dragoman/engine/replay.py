@@ -16,6 +16,7 @@ from dragoman.model.events import (
     CancelRequested,
     DeadlineSet,
     Event,
+    Forwarded,
     MessageAdded,
     ScopesGranted,
     StepKind,
@@ -65,6 +66,8 @@ class Replay:
         self.tries = 1
         self.is_cancelled = False
         self.deadline = 0
+        # Where a gateway sent it last.
+        self.forwarded: Forwarded | None = None
         # The trace it belongs to; None: one of its own.
         self.trace: tracing.Trace | None = None
         # What the credentials of those who sent its messages grant, by message, where they do.
@@ -101,6 +104,9 @@ class Replay:
                 self.trace = tracing.parse(event.parent, event.state)
             case ScopesGranted():
                 self._granted[0] = frozenset(event.scopes)
+            case Forwarded():
+                self.forwarded = event
+                self.tries = 1
             case _:
                 pass
 

@@ -32,6 +32,7 @@ from dragoman.model.errand import Errand
 from dragoman.model.events import (
     ArtifactUpdate,
     Event,
+    Forwarded,
     StatusUpdate,
     StepKind,
     StepRecorded,
@@ -110,6 +111,14 @@ class TaskCompleted(Exception):
     def __init__(self, parts: list[Part]) -> None:
         super().__init__()
         self.parts = parts
+
+
+class TaskEnded(Exception):
+    """The code has recorded the end of its task itself."""
+
+
+class TaskWaits(Exception):
+    """The code has put a question and is done with this message: the next one is the answer."""
 
 
 def status_update(
@@ -263,6 +272,29 @@ class Worker:
         self.decide()
         update, at = status_update(self.log, state, parts, metadata)
         return self._emit(update, at=at)
+
+    def relay(self, status: TaskStatus, metadata: Metadata | None = None) -> Recorded:
+        """Record a status of another agent's as the task's own: what it says is left as it is,
+        under the task's ids."""
+        self.decide()
+        now = time.time_ns() // 1000
+        message = status.message
+        if message is not None:
+            message = msgspec.structs.replace(
+                message,
+                task_id=self.log.task_id,
+                context_id=self.log.context_id,
+                reference_task_ids=[],
+            )
+        own = TaskStatus(status.state, message, stamp(now))
+        update = StatusUpdate(self.log.task_id, self.log.context_id, own, metadata or {})
+        return self._emit(update, now // 1000)
+
+    def forward(self, forwarded: Forwarded) -> None:
+        """Record where the task was sent."""
+        self.decide()
+        self._emit(forwarded)
+        self.replay.apply(forwarded)
 
     def say(self, parts: list[Part], metadata: Metadata | None = None) -> None:
         """Record what the agent says. A question that waits stands: the task goes on waiting."""
@@ -460,6 +492,10 @@ class Worker:
                 reply = await self._take_turn()
             except TaskCompleted as completed:
                 last_word = completed.parts
+            except TaskWaits:
+                await self._next_message()
+            except TaskEnded:
+                return None
             except TaskRejected:
                 self._check_end()
                 raise
@@ -482,6 +518,12 @@ class Worker:
             self.operation = self.replay.messages[place]
             self._note(TurnBegan(place))
 
+    async def _next_message(self) -> None:
+        """Wait for what answers a question that the code does not wait for itself."""
+        while not self._inbox:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._arrival)
+
     async def _take_turn(self) -> Message | None:
         """Let the code work on its message, where operators see it."""
         began = time.perf_counter()
@@ -489,7 +531,7 @@ class Worker:
             self.span.enter()
         try:
             return await self._plan.run(self)
-        except TaskCompleted:
+        except (TaskCompleted, TaskWaits, TaskEnded):
             raise
         except BaseException as error:
             if self.span is not None:

@@ -113,6 +113,26 @@ class ScopesGranted(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     scopes: list[str]
 
 
+class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """A gateway gave the task to another agent, or learned what it is called there. The latest one
+    counts. Not part of any stream."""
+
+    # The registered agent by its id, and which of its addresses.
+    agent: str
+    url: str
+    # Which of the task's messages was sent.
+    turn: int = 0
+    # What the agent calls the task and its context; empty: it has not said so.
+    task_id: str = ""
+    context_id: str = ""
+    # Whether the agent has answered anything to this message, and whether all of its answer is in
+    # the log.
+    is_delivered: bool = False
+    is_answered: bool = False
+    # How many agents were given the task before this one.
+    moves: int = 0
+
+
 # What only we read.
 Private = (
     MessageAdded
@@ -123,6 +143,7 @@ Private = (
     | DeadlineSet
     | TraceJoined
     | ScopesGranted
+    | Forwarded
 )
 # A Task opens every log and every stream; a Message is the whole of a stream without a task.
 Event = Task | StatusUpdate | ArtifactUpdate | Message | Private

@@ -16,6 +16,9 @@ ContextId = NewType("ContextId", str)
 MessageId = NewType("MessageId", str)
 
 MAX_ID_LENGTH = 256
+_OURS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+# Beyond it there are no times that can be written.
+_YEAR_10000 = 253_402_300_800_000
 _VISIBLE_ASCII = re.compile(rf"[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z")
 
 
@@ -58,6 +61,14 @@ def new_id() -> str:
     noise = _source.noise()
     digits = noise.hex()
     return f"{step[:8]}-{step[8:12]}-7{step[12:]}-{'89ab'[noise[0] & 3]}{digits[1:4]}-{digits[4:]}"
+
+
+def made_at(id: str) -> int | None:
+    """Return when an id of ours was made, in milliseconds since the epoch; None: not by us."""
+    if _OURS.match(id) is None:
+        return None
+    made = int(id[:8] + id[9:13], 16)
+    return made if made < _YEAR_10000 else None
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from dragoman.model.events import (
     CancelRequested,
     DeadlineSet,
     Event,
+    Forwarded,
     MessageAdded,
     ScopesGranted,
     StatusUpdate,
@@ -45,6 +46,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     deadline_set: DeadlineSet | UnsetType = UNSET
     trace_joined: TraceJoined | UnsetType = UNSET
     scopes_granted: ScopesGranted | UnsetType = UNSET
+    forwarded: Forwarded | UnsetType = UNSET
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
@@ -79,6 +81,8 @@ def encode_event(event: Event) -> bytes:
             return encode(_Entry(trace_joined=event))
         case ScopesGranted():
             return encode(_Entry(scopes_granted=event))
+        case Forwarded():
+            return encode(_Entry(forwarded=event))
 
 
 def decode_event(body: bytes) -> Event:
@@ -97,6 +101,7 @@ def decode_event(body: bytes) -> Event:
         entry.deadline_set,
         entry.trace_joined,
         entry.scopes_granted,
+        entry.forwarded,
     ):
         if not isinstance(value, UnsetType):
             return value

@@ -37,6 +37,8 @@ TERMINAL = frozenset(
 )
 INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 RESTING = TERMINAL | INTERRUPTED
+# What is said of a task that its deadline ended.
+OVERDUE = "The task did not end in time."
 for _state in TaskState:
     _state.is_terminal = _state in TERMINAL
     _state.is_interrupted = _state in INTERRUPTED

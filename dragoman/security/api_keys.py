@@ -27,6 +27,8 @@ from dragoman.security.watched import WatchedFile
 
 # A prefix and a checksum, so that whoever looks for keys that leaked knows one when it sees one.
 PREFIX = "dgm"
+# Of keys that belong to an agent which a gateway knows.
+AGENT_PREFIX = "nxk"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH = 10
@@ -34,7 +36,7 @@ _SECRET_BYTES = 32
 _SECRET_LENGTH = 43
 _SUM_LENGTH = 6
 _KEY = re.compile(
-    rf"{PREFIX}_([0-9a-z]{{{_ID_LENGTH}}})_[0-9A-Za-z]{{{_SECRET_LENGTH}}}"
+    rf"(?:{PREFIX}|{AGENT_PREFIX})_([0-9a-z]{{{_ID_LENGTH}}})_[0-9A-Za-z]{{{_SECRET_LENGTH}}}"
     rf"_[0-9A-Za-z]{{{_SUM_LENGTH}}}",
     re.ASCII,
 )
@@ -61,6 +63,11 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     revoked_at: _Instant | None = None
     # The id of the key that was made to replace it.
     followed_by: str = ""
+    # Of a key that belongs to an agent which a gateway knows: the agent's id, what the key is
+    # called, and whom it speaks for, the agent's owner.
+    agent: str = ""
+    label: str = ""
+    acts_for: str = ""
 
     def state(self, now: float) -> str:
         """Return how it is: `active`, `expired` or `revoked`."""
@@ -76,7 +83,8 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     @property
     def caller(self) -> Caller:
         """Return whom it stands for."""
-        return Caller(f"key:{self.owner}", True, frozenset(self.scopes), self.tenant)
+        owner = self.acts_for if self.agent else f"key:{self.owner}"
+        return Caller(owner, True, frozenset(self.scopes), self.tenant)
 
 
 class KeyFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,10 +99,10 @@ def new_id() -> str:
     return "".join(secrets.choice(_ID_DIGITS) for _ in range(_ID_LENGTH))
 
 
-def new_text(id: str) -> str:
+def new_text(id: str, prefix: str = PREFIX) -> str:
     """Return the text of a key, which is kept by nobody but its holder."""
     number = int.from_bytes(secrets.token_bytes(_SECRET_BYTES))
-    body = f"{PREFIX}_{id}_{_in_digits(number, _SECRET_LENGTH)}"
+    body = f"{prefix}_{id}_{_in_digits(number, _SECRET_LENGTH)}"
     return f"{body}_{checksum(body)}"
 
 

@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from dragoman.errors import ConfigError
 from dragoman.security import files
-from dragoman.security.api_keys import Key, KeyFile, decode_keys, hash_of, new_id, new_text
+from dragoman.security.api_keys import (
+    AGENT_PREFIX,
+    PREFIX,
+    Key,
+    KeyFile,
+    decode_keys,
+    hash_of,
+    new_id,
+    new_text,
+)
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -42,6 +51,25 @@ def create(
     return key, text
 
 
+def create_for_agent(
+    path: Path,
+    agent: str,
+    *,
+    name: str,
+    owner: str,
+    label: str,
+    scopes: list[str],
+    lifetime: timedelta | None,
+) -> tuple[Key, str]:
+    """Make a key of an agent, by its id and name, that speaks for the agent's owner."""
+    with _changing(path) as keys:
+        known = {one.id for one in keys}
+        key, text = _made(name, scopes, None, lifetime, known, AGENT_PREFIX)
+        key = replace(key, agent=agent, label=label, acts_for=owner)
+        keys.append(key)
+    return key, text
+
+
 def revoke(path: Path, id: str) -> Key:
     """End a key at once; return it. One that was revoked before stays as it was."""
     with _changing(path) as keys:
@@ -64,7 +92,10 @@ def rotate(
             # As long as it was given: a successor without an end would be more than it had.
             lifetime = before.expires_at - before.created_at
         known = {one.id for one in keys}
-        key, text = _made(before.owner, before.scopes, before.tenant, lifetime, known)
+        prefix = AGENT_PREFIX if before.agent else PREFIX
+        key, text = _made(before.owner, before.scopes, before.tenant, lifetime, known, prefix)
+        of_agent = {name: getattr(before, name) for name in ("agent", "label", "acts_for")}
+        key = replace(key, **of_agent)
         ends_at = _now() + overlap
         if before.expires_at is not None:
             ends_at = min(ends_at, before.expires_at)
@@ -100,10 +131,11 @@ def _made(
     tenant: str | None,
     lifetime: timedelta | None,
     known: set[str],
+    prefix: str = PREFIX,
 ) -> tuple[Key, str]:
     while (id := new_id()) in known:
         pass
-    text = new_text(id)
+    text = new_text(id, prefix)
     now = _now()
     key = Key(
         id=id,

@@ -17,7 +17,7 @@ from dragoman.errors import (
 )
 from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
 from dragoman.model.identity import Caller
-from dragoman.model.message import Message
+from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage
 from dragoman.server.skill import Function, Skill
 
@@ -29,6 +29,8 @@ ExtendedSkills = (
 )
 
 ANYTHING = "*/*"
+# Milliseconds of the longest time that a caller can name for its task: a year.
+_MAX_TIMEOUT = 365 * 86_400_000
 # A scope-token of RFC 6749.
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 SCHEMAS_URI = "urn:dragoman:skill-schemas:v1"
@@ -182,7 +184,7 @@ class Agent:
                 self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
             return await skill.run(arguments, worker, self.threads)
 
-        return Plan(run, skill.may_reply, skill.deadline)
+        return Plan(run, skill.may_reply, _deadline(skill.deadline, operation.metadata))
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
@@ -229,6 +231,14 @@ class Agent:
             check_names(os.environ)
             self._app = App(self, settings=load(os.environ))
         await self._app(scope, receive, send)
+
+
+def _deadline(own: float | None, metadata: Metadata) -> float | None:
+    """Return the seconds a task has: what its skill gives, and no more than its caller wants."""
+    wanted = metadata.get("timeoutMs")
+    if not isinstance(wanted, int | float) or not 0 < wanted <= _MAX_TIMEOUT:
+        return own
+    return wanted / 1000 if own is None else min(own, wanted / 1000)
 
 
 def _is_for(skill: AgentSkill, caller: Caller) -> bool:

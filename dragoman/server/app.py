@@ -15,8 +15,8 @@ from typing import Any
 
 from dragoman.config import Settings
 from dragoman.dialects import errors
-from dragoman.dialects.house import r
 from dragoman.engine.engine import Engine
+from dragoman.engine.worker import AgentCode
 from dragoman.errors import ConfigError
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
@@ -25,9 +25,11 @@ from dragoman.server.admin import Admin
 from dragoman.server.agent import Agent
 from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
-from dragoman.server.discovery import Discovery, document
+from dragoman.server.discovery import CARD_PATH, Discovery, document
 from dragoman.server.door import Door
 from dragoman.server.endpoints import Endpoints, incident
+from dragoman.server.house import Houses
+from dragoman.server.house_corvid import CorvidEndpoints
 from dragoman.server.push import PostRoom
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import Access, Routes
@@ -41,7 +43,7 @@ logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
-_RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/", r.PATH)
+_RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/")
 
 
 class App:
@@ -74,7 +76,8 @@ class App:
         self._streams = OpenStreams(self.settings.max_streams)
         self._mounts: dict[str, Mount] = {}
         self._routes = self._all_routes()
-        self._engines: list[Engine] = []
+        # By the name of their code.
+        self._engines: dict[str, Engine] = {}
         self._chores: list[asyncio.Task[None]] = []
         self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
@@ -88,10 +91,13 @@ class App:
     def _all_routes(self) -> Routes:
         """Return what is served at which path, and to whom."""
         routes = Routes()
-        endpoints = Endpoints(self.settings, self._discovery, self._streams, self.audit)
+        houses = Houses(self.settings)
+        endpoints = Endpoints(self.settings, self._discovery, self._streams, self.audit, houses)
         if JSONRPC in self.settings.bindings():
-            for path in _RPC_PATHS:
+            for path in (*_RPC_PATHS, *houses.paths()):
                 routes.add(path, endpoints.answer_jsonrpc, Access.CALLER)
+        if houses.serves("corvid"):
+            CorvidEndpoints(self.settings, endpoints).add_to(routes, endpoints.answer_rest)
         self._discovery.add_to(routes, lambda: self._post_room, endpoints.answer_rest)
         routes.add("/healthz", self._alive, Access.PROBE)
         routes.add("/readyz", self._ready, Access.PROBE)
@@ -100,9 +106,13 @@ class App:
             # Counts alone may be read where only this machine calls and nobody is asked.
             is_open = self._is_local and self._gatekeeper is None
             routes.add("/metrics", _metrics, Access.PUBLIC if is_open else Access.OPERATOR)
+        self._add_routes(routes)
         routes.add_others(endpoints.answer_rest, Access.CALLER)
         routes.check()
         return routes
+
+    def _add_routes(self, routes: Routes) -> None:
+        """Serve more than agents."""
 
     # Life
 
@@ -135,9 +145,7 @@ class App:
             self._post_room = PostRoom(self.store, self.settings, self._engine_of)
         for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
             agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
-            engine = Engine(agent, self.store, self.settings, postings=self._post_room)
-            opened.push_async_callback(engine.stop)
-            self._engines.append(engine)
+            engine = self._engine(opened, await self._code(agent, opened))
             offered = offered_extensions(agent, self.settings)
             uris = frozenset(extension.uri for extension in offered)
             self._mounts[agent.name] = Mount(agent, engine, rack, f"/agents/{agent.name}", uris)
@@ -153,6 +161,17 @@ class App:
         )
         self._chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
         opened.push_async_callback(self._end_chores)
+
+    async def _code(self, agent: Agent, opened: contextlib.AsyncExitStack) -> AgentCode:
+        """Return what works on the tasks of an agent, ready to: its own skills."""
+        return agent
+
+    def _engine(self, opened: contextlib.AsyncExitStack, code: AgentCode) -> Engine:
+        """Return the engine of some code, looked after from here on."""
+        engine = Engine(code, self.store, self.settings, postings=self._post_room)
+        opened.push_async_callback(engine.stop)
+        self._engines[code.name] = engine
+        return engine
 
     async def _open_files(self, opened: contextlib.AsyncExitStack) -> None:
         """Open what the settings name: tasks, the audit log, and who callers are known by."""
@@ -236,7 +255,7 @@ class App:
             await asyncio.sleep(min(SWEEP_EVERY, self.settings.lease / 4))
 
     async def _take_over(self) -> None:
-        for engine in self._engines:
+        for engine in list(self._engines.values()):
             await engine.sweep()
         if self._post_room is not None:
             await self._post_room.claim()
@@ -244,11 +263,8 @@ class App:
     def _engine_of(self, name: str) -> Engine | None:
         """Return an agent's engine; any one reads what is in the store."""
         if not name:
-            return self._engines[0]
-        for agent, engine in zip(self.agents, self._engines, strict=True):
-            if agent.name == name:
-                return engine
-        return None
+            return next(iter(self._engines.values()))
+        return self._engines.get(name)
 
     async def _watch_disk(self) -> None:
         """Serve no more once the disk lost a write: what it holds is unknown until it is read
@@ -306,7 +322,11 @@ class App:
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
             path = path[len(root) :]
-        mount, path = self._route(path)
+        mount, below = self._route(path)
+        if below == "/" != path and scope["method"] in ("GET", "HEAD"):
+            # Whoever looks at the address of one of several agents sees its card.
+            below = CARD_PATH
+        path = below
         request = Request(scope, receive, send, mount, path)
         try:
             await self.door.answer(request, self._routes)
@@ -343,7 +363,7 @@ class App:
             "state": self._health(),
             "agents": [agent.name for agent in self.agents],
             "authentication": [way.name for way in ways],
-            "runningTasks": sum(engine.live_tasks for engine in self._engines),
+            "runningTasks": sum(engine.live_tasks for engine in self._engines.values()),
             "openStreams": len(self._streams),
             "worker": self.store.worker,
             "isAlone": self.store.is_alone,

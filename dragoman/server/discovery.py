@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("dragoman")
 
-_CARD_PATH = "/.well-known/agent-card.json"
+CARD_PATH = "/.well-known/agent-card.json"
 _OLD_CARD_PATH = "/.well-known/agent.json"
 _OLD_EXTENDED_PATH = "/agent/authenticatedExtendedCard"
 _KEYS_PATH = "/.well-known/jwks.json"
@@ -62,11 +62,11 @@ class Discovery:
         self._first = agents[0]
         self._versions = settings.versions()
         file = _card_file(agents, settings, is_guarded=bool(ways))
-        self._signer = _signer(settings)
+        self.signer = _signer(settings)
         self._elsewhere: Answer
         started_at = time.time()
         self.racks = [
-            CardRack(agent, settings, started_at, file=file, signer=self._signer, ways=ways)
+            CardRack(agent, settings, started_at, file=file, signer=self.signer, ways=ways)
             for agent in agents
         ]
 
@@ -76,7 +76,7 @@ class Discovery:
         """Serve all of it; `elsewhere` answers at the paths of what there is not."""
         self._elsewhere = elsewhere
         shown = Access.PUBLIC if self._settings.card_public else Access.CALLER
-        routes.add(_CARD_PATH, self._card, shown)
+        routes.add(CARD_PATH, self._card, shown)
         routes.add(_OLD_CARD_PATH, self._card, shown)
         # Whether there is one is decided by the card's own rules, where that is public as well.
         is_open = self._settings.extended_card_public
@@ -165,9 +165,9 @@ class Discovery:
     def _keys(self, posts: PostRoom | None) -> dict[str, Any] | None:
         """Return the public keys of posts and of cards, if anything is signed with one."""
         of_posts = None if posts is None else posts.keys()
-        if self._signer is None:
+        if self.signer is None:
             return of_posts
-        return {"keys": [*(of_posts or {}).get("keys", []), self._signer.public()]}
+        return {"keys": [*(of_posts or {}).get("keys", []), self.signer.public()]}
 
     # Versions
 

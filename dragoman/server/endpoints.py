@@ -5,7 +5,7 @@ its sender expects and says nothing about us."""
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import msgspec
@@ -13,7 +13,8 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.dialects import errors, negotiate
 from dragoman.dialects.dialect import Dialect
-from dragoman.dialects.house import r
+from dragoman.dialects.house import House, r
+from dragoman.dialects.house import errors as house_errors
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
     A2AError,
@@ -27,11 +28,12 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON
-from dragoman.model.identity import Caller, new_id
+from dragoman.model.identity import Caller, TaskId, new_id
 from dragoman.model.message import Message, Metadata
 from dragoman.model.record import Recorded, encode
 from dragoman.security.audit import Audit
 from dragoman.server.discovery import Discovery, denied, unauthenticated
+from dragoman.server.house import Houses, reconnected
 from dragoman.server.request import (
     JSON,
     Headers,
@@ -42,7 +44,7 @@ from dragoman.server.request import (
     rest_type,
 )
 from dragoman.server.streams import OpenStreams
-from dragoman.service import Batch, Call, Opening, Reply
+from dragoman.service import Batch, Call, Opening, Reply, Service
 from dragoman.telemetry import figures, tracing
 from dragoman.transports import jsonrpc, rest, sse
 
@@ -50,6 +52,10 @@ logger = logging.getLogger("dragoman")
 
 # Says that a stream does not go on from where its reader was, but begins with the task as it is.
 RESET = (b"x-dragoman-resume", b"reset")
+# What callers of one house are told of a stream, and others know of HTTP.
+KEEPS_ALIVE = (b"connection", b"keep-alive")
+
+Follow = Callable[[Service, Call], AsyncGenerator[Batch]]
 
 
 class Endpoints:
@@ -61,8 +67,10 @@ class Endpoints:
         discovery: Discovery,
         streams: OpenStreams,
         audit: Audit,
+        houses: Houses,
     ) -> None:
         self._settings = settings
+        self._houses = houses
         self._bindings = settings.bindings()
         self._discovery = discovery
         self._streams = streams
@@ -78,30 +86,35 @@ class Endpoints:
             return
         id: jsonrpc.Id = None
         method = ""
-        dialect: Dialect | None = None
+        dialect: Dialect | None = self._houses.at(request.path)
         try:
             check_type(request)
             value = await read_value(await read_body(request, self._settings.max_body_bytes))
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
-            dialect = negotiate.for_jsonrpc(
-                envelope.method, *request.version, infer=self._settings.version_mode == "infer"
+            dialect = self._houses.by_request(request, envelope) or self._official(
+                request, envelope.method
             )
-            dialect = self._discovery.offered(dialect, request)
             operation = dialect.decode_request(envelope.method, envelope.params)
+            operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
+            operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
             if operation.streams:
-                await self._stream_jsonrpc(request, call, dialect, id)
+                # Whoever reads a task and can follow it comes back to it.
+                follow = reconnected if method == "tasks/get" else None
+                await self._stream_jsonrpc(request, call, dialect, id, follow)
                 return
             reply = await self._answer(request, call, dialect)
+            if isinstance(operation, ops.GetTask):
+                dialect = self._houses.mirrored(dialect, request, reply)
             body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
             is_card = isinstance(operation, ops.GetExtendedCard)
             await self._reply(request, JSON, body, dialect.version, private=is_card)
         except Unauthenticated as error:
             await unauthenticated(request, error)
         except PermissionDenied as error:
-            self._note_denial(request, error)
+            self.note_denial(request, error)
             if request.path == r.PATH:
                 await self._jsonrpc_error(request, error, id, dialect, method)
             else:
@@ -116,6 +129,12 @@ class Endpoints:
         except Exception:
             await self._jsonrpc_error(request, incident(), id, dialect, method)
 
+    def _official(self, request: Request, method: str) -> Dialect:
+        """Return the dialect of a call by the version it names or its method shows."""
+        infer = self._settings.version_mode == "infer"
+        dialect = negotiate.for_jsonrpc(method, *request.version, infer=infer)
+        return self._houses.at_home(self._discovery.offered(dialect, request), request)
+
     async def _jsonrpc_error(
         self,
         request: Request,
@@ -126,19 +145,21 @@ class Endpoints:
     ) -> None:
         self._discovery.narrow(error)
         version = dialect.version if dialect else negotiate.error_version(*request.version, method)
-        said = errors.jsonrpc(error, version)
+        said = _said(error, dialect, version)
         request.watched.failed(error, said["code"])
         body = jsonrpc.failure(id, said)
         kind = JSON
-        if request.wants_stream_only:
+        status = dialect.http_status(error) if isinstance(dialect, House) else 200
+        if request.wants_stream_only and status == 200:
             # A client that can only read events gets the error as one.
             kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
         # Errors of the protocol are 200 here; that we are busy is a matter of HTTP.
-        status = errors.http_status(error) if isinstance(error, Overloaded) else 200
+        status = errors.http_status(error) if isinstance(error, Overloaded) else status
         later = error.retry_after if isinstance(error, RateLimited) else 1
         await self._reply(request, kind, body, version, status=status, retry_after=later)
 
-    def _note_denial(self, request: Request, error: PermissionDenied) -> None:
+    def note_denial(self, request: Request, error: PermissionDenied) -> None:
+        """Put in the audit log that a known caller may not do this."""
         self._audit.record(
             "access.denied",
             outcome="denied",
@@ -153,17 +174,31 @@ class Endpoints:
         name = type(operation).__name__
         agent = request.mount.agent.name
         request.watched.is_for(name, dialect.version, agent, _task_of(operation))
-        if request.room is not None and _begins_task(operation):
+        names_tasks = isinstance(dialect, House) and dialect.names_tasks
+        if request.room is not None and _begins_task(operation, names_tasks=names_tasks):
             request.room.begin_task()
+        closes_on_input = is_old or not isinstance(operation, ops.SubscribeToTask)
+        if isinstance(dialect, House) and dialect.keeps_open:
+            closes_on_input = False
         return Call(
             operation=_placed(operation, request.caller),
             caller=request.caller,
             after=request.after,
             extensions=request.extensions,
-            closes_on_input=is_old or not isinstance(operation, ops.SubscribeToTask),
+            closes_on_input=closes_on_input,
             patience=self._settings.max_block_seconds if is_old else 0.0,
-            client_task_id=is_old and self._settings.client_task_ids,
+            client_task_id=names_tasks or (is_old and self._settings.client_task_ids),
         )
+
+    async def reply_to(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Reply:
+        """Return the reply to an operation that came in an envelope of its own kind."""
+        return await self._answer(request, self._call(request, operation, dialect), dialect)
+
+    def forgives_cancellation(self) -> bool:
+        """Tell whether a request was cut off because the server ends; its answer goes on then."""
+        if self._streams.is_stopping:
+            _forgive_cancellation()
+        return self._streams.is_stopping
 
     async def _answer(self, request: Request, call: Call, dialect: Dialect) -> Reply:
         if isinstance(call.operation, ops.GetExtendedCard):
@@ -171,14 +206,19 @@ class Endpoints:
         return await request.mount.service.answer(call)
 
     async def _stream_jsonrpc(
-        self, request: Request, call: Call, dialect: Dialect, id: jsonrpc.Id
+        self,
+        request: Request,
+        call: Call,
+        dialect: Dialect,
+        id: jsonrpc.Id,
+        follow: Follow | None = None,
     ) -> None:
         before, after = jsonrpc.success_frame(id)
 
-        def failed(error: A2AError) -> bytes:
-            return jsonrpc.failure(id, errors.jsonrpc(error, dialect.version))
+        def failed(error: A2AError, _: str) -> bytes:
+            return jsonrpc.failure(id, _said(error, dialect, dialect.version))
 
-        await self._stream(request, call, dialect, (before, after), failed)
+        await self._stream(request, call, dialect, (before, after), failed, follow)
 
     # REST
 
@@ -188,6 +228,7 @@ class Endpoints:
         version = negotiate.rest_version(*request.version, request.path)
         is_old = version != V1_0.version
         infer = self._settings.version_mode == "infer"
+        dialect: Dialect = V1_0
         try:
             if HTTP_JSON not in self._bindings:
                 raise MethodNotFound("Nothing is served here")
@@ -198,7 +239,6 @@ class Endpoints:
             if route is None:
                 raise MethodNotFound("Nothing is served here")
             request.watched.route = rest.template(route, version)
-            dialect: Dialect = V1_0
             if not is_old:
                 dialect = negotiate.for_rest(*request.version, infer=infer)
                 dialect = self._discovery.offered(dialect, request)
@@ -209,9 +249,11 @@ class Endpoints:
                 agent = request.header(b"user-agent") or ""
                 dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
                 dialect = self._discovery.offered(dialect, request)
+                dialect = self._houses.over_rest(dialect, route.method)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
             operation = dialect.decode_request(rest.method(route, dialect), params)
+            operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
             if operation.streams:
                 await self._stream_rest(request, call, dialect)
@@ -222,17 +264,17 @@ class Endpoints:
         except Unauthenticated as error:
             await unauthenticated(request, error)
         except PermissionDenied as error:
-            self._note_denial(request, error)
-            await self._rest_error(request, error, version)
+            self.note_denial(request, error)
+            await self._rest_error(request, error, version, dialect)
         except asyncio.CancelledError:
             if not self._streams.is_stopping:
                 raise
             _forgive_cancellation()
-            await self._rest_error(request, Overloaded(), version)
+            await self._rest_error(request, Overloaded(), version, dialect)
         except A2AError as error:
-            await self._rest_error(request, error, version)
+            await self._rest_error(request, error, version, dialect)
         except Exception:
-            await self._rest_error(request, incident(), version)
+            await self._rest_error(request, incident(), version, dialect)
 
     def _find(self, request: Request) -> rest.Route | rest.NotAllowed | None:
         """Return what a path of 1.0 is. Below `/v1` it is one only for who says so: that is our
@@ -243,15 +285,21 @@ class Endpoints:
             return rest.find(request.verb, request.path.removeprefix("/v1"))
         return rest.find(request.verb, request.path, reserved=rest.RESERVED - {"v1"})
 
-    def _rest_failure(self, error: A2AError, version: str) -> tuple[int, Any]:
+    def _rest_failure(
+        self, error: A2AError, version: str, dialect: Dialect, task_id: str = ""
+    ) -> tuple[int, Any]:
+        if dialect is r.RX_REST:
+            return house_errors.rx_rest(error, task_id)
         if version == V1_0.version:
             return errors.rest(error, self._settings.error_table)
         return errors.rest_0_x(error)
 
-    async def _rest_error(self, request: Request, error: A2AError, version: str) -> None:
+    async def _rest_error(
+        self, request: Request, error: A2AError, version: str, dialect: Dialect
+    ) -> None:
         request.watched.failed(error)
         self._discovery.narrow(error)
-        status, content = self._rest_failure(error, version)
+        status, content = self._rest_failure(error, version, dialect)
         kind = rest_type(request, version)
         later = error.retry_after if isinstance(error, RateLimited) else 1
         body = encode(content)
@@ -260,10 +308,12 @@ class Endpoints:
         )
 
     async def _stream_rest(self, request: Request, call: Call, dialect: Dialect) -> None:
-        def failed(error: A2AError) -> bytes:
-            return encode(self._rest_failure(error, dialect.version)[1])
+        def failed(error: A2AError, task_id: str) -> bytes:
+            return encode(self._rest_failure(error, dialect.version, dialect, task_id)[1])
 
-        await self._stream(request, call, dialect, (b"", b""), failed)
+        is_wrapped = dialect is r.RX_REST and self._settings.rx_rest_wrap
+        wrap = jsonrpc.success_frame(None) if is_wrapped else (b"", b"")
+        await self._stream(request, call, dialect, wrap, failed)
 
     # Answers
 
@@ -273,11 +323,13 @@ class Endpoints:
         call: Call,
         dialect: Dialect,
         wrap: tuple[bytes, bytes],
-        failed: Callable[[A2AError], bytes],
+        failed: Callable[[A2AError, str], bytes],
+        follow: Follow | None = None,
     ) -> None:
         if request.room is not None:
             request.room.open_stream()
-        batches = request.mount.service.follow(call)
+        service = request.mount.service
+        batches = service.follow(call) if follow is None else follow(service, call)
         stream = sse.Stream(request.send, request.receive)
         self._streams.add(stream, request.pass_)
         try:
@@ -290,10 +342,13 @@ class Endpoints:
             headers = [*sse.HEADERS, *_common(request, dialect.version), *request.extra]
             if isinstance(first, Opening) and first.is_reset:
                 headers.append(RESET)
+            is_house = isinstance(dialect, r.R) and dialect.keeps_open
+            if is_house:
+                headers.append(KEEPS_ALIVE)
             request.watched.responded(200)
             request.is_answered = True
             await stream.open(headers)
-            trace = _trace(request) if request.path == r.PATH else None
+            trace = _trace(request) if is_house else None
             await stream.write(_frames(first, dialect, wrap, trace))
             async for batch in batches:
                 await stream.write(_frames(batch, dialect, wrap, trace))
@@ -302,14 +357,16 @@ class Endpoints:
             if not stream.is_closed:
                 raise
             _forgive_cancellation()
+            if stream.is_left and self._settings.cancel_on_disconnect:
+                await _cancel(service, call, first)
         except A2AError as error:
             figures.streams_cut.add("failed")
             request.watched.failed(error)
-            await stream.write(sse.error_frame(failed(error)))
+            await stream.write(sse.error_frame(failed(error, _task_in(first))))
         except Exception as error:
             figures.streams_cut.add("failed")
             request.watched.failed(error)
-            await stream.write(sse.error_frame(failed(incident())))
+            await stream.write(sse.error_frame(failed(incident(), _task_in(first))))
         finally:
             stream.is_closed = True
             self._streams.discard(stream)
@@ -346,8 +403,37 @@ def _placed(operation: ops.Operation, caller: Caller) -> ops.Operation:
     return msgspec.structs.replace(operation, tenant=caller.tenant)
 
 
-def _begins_task(operation: ops.Operation) -> bool:
-    return isinstance(operation, ops.SendMessage) and not operation.message.task_id
+def _begins_task(operation: ops.Operation, *, names_tasks: bool) -> bool:
+    """Tell whether a task of today is counted. Where callers name their tasks nobody knows yet
+    whether there is one: each message counts, or the count would be evaded."""
+    if not isinstance(operation, ops.SendMessage):
+        return False
+    return names_tasks or not operation.message.task_id
+
+
+def _said(error: A2AError, dialect: Dialect | None, version: str) -> dict[str, Any]:
+    """Return the `error` member of a JSON-RPC answer."""
+    if isinstance(dialect, House):
+        return dialect.encode_error(error)
+    return errors.jsonrpc(error, version)
+
+
+def _task_in(first: Batch) -> str:
+    """Return the task that a stream is about."""
+    return first.reply.reading.task.id if isinstance(first, Opening) else ""
+
+
+async def _cancel(service: Service, call: Call, first: Batch) -> None:
+    """End the task that a stream began with: who began it left, and is to have meant that."""
+    task_id = _task_in(first)
+    if not task_id or not isinstance(call.operation, ops.StreamMessage):
+        return
+    operation = ops.CancelTask(task_id=TaskId(task_id), tenant=call.operation.tenant)
+    try:
+        await service.answer(msgspec.structs.replace(call, operation=operation))
+    except A2AError as error:
+        # It ended meanwhile, or cannot be ended: nobody is there to be told.
+        logger.debug("task %s was not canceled: %s", task_id, error)
 
 
 def _task_of(operation: ops.Operation) -> str:

@@ -18,7 +18,7 @@ from dragoman.telemetry import tracing
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SECRET = re.compile(
     r"(?i)\b(bearer|basic|digest)(\s+)[A-Za-z0-9._~+/=-]{6,}"
-    r"|\b(whsec_|dgm_|eyJ)[A-Za-z0-9._~+/=-]{6,}"
+    r"|\b(whsec_|dgm_|nxk_|eyJ)[A-Za-z0-9._~+/=-]{6,}"
     r"|(?<=://)[^/\s@]*:[^/\s@]*@"
 )
 # Others that would say at length what concerns nobody here, requests and all.

@@ -50,6 +50,8 @@ class Stream:
         self._comment: asyncio.Task[None] | None = None
         self._is_sending = False
         self.is_closed = False
+        # Whether it was its reader who ended it.
+        self.is_left = False
         self.written_at = asyncio.get_running_loop().time()
 
     async def open(self, headers: list[tuple[bytes, bytes]]) -> None:
@@ -98,6 +100,7 @@ class Stream:
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self.is_left = True
         self.stop()
 
 

@@ -1,36 +1,110 @@
-"""NEXUS agents: 0.2's method names with flat tasks, and parts of the form `{type, data}`.
+"""NEXUS: 0.2's method names with flat tasks, and parts of the form `{type, data}`.
 
-Only what a client needs: a message, and a task read again. Whatever a peer answers in the shape of
-0.2 is read as that.
+Both directions: what a client asks such an agent, and what such a client is answered. There are two
+operations, a message and a task read again. Whatever a peer answers in the shape of 0.2 is read as
+that.
 """
 
-import base64
-from collections.abc import Mapping
-from typing import Any, cast
-
-from msgspec import UNSET
+import hashlib
+from typing import cast
 
 from dragoman.dialects import reading
+from dragoman.dialects.house import errors
+from dragoman.dialects.house.house import House
+from dragoman.dialects.house.nexus_shapes import (
+    ORIGIN,
+    answered,
+    decode_part,
+    decode_task,
+    encode_message,
+    encode_task,
+    fields_of,
+    object_of,
+)
 from dragoman.dialects.reading import Object, Value
-from dragoman.dialects.v0_3 import V0, decode_state
-from dragoman.errors import A2AError, InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.errors import (
+    A2AError,
+    InvalidParams,
+    MethodNotFound,
+    TaskNotFound,
+    UnsupportedOperation,
+)
 from dragoman.model import operations as ops
-from dragoman.model.artifact import Artifact
 from dragoman.model.events import Event
-from dragoman.model.identity import ContextId, MessageId, TaskId
-from dragoman.model.message import Message, Part, Role
-from dragoman.model.record import TaskReading
-from dragoman.model.task import Task, TaskStatus
+from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
+from dragoman.model.message import Message, Metadata, Role
+from dragoman.model.record import TaskReading, encode
 from dragoman.service import Reply, TaskReply
 
-# Where a part keeps what its peer called it, when that says more than the content.
-TYPE = "nexus:type"
+# The front door of a gateway.
+PATH = "/api/v1/a2a"
 
 
-class Nexus(V0):
-    """What NEXUS agents speak."""
+class Nexus(House):
+    """What NEXUS agents and gateways speak."""
 
     version = "0.2"
+    names_tasks = True
+
+    def __init__(self, *, waits: bool = True) -> None:
+        """`waits` says whether an answer to a message waits for the task to rest."""
+        self._waits = waits
+
+    # Served
+
+    def decode_request(self, method: str, params: Object) -> ops.Operation:
+        """Return the operation that a request asks for."""
+        if method == "message/send":
+            return self._decode_send(params)
+        if method != "tasks/get":
+            raise MethodNotFound(method=method)
+        task_id = reading.required(object_of(params, ""), "id", "")
+        return ops.GetTask(task_id=TaskId(reading.identifier(task_id, "id")))
+
+    def _decode_send(self, params: Object) -> ops.SendMessage:
+        fields = object_of(params, "")
+        said = object_of(reading.required(fields, "message", ""), "message")
+        role = said.get("role", "user")
+        if role not in ("user", "agent"):
+            raise InvalidParams("must be user or agent", field="message.role")
+        given = fields.get("id") or said.get("taskId") or ""
+        task_id = TaskId(reading.optional_identifier(given, "id"))
+        parts = reading.required(said, "parts", "message")
+        context = fields.get("contextId") or said.get("contextId") or ""
+        name = said.get("messageId")
+        return ops.SendMessage(
+            message=Message(
+                message_id=MessageId(
+                    reading.identifier(name, "message.messageId")
+                    if name is not None
+                    else _message_id(task_id, parts)
+                ),
+                role=Role.USER if role == "user" else Role.AGENT,
+                parts=reading.parts(parts, "message.parts", decode_part),
+                context_id=ContextId(reading.optional_identifier(context, "contextId")),
+                task_id=task_id,
+                metadata=reading.metadata(said.get("metadata") or {}, "message.metadata"),
+            ),
+            wait=self._waits,
+            metadata=_metadata(fields),
+        )
+
+    def encode_reply(self, operation: ops.Operation, reply: Reply) -> bytes:
+        """Return the JSON of a reply, which is a flat task in any case."""
+        match reply:
+            case TaskReply():
+                return encode(encode_task(reply.reading.task))
+            case Message():
+                said = operation.message if isinstance(operation, ops.SendMessage) else None
+                return encode(encode_task(answered(reply, said)))
+            case _:
+                raise UnsupportedOperation
+
+    def encode_error(self, error: A2AError) -> Object:
+        """Return the `error` member of an answer."""
+        return errors.nexus(error)
+
+    # Called
 
     def encode_request(self, operation: ops.Operation) -> tuple[str, Object]:
         """Return the method and the parameters; there are two operations."""
@@ -39,9 +113,7 @@ class Nexus(V0):
                 raise UnsupportedOperation("These agents do not stream")
             case ops.SendMessage():
                 message = operation.message
-                role = "user" if message.role is Role.USER else "agent"
-                parts = [_encode_part(part) for part in message.parts]
-                params: Object = {"message": {"role": role, "parts": parts}}
+                params: Object = {"message": encode_message(message)}
                 if message.task_id:
                     params["id"] = message.task_id
                 if message.context_id:
@@ -72,92 +144,41 @@ class Nexus(V0):
 
 
 NEXUS = Nexus()
+# At the door of a gateway nobody waits.
+NEXUS_DOOR = Nexus(waits=False)
 
 
-def decode_task(value: Value) -> Task:
-    """Return a flat task: its status is one word, its messages are the conversation."""
-    fields = _object(value, "result")
-    task_id = TaskId(reading.identifier(reading.required(fields, "id", "result"), "result.id"))
-    state = decode_state(reading.required(fields, "status", "result"), "result.status")
-    said = reading.array(fields.get("messages") or [], "result.messages", _decode_message)
-    last = said.pop() if said and said[-1].role is Role.AGENT else None
-    return Task(
-        id=task_id,
-        context_id=ContextId(_optional_text(fields, "contextId")),
-        status=TaskStatus(state, last),
-        artifacts=[
-            Artifact(
-                artifact_id=f"artifact-{number}",
-                parts=artifact.parts,
-                name=artifact.name,
-                description=artifact.description,
-            )
-            for number, artifact in enumerate(
-                reading.array(fields.get("artifacts") or [], "result.artifacts", _decode_artifact)
-            )
-        ],
-        history=said,
-    )
+def is_spoken(parts: Value) -> bool:
+    """Tell whether the parts of a message are of this house. One of the form `{type, data}` alone
+    may also be a data part of 0.1, unless it says that it is something else."""
+    found = [fields_of(part) for part in cast("list[Value]", parts)] if type(parts) is list else []
+    shaped = [
+        part
+        for part in found
+        if "type" in part and "data" in part and "text" not in part and "file" not in part
+    ]
+    return any(part["type"] != "data" for part in shaped)
 
 
-def _decode_artifact(value: Value, path: str) -> Artifact:
-    fields = _object(value, path)
-    parts = reading.required(fields, "parts", path)
-    return Artifact(
-        artifact_id="",
-        parts=reading.array(parts, f"{path}.parts", _decode_part),
-        name=_optional_text(fields, "name"),
-        description=_optional_text(fields, "description"),
-    )
+def began(message_id: str) -> bool:
+    """Tell whether a task was begun by a peer of this house, by the id of its first message."""
+    return message_id.startswith(ORIGIN)
 
 
-def _decode_message(value: Value, path: str) -> Message:
-    fields = _object(value, path)
-    role = Role.USER if fields.get("role") == "user" else Role.AGENT
-    parts = reading.array(reading.required(fields, "parts", path), f"{path}.parts", _decode_part)
-    # They have no ids; a place in the conversation tells them apart, reading after reading.
-    return Message(MessageId(f"nexus:{path.removeprefix('result.')}"), role, parts)
+def _message_id(task_id: TaskId, parts: Value) -> str:
+    """Return an id for a message without one: for the same words to the same task the same, so
+    that a peer that tries again does not say them twice."""
+    if not task_id:
+        return ORIGIN + new_id()
+    return ORIGIN + hashlib.blake2b(encode([task_id, parts]), digest_size=16).hexdigest()
 
 
-def _decode_part(value: Value, path: str) -> Part:
-    fields = _object(value, path)
-    kind = fields.get("type") or fields.get("kind")
-    data = fields.get("data", fields.get("text"))
-    if not isinstance(kind, str) or data is None:
-        raise InvalidParams("must have a type and data", field=path)
-    if kind == "text" and isinstance(data, str):
-        return Part(text=data)
-    if isinstance(data, str) and data.startswith(("https://", "http://")):
-        return Part(url=data, metadata={TYPE: kind})
-    if isinstance(data, str) and kind != "data":
-        try:
-            raw = base64.b64decode(data, validate=True)
-        except ValueError:
-            return Part(data=data, metadata={TYPE: kind})
-        return Part(raw=raw, metadata={TYPE: kind})
-    return Part(data=data, metadata={} if kind == "data" else {TYPE: kind})
-
-
-def _encode_part(part: Part) -> Object:
-    kind: Mapping[str, Any] = part.metadata
-    if part.text is not UNSET:
-        return {"type": "text", "data": part.text}
-    if part.data is not UNSET:
-        return {"type": kind.get(TYPE, "data"), "data": part.data}
-    named = kind.get(TYPE) or ("image" if part.media_type.startswith("image/") else "file")
-    if part.url is not UNSET:
-        return {"type": named, "data": part.url}
-    return {"type": named, "data": base64.b64encode(cast(bytes, part.raw)).decode()}
+def _metadata(fields: Object) -> Metadata:
+    """Return what a request says besides; their own word for the agent it is for is ours too."""
+    metadata = reading.metadata(fields.get("metadata") or {}, "metadata")
+    agent = fields.get("assignedAgentId")
+    return {"agentId": agent, **metadata} if isinstance(agent, str) else metadata
 
 
 def _is_flat(value: Value) -> bool:
     return isinstance(value, dict) and isinstance(cast(Object, value).get("status"), str)
-
-
-def _object(value: Value, path: str) -> Object:
-    return reading.split(value, {}, path)[1]
-
-
-def _optional_text(fields: Object, name: str) -> str:
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""

@@ -16,7 +16,15 @@ from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.stores.interface import Sealing
 from dragoman.stores.sqlite.inspection import open_to_read
 from dragoman.stores.sqlite.schema import connect, migrations, run, transaction
-from dragoman.stores.sqlite.seals import MARK, SECRET, keys_of, of_answer, of_note, of_push
+from dragoman.stores.sqlite.seals import (
+    MARK,
+    SECRET,
+    keys_of,
+    of_answer,
+    of_credential,
+    of_note,
+    of_push,
+)
 
 # Rows per transaction: servers wait for none of them long.
 _AT_ONCE = 100
@@ -56,6 +64,10 @@ def _of_answer(task: int, seq: int, shown: bytes) -> bytes:
     return of_answer(task, seq)
 
 
+def _of_credential(number: int, zero: int, shown: bytes) -> bytes:
+    return of_credential(shown)
+
+
 _TABLES = (
     _Table(
         "SELECT value, 1, 0, x'' FROM facts WHERE name = 'sealed_secret' AND (1, 0) > (?, ?) "
@@ -80,6 +92,12 @@ _TABLES = (
         "AND substr(body, 2, 8) <> ? ORDER BY task, seq LIMIT ?",
         "UPDATE withheld SET body = ? WHERE task = ? AND seq = ?",
         _of_answer,
+    ),
+    _Table(
+        "SELECT body, number, 0, shown FROM agent_credentials WHERE (number, 0) > (?, ?) "
+        "AND substr(body, 2, 8) <> ? ORDER BY number LIMIT ?",
+        "UPDATE agent_credentials SET body = ? WHERE number = ? AND 0 = ?",
+        _of_credential,
     ),
 )
 

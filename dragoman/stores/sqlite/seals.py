@@ -1,4 +1,5 @@
-"""What of the file is sealed: the store's secret, receivers' credentials, notes, withheld answers.
+"""What of the file is sealed: the store's secret, receivers' credentials, notes, withheld answers,
+and what agents are shown that a gateway calls.
 
 Which key to seal with stands in the file, and is read in the transaction that writes: once a
 rotation has named another one, nothing is written under the old one, whichever process writes. A
@@ -27,6 +28,8 @@ _CURRENT = "SELECT id FROM vault_keys WHERE is_current = 1"
 _FACT = "SELECT value FROM facts WHERE name = ?"
 _CLEAR_PUSHES = "SELECT number, task, config FROM pushes"
 _CLEAR_NOTES = "SELECT number, task, body FROM notes"
+_CLEAR_CREDENTIALS = "SELECT number, shown, body FROM agent_credentials"
+_SEAL_CREDENTIAL = "UPDATE agent_credentials SET body = ? WHERE number = ?"
 _SECRET_BYTES = 32
 # How a sealed value begins.
 MARK = b"\x01"
@@ -86,6 +89,9 @@ class Seals:
         for number, task, body in run(connection, _CLEAR_NOTES):
             values = (self.note(connection, task, body), number)
             run(connection, "UPDATE notes SET body = ? WHERE number = ?", values)
+        for number, shown, body in run(connection, _CLEAR_CREDENTIALS):
+            values = (self.credential(connection, bytes(shown), bytes(body)), number)
+            run(connection, _SEAL_CREDENTIAL, values)
         return bool(secrets)
 
     def _keep_secret(self, connection: apsw.Connection, secret: bytes) -> None:
@@ -166,6 +172,14 @@ class Seals:
         """Return what was withheld."""
         return self._opened(body, of_answer(task, seq))
 
+    def credential(self, connection: apsw.Connection, shown: bytes, body: bytes) -> bytes:
+        """Return what an agent is shown when it is called, as it is kept."""
+        return self._seal(connection, body, of_credential(shown))
+
+    def credentialed(self, shown: bytes, body: bytes) -> bytes:
+        """Return what an agent is shown."""
+        return self._opened(body, of_credential(shown))
+
 
 def keys_of(connection: apsw.Connection) -> list[bytes]:
     """Return the keys that values in a file are sealed with, the one to seal with first."""
@@ -203,6 +217,12 @@ def of_note(task: int) -> bytes:
 def of_answer(task: int, seq: int) -> bytes:
     """Return where an answer belongs."""
     return b"answer %d %d" % (task, seq)
+
+
+def of_credential(shown: bytes) -> bytes:
+    """Return where an agent's credential belongs: to all that is in clear of it, as that says
+    where it may go."""
+    return b"credential %b" % shown
 
 
 def _scrub(connection: apsw.Connection) -> None:

@@ -48,6 +48,7 @@ from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
     SEQ_BITS,
     STATE_NUMBERS,
+    Bookkeeping,
     Chore,
     Writer,
     keep,
@@ -85,8 +86,10 @@ class SQLiteStore:
         synchronous: str = "full",
         clock: Callable[[], int] = machine_time,
         sealing: Sealing | None = None,
+        books: Bookkeeping | None = None,
     ) -> None:
         self.path = Path(path)
+        self._books = books
         self._synchronous = synchronous
         self._seals = Seals(sealing)
         self._secret = b""
@@ -126,6 +129,7 @@ class SQLiteStore:
             connection.close()
             raise
         self._writer = Writer(connection, self.worker, self._seals)
+        self._writer.books = self._books
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
         run(self._reader, "PRAGMA query_only = on")
@@ -596,6 +600,11 @@ class SQLiteStore:
 
         await self._do(chore)
         return results[-1]
+
+    @property
+    def seals(self) -> Seals:
+        """What such readers and writers seal and open secrets with."""
+        return self._seals
 
     async def look(self, reading: Callable[[apsw.Connection], T]) -> T:
         """Read something, however long that takes; nobody else waits for it."""

@@ -1,0 +1,97 @@
+"""What house dialects call our errors, where that is not what 0.3 calls them.
+
+One row per class, as `dialects.errors` has it; whatever has no row keeps its official code. The
+words are the official ones: only codes and statuses differ, and what is told beside them.
+"""
+
+from typing import NamedTuple
+
+from dragoman import errors as classes
+from dragoman.dialects import errors
+from dragoman.dialects.reading import Object
+from dragoman.errors import A2AError, InvalidParams
+
+
+class Row(NamedTuple):
+    """One error in the houses; 0: as 0.3 has it."""
+
+    error: type[A2AError]
+    nexus: int = 0
+    rx: int = 0
+    rx_http: int = 0
+    selectools: int = 0
+    corvid: int = 0
+
+
+_INVALID, _NO_METHOD, _NO_REQUEST = -32602, -32601, -32600
+
+ROWS = (
+    Row(classes.NoAgentAvailable, corvid=404),
+    Row(classes.InvalidParams, rx_http=400),
+    Row(classes.TaskNotFound, _INVALID, rx=-32004, corvid=404),
+    Row(classes.TaskNotCancelable, _INVALID, _INVALID, rx_http=409),
+    Row(classes.UnsupportedOperation, _NO_METHOD, _NO_METHOD, 501, _NO_METHOD, corvid=405),
+    Row(classes.VersionNotSupported, _NO_REQUEST, _NO_REQUEST, 400, _NO_REQUEST, 400),
+    Row(classes.ExtensionRequired, _INVALID, _INVALID, 400, _INVALID, 400),
+)
+_BY_CLASS = {row.error: row for row in ROWS}
+# What a corvid client is told, where a word of theirs is known for it.
+_CORVID_WORDS: dict[type[A2AError], str] = {
+    classes.NoAgentAvailable: "Agent with default project not found",
+    classes.TaskNotFound: "Task not found",
+}
+
+
+def row_of(error: A2AError) -> Row:
+    """Return the row of an error."""
+    for kind in type(error).__mro__:
+        if kind in _BY_CLASS:
+            return _BY_CLASS[kind]
+    return Row(type(error))
+
+
+def nexus(error: A2AError) -> Object:
+    """Return the `error` member of an answer to a NEXUS peer."""
+    said = _said(error, row_of(error).nexus)
+    if isinstance(error, classes.MethodNotFound) and (method := error.facts.get("method")):
+        said["message"] = f"Method not found: {method}"
+    return said
+
+
+def rx(error: A2AError) -> Object:
+    """Return the `error` member of an answer to an R peer, which looks for a reason in it."""
+    said = _said(error, row_of(error).rx)
+    data: Object = dict(said.get("data", {}))
+    if isinstance(error, InvalidParams | classes.InvalidRequest | classes.ParseFailed):
+        data["reason"] = error.public
+    elif isinstance(error, classes.InternalError):
+        data["error"] = error.public
+    return {**said, "data": data} if data else said
+
+
+def rx_rest(error: A2AError, task_id: str = "") -> tuple[int, Object]:
+    """Return the HTTP status and the body of a REST answer to an R peer; those of other peers with
+    the same bodies find the members of 0.3 beside theirs."""
+    usual, body = errors.rest_0_x(error)
+    status = row_of(error).rx_http or usual
+    inner: Object = {"code": status, "message": body["message"]}
+    if task_id:
+        inner["data"] = {"taskId": task_id}
+    return status, {"error": inner, **body}
+
+
+def selectools(error: A2AError) -> Object:
+    """Return the `error` member of an answer to a selectools peer."""
+    return _said(error, row_of(error).selectools)
+
+
+def corvid(error: A2AError) -> tuple[int, Object]:
+    """Return the HTTP status and the body of an answer to a corvid peer: one sentence."""
+    row = row_of(error)
+    sentence = _CORVID_WORDS.get(row.error, error.public)
+    return row.corvid or errors.http_status(error), {"error": sentence}
+
+
+def _said(error: A2AError, code: int) -> Object:
+    official = errors.jsonrpc(error, "0.3")
+    return {**official, "code": code} if code else official

@@ -1,0 +1,64 @@
+"""A registered agent: what the gateway knows of it and holds on to."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from dragoman.model.card import AgentSkill
+
+Status = Literal["online", "degraded", "offline"]
+# How an agent is spoken to whose card does not tell, or has none.
+HouseDialect = Literal["", "nexus", "corvid"]
+CredentialKind = Literal["", "bearer", "apiKey", "header"]
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent. Nothing secret is in here: its credential is kept apart and sealed."""
+
+    id: str
+    # Its name in addresses, `/a2a/{name}`: lower case letters, digits and hyphens; unique.
+    name: str
+    # Whom it belongs to; empty: the local user.
+    owner: str = ""
+    title: str
+    description: str = ""
+    # Where it is, and where the same agent is once more: any of them may do a task.
+    url: str
+    replicas: list[str] = []
+    # The card as the agent showed it, pinned; None: it showed none, and one is made of the rest.
+    card: dict[str, Any] | None = None
+    # A later card that changes where calls or credentials go, until its owner has looked at it.
+    pending: dict[str, Any] | None = None
+    pending_reason: str = ""
+    skills: list[AgentSkill] = []
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    # Micro-credits for a completed task.
+    price: int = 0
+    # Whether a task may be done twice: then it is sent once more where nobody knows whether it
+    # arrived, and may fail over to another agent.
+    repeatable: bool = False
+    # Origins besides that of `url` to which the card may send calls.
+    origins: list[str] = []
+    dialect: HouseDialect = ""
+    # Whether it gets what nobody else is asked for.
+    is_default: bool = False
+    status: Status = "offline"
+    # Milliseconds since the epoch.
+    last_seen_at: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    # Of its last heartbeat; 0: it sends none, and is asked instead.
+    beat_at: int = 0
+    # Where the card was found, and the hash of what is pinned.
+    card_url: str = ""
+    card_digest: str = ""
+    # Which of title, description and skills its owner wrote: a card does not change those.
+    said: list[str] = []
+    # Of skills, by their ids: what the card has no member for, such as `inputSchema`.
+    schemas: dict[str, dict[str, Any]] = {}
+    # Seconds between two looks at the card.
+    refresh: float = 3600.0
+    # What we show it, without the secret: the kind, and the header that carries it.
+    credential: CredentialKind = ""
+    credential_header: str = ""

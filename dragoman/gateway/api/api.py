@@ -1,0 +1,164 @@
+"""Answers the requests of the REST API: finds the row, checks what came, wraps what comes of it."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dragoman.errors import (
+    A2AError,
+    InvalidParams,
+    MethodNotFound,
+    Overloaded,
+    RateLimited,
+    Unauthenticated,
+)
+from dragoman.gateway.api import agents, billing, health, keys, openapi, tasks, trust, workflows
+from dragoman.gateway.api.envelope import Refused, failure
+from dragoman.gateway.api.table import Ask, Endpoint, NotAllowed, Table, checked, read_query
+from dragoman.gateway.gateway import Gateway
+from dragoman.server.endpoints import incident
+from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
+from dragoman.server.routes import Access, Routes
+from dragoman.server.streams import OpenStreams
+from dragoman.telemetry import figures
+
+logger = logging.getLogger("dragoman")
+
+_PRIVATE = (b"cache-control", b"private, no-store")
+_PUBLIC_CACHE = (b"cache-control", b"public, max-age=60")
+_encode = msgspec.json.Encoder().encode
+
+
+async def _described(ask: Ask) -> Any:
+    return DOCUMENT
+
+
+TABLE = Table(
+    [
+        *health.ENDPOINTS,
+        Endpoint(
+            verb="GET",
+            path="/api/v1/openapi.json",
+            name="describe",
+            summary="Read this document",
+            answer=_described,
+            access=Access.PUBLIC,
+            reply=dict[str, Any],
+            is_bare=True,
+        ),
+        *agents.ENDPOINTS,
+        *keys.ENDPOINTS,
+        *tasks.ENDPOINTS,
+        *trust.ENDPOINTS,
+        *billing.ENDPOINTS,
+        *workflows.ENDPOINTS,
+    ]
+)
+DOCUMENT = openapi.document(TABLE, figures.release())
+
+
+class Api:
+    """The REST API of one gateway."""
+
+    def __init__(self, gateway: Gateway, streams: OpenStreams, *, max_body_bytes: int) -> None:
+        self._gateway = gateway
+        self._streams = streams
+        self._max_body_bytes = max_body_bytes
+
+    def add_to(self, routes: Routes) -> None:
+        """Serve all of it; what is open to more than callers has a route of its own."""
+        added: set[str] = set()
+        for endpoint in TABLE.endpoints:
+            is_below = endpoint.path.startswith("/api/v1/")
+            if endpoint.path in added or (endpoint.access is Access.CALLER and is_below):
+                continue
+            added.add(endpoint.path)
+            routes.add(endpoint.path, self.answer, endpoint.access)
+        routes.add("/api/v1/*", self.answer, Access.CALLER)
+
+    async def answer(self, request: Request) -> None:
+        """Answer one request."""
+        request.watched.binding = "api"
+        try:
+            await self._answer(request)
+        except asyncio.CancelledError:
+            if not self._streams.is_stopping or request.is_answered:
+                raise
+            # The cancellation was our own: the server ends.
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            await self._fail(request, Overloaded())
+        except (A2AError, Refused) as error:
+            await self._fail(request, error)
+        except Exception:
+            if request.is_answered:
+                raise
+            await self._fail(request, incident())
+
+    async def _answer(self, request: Request) -> None:
+        found = TABLE.find(request.verb, request.path)
+        if found is None:
+            raise MethodNotFound("Nothing is served here; see /api/v1/openapi.json")
+        if isinstance(found, NotAllowed):
+            request.watched.route = found.template
+            request.extra.append((b"allow", found.allow.encode()))
+            raise Refused("METHOD_NOT_ALLOWED", f"This takes {found.allow}")
+        endpoint = found.endpoint
+        request.watched.route = endpoint.path
+        request.watched.is_for(endpoint.name, "none", "gateway", "")
+        query = None
+        if endpoint.query is not None:
+            query = read_query(endpoint.query, request.scope["query_string"])
+        body = await self._body(request, endpoint)
+        ask = Ask(self._gateway, self._streams, request, found.path, query, body)
+        reply = await endpoint.answer(ask)
+        if endpoint.streams:
+            return
+        cached = _PUBLIC_CACHE if endpoint.name == "describe" else _PRIVATE
+        if endpoint.reply is None:
+            await request.respond(endpoint.status, [cached], b"")
+            return
+        content = _encode(reply if endpoint.is_bare else {"data": reply})
+        await _respond(request, endpoint.status, content, [cached])
+
+    async def _body(self, request: Request, endpoint: Endpoint) -> Any:
+        if endpoint.is_raw:
+            return await read_body(request, self._max_body_bytes)
+        if endpoint.body is None:
+            return None
+        check_type(request)
+        content = await read_body(request, self._max_body_bytes)
+        if not content:
+            if endpoint.is_body_optional:
+                return endpoint.body()
+            raise InvalidParams("there is none; send JSON", field="body")
+        return checked(endpoint.body, await read_value(content))
+
+    async def _fail(self, request: Request, error: A2AError | Refused) -> None:
+        request.watched.failed(error)
+        status, body = failure(error)
+        headers: Headers = [_PRIVATE]
+        if status in (429, 503):
+            later = error.retry_after if isinstance(error, RateLimited) else _later(error)
+            headers.append((b"retry-after", b"%d" % later))
+        if isinstance(error, RateLimited):
+            headers += error.headers
+        if isinstance(error, Unauthenticated):
+            headers.append((b"www-authenticate", request.challenge.encode()))
+        await _respond(request, status, _encode(body), headers)
+
+
+def _later(error: A2AError | Refused) -> int:
+    """Return the seconds after which it may go better, if that is known."""
+    if isinstance(error, A2AError):
+        text = error.facts.get("retryAfter", "")
+        return int(text) if text.isdecimal() and len(text) < 6 else 1
+    return 1
+
+
+async def _respond(request: Request, status: int, body: bytes, headers: Sequence[Any]) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    await request.respond(status, [(b"content-type", JSON), length, *headers], body)

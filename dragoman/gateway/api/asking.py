@@ -1,0 +1,134 @@
+"""What several endpoints have in common: fields, pages, and how tasks and agents are found."""
+
+import uuid
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.errors import InvalidParams, NoAgentAvailable, TaskNotFound
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.api import listing
+from dragoman.gateway.api.envelope import Refused
+from dragoman.gateway.api.table import Ask
+from dragoman.model import operations as ops
+from dragoman.model.identity import OPERATOR, Scope, TaskId, is_id
+from dragoman.model.money import LARGEST, MICRO
+from dragoman.model.record import TaskReading
+from dragoman.service import Call, TaskReply
+from dragoman.stores.sqlite.errands import ErrandRow
+
+# The agent whose tasks these are: forwarding is an agent's code like any other.
+GATEWAY = "gateway"
+MOST = 100
+_MAX_KEY = 255
+
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+Credits = Annotated[float, Meta(ge=0, le=LARGEST // MICRO)]
+Limit = Annotated[int, Meta(ge=1, le=MOST)]
+Offset = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+
+
+class Paged(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a list is wanted."""
+
+    limit: Limit = 20
+    offset: Offset = 0
+
+
+def micro(amount: float) -> int:
+    """Return credits as whole micro-credits: a number of JSON may have more decimals."""
+    return round(amount * MICRO)
+
+
+def is_uuid(text: str) -> bool:
+    """Tell whether a text is a UUID as people write them."""
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def scope_of(ask: Ask) -> Scope:
+    """Return where the caller's tasks are."""
+    return Scope(GATEWAY, ask.caller.tenant or "", ask.caller.owner)
+
+
+def agent_of(ask: Ask, ref: str) -> Registered:
+    """Return an agent by its id or its name; raises what says that there is none."""
+    found = ask.gateway.registry.get(ref)
+    if found is None:
+        raise no_agent(ref)
+    return found
+
+
+def visible_agent(ask: Ask) -> Registered:
+    """Return the agent in the path, if the caller may know of it."""
+    try:
+        return ask.gateway.registry.visible(ask.path["id"], viewer_of(ask))
+    except NoAgentAvailable:
+        raise no_agent(ask.path["id"]) from None
+
+
+def is_operator(ask: Ask) -> bool:
+    """Tell whether the caller runs the gateway."""
+    return OPERATOR in ask.caller.scopes
+
+
+def viewer_of(ask: Ask) -> str | None:
+    """Return who looks; None: who may see everything."""
+    return None if is_operator(ask) else ask.owner
+
+
+def no_agent(ref: str) -> Refused:
+    """Return what says that there is no such agent."""
+    return Refused("AGENT_NOT_FOUND", "Agent not found", agentId=ref)
+
+
+def task_id_of(ask: Ask) -> TaskId:
+    """Return the task's id in the path, if it can be one."""
+    text = ask.path["id"]
+    if not is_id(text):
+        raise not_a_task_id()
+    return TaskId(text)
+
+
+def not_a_task_id() -> Refused:
+    """Return what says that no task is called so."""
+    return Refused("VALIDATION_ERROR", "id: is not the id of a task, which is a UUID")
+
+
+async def reading_of(ask: Ask, task_id: TaskId) -> TaskReading:
+    """Return a task of the caller's. One of somebody else's is not found, like one that never
+    was."""
+    operation = ops.GetTask(task_id=task_id, tenant=ask.caller.tenant or "")
+    try:
+        reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
+    except TaskNotFound:
+        raise missing_task(task_id) from None
+    assert isinstance(reply, TaskReply), "a task is read as a task"
+    return reply.reading
+
+
+def missing_task(task_id: str) -> Refused:
+    """Return what says that there is no such task: one that is not even called like one is a
+    mistake in the request."""
+    return Refused("TASK_NOT_FOUND", "Task not found") if is_uuid(task_id) else not_a_task_id()
+
+
+def idempotency_key(ask: Ask) -> str:
+    """Return the key under which the same request is the same deed; empty: there is none."""
+    key = ask.request.header(b"idempotency-key")
+    if key is None:
+        return ""
+    if len(key) > _MAX_KEY or not is_id(key):
+        raise InvalidParams(
+            f"has 1 to {_MAX_KEY} visible ASCII characters", field="Idempotency-Key"
+        )
+    return key
+
+
+async def row_of(ask: Ask, task_id: str) -> ErrandRow | None:
+    """Return what the books know of a task of the caller's."""
+    scope = scope_of(ask)
+    return await ask.gateway.store.look(lambda connection: listing.one(connection, scope, task_id))

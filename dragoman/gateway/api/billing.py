@@ -1,0 +1,277 @@
+"""Credits: what one has, what became of it, and how to get more."""
+
+from typing import Literal
+
+import msgspec
+
+from dragoman.errors import TaskNotFound
+from dragoman.gateway.api.asking import Paged, is_operator, missing_task, task_id_of
+from dragoman.gateway.api.record import credit
+from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.gateway.payments import PACKAGES
+from dragoman.model.instant import stamp
+from dragoman.server.routes import Access
+from dragoman.stores.sqlite.accounts import Line
+
+Kind = Literal["initial_grant", "purchase", "task_debit", "task_credit", "platform_fee", "refund"]
+Period = Literal["7d", "30d", "90d"]
+PackageName = Literal["starter", "pro", "enterprise"]
+
+
+class BalanceRecord(msgspec.Struct, frozen=True):
+    """What one has: in all, reserved for tasks that have not ended, and free to spend."""
+
+    balance: float
+    held: float
+    available: float
+
+
+class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a statement; an amount below zero was taken."""
+
+    id: str
+    type: Kind
+    amount: float
+    balance_after: float
+    reference_id: str | None
+    description: str
+    created_at: str
+
+
+class Transactions(msgspec.Struct, frozen=True):
+    """A page of a statement, the latest first."""
+
+    transactions: list[Transaction]
+    total: int
+    limit: int
+    offset: int
+
+
+class TransactionQuery(Paged, frozen=True, kw_only=True):
+    """Which lines are wanted."""
+
+    type: Kind | msgspec.UnsetType = msgspec.UNSET
+
+
+class UsageQuery(msgspec.Struct, frozen=True):
+    """Of which days."""
+
+    period: Period = "30d"
+
+
+class DayRecord(msgspec.Struct, frozen=True):
+    """What a day came to."""
+
+    date: str
+    spent: float
+    earned: float
+
+
+class UsageRecord(msgspec.Struct, frozen=True):
+    """What was spent and earned, day by day and in all."""
+
+    period: Period
+    daily: list[DayRecord]
+    total_spent: float
+    total_earned: float
+
+
+class PackageRecord(msgspec.Struct, frozen=True):
+    """So many credits for so many cents of a US dollar."""
+
+    id: str
+    credits: float
+    price_cents: int
+
+
+class Packages(msgspec.Struct, frozen=True):
+    """What is on offer."""
+
+    packages: list[PackageRecord]
+
+
+class Purchase(msgspec.Struct, frozen=True):
+    """Which package is wanted."""
+
+    package: PackageName
+
+
+class CheckoutRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """Where to pay for it."""
+
+    checkout_id: str
+    url: str
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """That a payment was told; and whether it credited anything."""
+
+    received: bool
+    credited: bool
+
+
+class Receipt(msgspec.Struct, frozen=True, rename="camel"):
+    """What a task cost and where it went, signed: a JWS whose key is in the gateway's JWKS."""
+
+    task_id: str
+    receipt: str
+
+
+class RefundRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """What was given back."""
+
+    task_id: str
+    amount: float
+
+
+async def _balance(ask: Ask) -> BalanceRecord:
+    found = await ask.gateway.ledger.balance(ask.owner)
+    return BalanceRecord(credit(found.total), credit(found.held), credit(found.available))
+
+
+async def _transactions(ask: Ask) -> Transactions:
+    query: TransactionQuery = ask.query
+    kind = "" if query.type is msgspec.UNSET else query.type
+    found = await ask.gateway.ledger.statement(
+        ask.owner, kind=kind, limit=query.limit, offset=query.offset
+    )
+    shown = [_transaction(line) for line in found.lines]
+    return Transactions(shown, found.total, query.limit, query.offset)
+
+
+def _transaction(line: Line) -> Transaction:
+    return Transaction(
+        id=str(line.number),
+        type=msgspec.convert(line.kind, Kind),
+        amount=credit(line.amount),
+        balance_after=credit(line.balance),
+        reference_id=line.reference or None,
+        description=line.memo,
+        created_at=stamp(line.at * 1000),
+    )
+
+
+async def _usage(ask: Ask) -> UsageRecord:
+    query: UsageQuery = ask.query
+    found = await ask.gateway.ledger.usage(ask.owner, query.period)
+    days = [DayRecord(day.date, credit(day.spent), credit(day.earned)) for day in found.days]
+    return UsageRecord(query.period, days, credit(found.spent), credit(found.earned))
+
+
+async def _packages(ask: Ask) -> Packages:
+    return Packages(
+        [PackageRecord(one.name, credit(one.credits), one.cents) for one in PACKAGES.values()]
+    )
+
+
+async def _checkout(ask: Ask) -> CheckoutRecord:
+    body: Purchase = ask.body
+    begun = await ask.gateway.ledger.checkout(ask.owner, body.package)
+    return CheckoutRecord(begun.checkout.id, begun.url)
+
+
+async def _webhook(ask: Ask) -> Noted:
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in ask.request.headers.items()
+    }
+    return Noted(True, await ask.gateway.ledger.paid(ask.body, headers))
+
+
+async def _receipt(ask: Ask) -> Receipt:
+    task_id = task_id_of(ask)
+    try:
+        signed = await ask.gateway.ledger.receipt(
+            task_id, owner=ask.owner, is_operator=is_operator(ask)
+        )
+    except TaskNotFound:
+        raise missing_task(task_id) from None
+    return Receipt(task_id, signed)
+
+
+async def _refund(ask: Ask) -> RefundRecord:
+    task_id = task_id_of(ask)
+    try:
+        errand = await ask.gateway.ledger.refund(
+            task_id, owner=ask.owner, is_operator=is_operator(ask)
+        )
+    except TaskNotFound:
+        raise missing_task(task_id) from None
+    return RefundRecord(task_id, credit(errand.charged))
+
+
+ENDPOINTS = [
+    Endpoint(
+        verb="GET",
+        path="/api/v1/billing/balance",
+        name="get_balance",
+        summary="Read what one has",
+        answer=_balance,
+        reply=BalanceRecord,
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/billing/transactions",
+        name="list_transactions",
+        summary="Read one's statement, the latest line first",
+        answer=_transactions,
+        query=TransactionQuery,
+        reply=Transactions,
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/billing/usage",
+        name="get_usage",
+        summary="Read what was spent and earned, day by day",
+        answer=_usage,
+        query=UsageQuery,
+        reply=UsageRecord,
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/billing/packages",
+        name="list_packages",
+        summary="Read what is on offer",
+        answer=_packages,
+        reply=Packages,
+    ),
+    Endpoint(
+        verb="POST",
+        path="/api/v1/billing/checkout",
+        name="begin_checkout",
+        summary="Begin a purchase; pay at the address in the answer",
+        answer=_checkout,
+        status=201,
+        body=Purchase,
+        reply=CheckoutRecord,
+    ),
+    Endpoint(
+        verb="POST",
+        path="/api/v1/billing/webhook",
+        name="payment_webhook",
+        summary="Hear of a payment from the payment provider, which signs it",
+        answer=_webhook,
+        access=Access.PUBLIC,
+        is_raw=True,
+        reply=Noted,
+        errors=("FORBIDDEN",),
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/tasks/{id}/receipt",
+        name="get_receipt",
+        summary="Read the signed receipt of a task that has ended",
+        answer=_receipt,
+        reply=Receipt,
+        errors=("TASK_NOT_FOUND",),
+    ),
+    Endpoint(
+        verb="POST",
+        path="/api/v1/tasks/{id}/refund",
+        name="refund_task",
+        summary="Give back what a task brought in, once",
+        answer=_refund,
+        reply=RefundRecord,
+        errors=("TASK_NOT_FOUND", "INSUFFICIENT_CREDITS"),
+    ),
+]

@@ -1,0 +1,5 @@
+"""Keys."""
+
+from dragoman.gateway.api.table import Endpoint
+
+ENDPOINTS: list[Endpoint] = []

@@ -1,0 +1,153 @@
+"""A task followed by server-sent events, from our log.
+
+`status` shows the whole task, at once and whenever its status changes; `message` what its agent
+says on the way, `artifact` a piece of a result, `complete` the task at its end. Ids are positions
+of the log, and `Last-Event-ID` takes up from there. What one event of the log becomes several
+events here carries its position with the last of them: who is cut off in between sees them again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from dragoman.engine.log import read_task
+from dragoman.errors import A2AError, Overloaded
+from dragoman.gateway.api.asking import reading_of, row_of, scope_of, task_id_of
+from dragoman.gateway.api.envelope import Refused, failure
+from dragoman.gateway.api.record import ArtifactRecord, artifact_record, message_record, record
+from dragoman.gateway.api.table import Ask
+from dragoman.model import operations as ops
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.identity import TaskId
+from dragoman.model.message import Message
+from dragoman.model.record import Recorded, TaskReading
+from dragoman.model.task import Task
+from dragoman.server.endpoints import RESET, incident
+from dragoman.service import Call, Opening
+from dragoman.telemetry import figures
+from dragoman.transports import sse
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A piece of a result, as an event shows it."""
+
+    artifact_id: str
+    artifact: ArtifactRecord
+    append: bool
+    last: bool
+
+
+async def follow(ask: Ask) -> None:
+    """Answer with the events of a task; of one that there is not, with one event that says so."""
+    request = ask.request
+    if request.room is not None:
+        request.room.open_stream()
+    stream = sse.Stream(request.send, request.receive)
+    ask.streams.add(stream, request.pass_)
+    frames = _frames(ask)
+    try:
+        # A failure of ours is a plain error; that there is no task is an event.
+        first, is_reset = await anext(frames)
+        headers = [*sse.HEADERS, *request.extra, *([RESET] if is_reset else [])]
+        request.watched.responded(200)
+        request.is_answered = True
+        await stream.open(headers)
+        await stream.write(first)
+        async for frame, _ in frames:
+            await stream.write(frame)
+    except asyncio.CancelledError:
+        figures.streams_cut.add("stopping" if ask.streams.is_stopping else "gone")
+        if not stream.is_closed:
+            raise
+        if (task := asyncio.current_task()) is not None:
+            # The cancellation was our own way to end the stream.
+            task.uncancel()
+        if not request.is_answered:
+            raise Overloaded from None
+    except Exception as error:
+        if not request.is_answered:
+            raise
+        figures.streams_cut.add("failed")
+        request.watched.failed(error)
+        said = error if isinstance(error, A2AError | Refused) else incident()
+        await stream.write(_event("error", failure(said)[1].error))
+    finally:
+        stream.is_closed = True
+        ask.streams.discard(stream)
+        await frames.aclose()
+        if request.is_answered:
+            await stream.close()
+
+
+async def _frames(ask: Ask) -> AsyncGenerator[tuple[bytes, bool]]:
+    """Yield what is written; with the first, whether the reader's position was of no use."""
+    try:
+        task_id = task_id_of(ask)
+        reading = await reading_of(ask, task_id)
+    except Refused as error:
+        yield _event("error", failure(error)[1].error), False
+        return
+    if reading.task.status.state.is_terminal and ask.request.after is None:
+        yield await _opening(ask, reading), False
+        return
+    operation = ops.SubscribeToTask(task_id=task_id, tenant=ask.caller.tenant or "")
+    call = Call(
+        operation=operation, caller=ask.caller, after=ask.request.after, closes_on_input=False
+    )
+    async with contextlib.aclosing(ask.gateway.service.follow(call)) as batches:
+        async for batch in batches:
+            if isinstance(batch, Opening):
+                yield await _opening(ask, batch.reply.reading), batch.is_reset
+            elif not isinstance(batch, Message):
+                for recorded in batch:
+                    yield await _shown(ask, task_id, recorded), False
+
+
+async def _opening(ask: Ask, reading: TaskReading) -> bytes:
+    """Return the task as it is, and that it is over if it is."""
+    return await _status(ask, reading.task, reading.seq)
+
+
+async def _shown(ask: Ask, task_id: TaskId, recorded: Recorded) -> bytes:
+    match recorded.event:
+        case ArtifactUpdate() as event:
+            shown = artifact_record(event.artifact)
+            chunk = Chunk(event.artifact.artifact_id, shown, event.append, event.last_chunk)
+            return _event("artifact", chunk, recorded.seq)
+        case StatusUpdate() as event:
+            said = b""
+            if event.status.message is not None:
+                said = _event("message", message_record(event.status.message))
+            task = await _as_of(ask, task_id, recorded.seq)
+            return said + await _status(ask, task, recorded.seq)
+        case _:
+            return b""
+
+
+async def _as_of(ask: Ask, task_id: TaskId, seq: int) -> Task:
+    """Return the task as it was after an event: what was said to it is in no stream."""
+    store = ask.gateway.store
+    head = await store.head(scope_of(ask), task_id)
+    reading = None if head is None else await read_task(store, head.number, upto=seq)
+    if reading is None:
+        reading = await reading_of(ask, task_id)
+    return reading.task
+
+
+async def _status(ask: Ask, task: Task, seq: int) -> bytes:
+    shown = record(task, await row_of(ask, task.id))
+    if not task.status.state.is_terminal:
+        return _event("status", shown, seq)
+    return _event("status", shown) + _event("complete", shown, seq)
+
+
+def _event(kind: str, value: Any, seq: int | None = None) -> bytes:
+    data = _encode(value)
+    if seq is None:
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (seq, kind.encode(), data)

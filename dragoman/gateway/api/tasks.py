@@ -1,0 +1,328 @@
+"""Tasks: made, read, listed, answered, cancelled and followed.
+
+A task is made by giving the gateway a message like any other door does; nobody waits for it here.
+"""
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.errors import InvalidParams, TaskNotCancelable, UnsupportedOperation
+from dragoman.gateway.api import listing, streams
+from dragoman.gateway.api.asking import (
+    Credits,
+    Paged,
+    agent_of,
+    idempotency_key,
+    is_uuid,
+    micro,
+    reading_of,
+    row_of,
+    scope_of,
+    task_id_of,
+)
+from dragoman.gateway.api.envelope import Code, Refused
+from dragoman.gateway.api.record import STATES, Status, TaskRecord, record, status_of
+from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.model import operations as ops
+from dragoman.model.identity import MessageId, TaskId, new_id
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.money import credits_text
+from dragoman.model.record import encode
+from dragoman.service import Call, TaskReply
+
+_fingerprint = msgspec.json.Encoder(order="deterministic").encode
+
+
+class NewTask(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A task for an agent."""
+
+    # Its id or its name.
+    assigned_agent_id: Annotated[str, Meta(min_length=1, max_length=100)]
+    title: Annotated[str, Meta(min_length=1, max_length=200)]
+    description: Annotated[str, Meta(max_length=2000)] = ""
+    input: dict[str, Any] = {}
+    timeout_seconds: Annotated[int, Meta(ge=10, le=3600)] = 300
+    # Credits; a task that may cost more is refused.
+    max_budget_credits: Credits | None = None
+    # The least trust an agent has to have.
+    min_trust_score: Annotated[int, Meta(ge=0, le=100)] = 0
+    skill_id: Annotated[str, Meta(max_length=200)] = ""
+
+
+class TaskQuery(Paged, frozen=True, rename="camel", kw_only=True):
+    """Which tasks are listed."""
+
+    status: Status | msgspec.UnsetType = msgspec.UNSET
+    assigned_agent_id: str = ""
+
+
+class Tasks(msgspec.Struct, frozen=True):
+    """A page of tasks, newest first."""
+
+    tasks: list[TaskRecord]
+    total: int
+    limit: int
+    offset: int
+
+
+class ReplyPart(msgspec.Struct, frozen=True):
+    """One piece of content that is handed over with an answer."""
+
+    data: Any
+    type: str = "data"
+
+
+class ReplyArtifact(msgspec.Struct, frozen=True):
+    """A thing that is handed over with an answer."""
+
+    parts: list[ReplyPart]
+    name: str = ""
+    description: str = ""
+
+
+class TaskAnswer(msgspec.Struct, frozen=True):
+    """What is said to a task that is under way."""
+
+    message: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    artifacts: Annotated[list[ReplyArtifact], Meta(max_length=20)] = []
+
+
+class DashboardTask(msgspec.Struct, frozen=True, rename="camel"):
+    """A task in plain words."""
+
+    agent_id: Annotated[str, Meta(min_length=1, max_length=100)]
+    message: Annotated[str, Meta(min_length=1, max_length=10_000)]
+
+
+class Made(msgspec.Struct, frozen=True, rename="camel"):
+    """The task that was made."""
+
+    task_id: str
+
+
+async def _create(ask: Ask) -> TaskRecord:
+    body: NewTask = ask.body
+    agent = _assignee(ask, body.assigned_agent_id, "assignedAgentId")
+    metadata: dict[str, Any] = {
+        "agentId": agent,
+        "title": body.title,
+        "description": body.description,
+        "timeoutSeconds": body.timeout_seconds,
+    }
+    if body.skill_id:
+        metadata["skillId"] = body.skill_id
+    if body.min_trust_score:
+        metadata["minTrust"] = body.min_trust_score
+    if body.max_budget_credits is not None:
+        metadata["maxBudget"] = credits_text(micro(body.max_budget_credits))
+    text = encode(body.input).decode()
+    return await _begin(ask, text, metadata, _fingerprint(body))
+
+
+async def _create_in_words(ask: Ask) -> Made:
+    body: DashboardTask = ask.body
+    metadata = {"agentId": _assignee(ask, body.agent_id, "agentId")}
+    made = await _begin(ask, body.message, metadata, _fingerprint(body))
+    return Made(made.id)
+
+
+def _assignee(ask: Ask, ref: str, field: str) -> str:
+    """Return the id of the agent that is named; by its name it is found too."""
+    if not is_uuid(ref) and ask.gateway.registry.get(ref) is None:
+        raise InvalidParams(
+            "is neither the id of an agent, which is a UUID, nor the name of one", field=field
+        )
+    agent = agent_of(ask, ref)
+    return agent.id
+
+
+async def _begin(ask: Ask, text: str, metadata: dict[str, Any], said: bytes) -> TaskRecord:
+    if ask.request.room is not None:
+        ask.request.room.begin_task()
+    message = Message(_message_id(ask, said), Role.USER, [Part(text=text)])
+    operation = ops.SendMessage(
+        message=message, wait=False, metadata=metadata, tenant=ask.caller.tenant or ""
+    )
+    reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
+    assert isinstance(reply, TaskReply), "everything forwarded is a task"
+    return await _shown(ask, reply)
+
+
+def _message_id(ask: Ask, said: bytes) -> MessageId:
+    """Return the id of a message: the same for the same request under the same key, so that a
+    repetition leads to the same task."""
+    key = idempotency_key(ask)
+    if not key:
+        return MessageId(new_id())
+    digest = hashlib.blake2b(key.encode() + b"\0" + said, digest_size=16)
+    return MessageId(f"key-{digest.hexdigest()}")
+
+
+async def _shown(ask: Ask, reply: TaskReply) -> TaskRecord:
+    task = reply.reading.task
+    return record(task, await row_of(ask, task.id))
+
+
+async def _get(ask: Ask) -> TaskRecord:
+    reading = await reading_of(ask, task_id_of(ask))
+    return record(reading.task, await row_of(ask, reading.task.id))
+
+
+async def _list(ask: Ask) -> Tasks:
+    query: TaskQuery = ask.query
+    agent = ""
+    if query.assigned_agent_id:
+        found = ask.gateway.registry.get(query.assigned_agent_id)
+        # A task outlives its agent, so an id that nobody has any more may still be asked for.
+        agent = found.id if found is not None else query.assigned_agent_id
+    wanted = listing.Wanted(agent=agent)
+    status = query.status
+    if status is not msgspec.UNSET:
+        is_assigned = status == "assigned" if status in ("pending", "assigned") else None
+        wanted = wanted._replace(states=STATES[status], is_assigned=is_assigned)
+    scope = scope_of(ask)
+    rows, total = await ask.gateway.store.look(
+        lambda connection: listing.page(connection, scope, wanted, query.limit, query.offset)
+    )
+    shown: list[TaskRecord] = []
+    for row in rows:
+        try:
+            reading = await reading_of(ask, TaskId(row.task_id))
+        except Refused:
+            # Forgotten since it was listed.
+            continue
+        shown.append(record(reading.task, row))
+    return Tasks(shown, total, query.limit, query.offset)
+
+
+async def _cancel(ask: Ask) -> TaskRecord:
+    task_id = task_id_of(ask)
+    reading = await reading_of(ask, task_id)
+    operation = ops.CancelTask(task_id=task_id, tenant=ask.caller.tenant or "")
+    try:
+        reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
+    except TaskNotCancelable:
+        reading = await reading_of(ask, task_id)
+        status = status_of(reading.task, await row_of(ask, task_id))
+        raise Refused("VALIDATION_ERROR", f"Cannot cancel task with status: {status}") from None
+    assert isinstance(reply, TaskReply), "a cancelled task is a task"
+    return await _shown(ask, reply)
+
+
+async def _reply(ask: Ask) -> TaskRecord:
+    task_id = task_id_of(ask)
+    body: TaskAnswer = ask.body
+    reading = await reading_of(ask, task_id)
+    if reading.task.status.state.is_terminal:
+        raise _cannot_reply(status_of(reading.task, await row_of(ask, task_id)))
+    parts = [Part(text=body.message)]
+    for artifact in body.artifacts:
+        named = {"name": artifact.name, "description": artifact.description}
+        held = {name: value for name, value in named.items() if value}
+        parts += [_part(part, held) for part in artifact.parts]
+    message = Message(
+        _message_id(ask, _fingerprint([task_id, body])), Role.USER, parts, task_id=task_id
+    )
+    operation = ops.SendMessage(message=message, wait=False, tenant=ask.caller.tenant or "")
+    try:
+        reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
+    except UnsupportedOperation:
+        # It ended between the two looks.
+        reading = await reading_of(ask, task_id)
+        raise _cannot_reply(status_of(reading.task, await row_of(ask, task_id))) from None
+    assert isinstance(reply, TaskReply), "what is said to a task is answered by the task"
+    return await _shown(ask, reply)
+
+
+def _part(part: ReplyPart, metadata: dict[str, Any]) -> Part:
+    if part.type == "text" and isinstance(part.data, str):
+        return Part(text=part.data, metadata=metadata)
+    return Part(data=part.data, metadata=metadata)
+
+
+def _cannot_reply(status: Status) -> Refused:
+    return Refused("VALIDATION_ERROR", f"Cannot reply to task with status: {status}")
+
+
+_MAKING: tuple[Code, ...] = (
+    "AGENT_NOT_FOUND",
+    "AGENT_OFFLINE",
+    "INSUFFICIENT_CREDITS",
+    "TRUST_THRESHOLD_NOT_MET",
+    "PROTOCOL_ERROR",
+)
+ENDPOINTS = [
+    Endpoint(
+        verb="POST",
+        path="/api/v1/tasks",
+        name="create_task",
+        summary="Give a task to an agent; answered before anything is forwarded",
+        answer=_create,
+        status=202,
+        body=NewTask,
+        reply=TaskRecord,
+        is_keyed=True,
+        errors=_MAKING,
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/tasks",
+        name="list_tasks",
+        summary="Read one's own tasks, newest first",
+        answer=_list,
+        query=TaskQuery,
+        reply=Tasks,
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/tasks/{id}",
+        name="get_task",
+        summary="Read a task",
+        answer=_get,
+        reply=TaskRecord,
+        errors=("TASK_NOT_FOUND",),
+    ),
+    Endpoint(
+        verb="POST",
+        path="/api/v1/tasks/{id}/cancel",
+        name="cancel_task",
+        summary="End a task; its agent is told",
+        answer=_cancel,
+        reply=TaskRecord,
+        errors=("TASK_NOT_FOUND",),
+    ),
+    Endpoint(
+        verb="POST",
+        path="/api/v1/tasks/{id}/reply",
+        name="reply_to_task",
+        summary="Say something more to a task that is under way",
+        answer=_reply,
+        body=TaskAnswer,
+        reply=TaskRecord,
+        is_keyed=True,
+        errors=("TASK_NOT_FOUND", "PROTOCOL_ERROR"),
+    ),
+    Endpoint(
+        verb="GET",
+        path="/api/v1/tasks/{id}/stream",
+        name="stream_task",
+        summary="Follow a task by events: status, message, artifact, complete, error",
+        answer=streams.follow,
+        streams=True,
+    ),
+    Endpoint(
+        verb="POST",
+        path="/api/dashboard/tasks",
+        name="create_dashboard_task",
+        summary="Give a task to an agent in plain words",
+        answer=_create_in_words,
+        status=202,
+        body=DashboardTask,
+        reply=Made,
+        is_keyed=True,
+        errors=_MAKING,
+    ),
+]

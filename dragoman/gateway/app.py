@@ -1,0 +1,77 @@
+"""The gateway as an ASGI app: registered agents at their addresses, its REST API, and agents of
+this process beside them."""
+
+import contextlib
+import logging
+from typing import Any
+
+from dragoman.config import Settings
+from dragoman.engine.worker import AgentCode
+from dragoman.gateway.api.api import Api
+from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
+from dragoman.gateway.gateway import Gateway, books_of, store_of
+from dragoman.gateway.workflows import Workflows
+from dragoman.server.agent import Agent
+from dragoman.server.app import App
+from dragoman.server.request import Mount
+from dragoman.server.routes import Routes
+
+logger = logging.getLogger("dragoman")
+
+
+class GatewayApp(App):
+    """A gateway, and agents of this process."""
+
+    def __init__(
+        self, *agents: Agent, settings: Settings | None = None, is_local: bool = False
+    ) -> None:
+        settings = settings or Settings()
+        self._books = books_of(settings)
+        super().__init__(
+            front_agent(),
+            *agents,
+            settings=settings,
+            store=store_of(settings, self._books),
+            is_local=is_local,
+        )
+
+    def _add_routes(self, routes: Routes) -> None:
+        # Called while the app is made, once there is a store.
+        store = self.store
+        assert store is not None and hasattr(store, "change"), "made by store_of"
+        self.gateway = Gateway(
+            store,  # type: ignore[arg-type]  # the one that store_of made
+            self._books,
+            self.settings,
+            self.audit,
+            is_local=self._is_local,
+        )
+        limit = self.settings.max_body_bytes
+        Api(self.gateway, self._streams, max_body_bytes=limit).add_to(routes)
+
+    async def _code(self, agent: Agent, opened: contextlib.AsyncExitStack) -> AgentCode:
+        if agent is not self.agents[0]:
+            return agent
+        opened.push_async_callback(self.gateway.close)
+        return await self.gateway.open()
+
+    async def _open(self, opened: contextlib.AsyncExitStack) -> None:
+        await super()._open(opened)
+        gateway = self.gateway
+        gateway.service = self._engines[self.agents[0].name]
+        ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
+        self._front = Front(self.settings, ways, gateway.service, self._discovery.signer)
+        gateway.workflows = Workflows(gateway.store, gateway)
+        opened.push_async_callback(gateway.workflows.stop)
+        self._engines["workflows"] = gateway.workflows.engine
+
+    def _route(self, path: str) -> tuple[Mount, str]:
+        if path.startswith(PREFIX):
+            name, slash, rest = path[len(PREFIX) :].partition("/")
+            agent = None if name in RESERVED else self.gateway.registry.get(name)
+            if agent is not None:
+                return self._front.mount(agent), f"/{rest}" if slash else "/"
+        return super()._route(path)
+
+    def _status(self) -> dict[str, Any]:
+        return {**super()._status(), "gateway": self.gateway.status()}

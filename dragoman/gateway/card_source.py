@@ -1,0 +1,115 @@
+"""Where agents' cards come from: fetched by URL, again only if they changed, and never trusted yet.
+
+Also how an agent is found to be there, when it has nothing to say by itself.
+"""
+
+import asyncio
+import logging
+
+from dragoman.client.cards import Cards, Fetched
+from dragoman.client.references import CARD_PATH, Reference
+from dragoman.errors import A2AError, CardNotFound, InvalidParams
+from dragoman.security.egress import Egress, EgressError, EgressRefused
+from dragoman.security.targets import NotCanonical, read_target
+
+logger = logging.getLogger("dragoman")
+
+FETCH_WITHIN, PROBE_WITHIN = 10.0, 5.0
+
+
+class CardSource:
+    """Fetches cards and probes addresses."""
+
+    def __init__(self, http: Egress) -> None:
+        self._http = http
+        # One memory each, so that ten thousand agents do not crowd out one another's validators.
+        self._cards: dict[str, Cards] = {}
+
+    def check(self, url: str, field: str) -> None:
+        """Raise `InvalidParams` for an address that we never dial, whoever may be there."""
+        try:
+            self._http.check(url)
+        except EgressRefused as error:
+            raise InvalidParams(
+                f"is an address that this gateway does not call ({error.reason}); its operator can "
+                "allow it: --allow <host:port>, or --allow-private for a developer's machine",
+                field=field,
+            ) from None
+
+    async def fetch(self, id: str, url: str, known: str = "") -> Fetched:
+        """Return the card of an agent at a URL, which was found at `known` before; raises the
+        errors of `Cards.fetch`."""
+        cards = self._cards.setdefault(id, Cards(timeout=FETCH_WITHIN))
+        refusal: A2AError = CardNotFound()
+        for place, reference in enumerate(places(url, known)):
+            try:
+                found = await cards.fetch(self._http, reference, fresh=True)
+            except CardNotFound as error:
+                refusal = error if place == 0 else refusal
+                continue
+            if reference.url.startswith(_folder(url)) or _is_about(found, url):
+                return found
+        raise refusal
+
+    async def is_there(self, urls: list[str]) -> bool:
+        """Tell whether somebody answers at any of these addresses."""
+        for url in urls:
+            try:
+                async with (
+                    asyncio.timeout(PROBE_WITHIN),
+                    self._http.open("HEAD", url, headers={}) as exchange,
+                ):
+                    # One who refuses this is there; one who is in trouble is not.
+                    if exchange.status < 500:
+                        return True
+            except TimeoutError:
+                logger.debug("a probe was not answered in time")
+            except EgressError as error:
+                logger.debug("a probe was not answered: %s", error.reason)
+        return False
+
+    def forget(self, id: str) -> None:
+        """Forget what was fetched of an agent."""
+        self._cards.pop(id, None)
+
+
+def places(url: str, known: str = "") -> list[Reference]:
+    """Return where the card of an agent may be, in the order to look."""
+    target = read_target(url)
+    path = target.path.partition("?")[0].rstrip("/")
+    root = Reference("url", f"{target.origin}{CARD_PATH}", origin=target.origin, is_host=True)
+    found = [root]
+    if path.endswith(".json"):
+        # The card itself was named.
+        found = [Reference("url", target.url, origin=target.origin)]
+    elif path:
+        below = f"{target.origin}{path}{CARD_PATH}"
+        found.insert(0, Reference("url", below, origin=target.origin, is_host=True))
+    if known and all(known != reference.url for reference in found):
+        found.insert(0, Reference("url", known, origin=read_target(known).origin))
+    return found
+
+
+def is_card(url: str) -> bool:
+    """Tell whether a URL is that of a card rather than of an agent."""
+    return read_target(url).path.partition("?")[0].endswith(".json")
+
+
+def _folder(url: str) -> str:
+    """Return what the URL of every card begins with that can only be about this agent."""
+    target = read_target(url)
+    return target.origin + target.path.partition("?")[0].rstrip("/")
+
+
+def _is_about(found: Fetched, url: str) -> bool:
+    """Tell whether a card at the root of a host is that of the agent below it: others may be
+    there as well."""
+    folder = _folder(url)
+    for interface in found.card.supported_interfaces:
+        try:
+            address = read_target(interface.url).url
+        except NotCanonical:
+            continue
+        if address.rstrip("/") == folder or address.startswith(f"{folder}/"):
+            return True
+    return False

@@ -1,0 +1,525 @@
+"""Carries one message of a task to an agent, and what the agent answers back into the task's log.
+
+The log is the truth. Where the agent got the message and what it calls the task there stands in it
+(`Forwarded`) before anything depends on it; so whoever goes on after a crash knows what may have
+been sent, and asks the agent for what is missing instead of sending it again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from dragoman.client.line import Line
+from dragoman.client.seen import Seen
+from dragoman.client.stream import Shown, Stream
+from dragoman.config import Settings
+from dragoman.dialects.house import Nexus
+from dragoman.engine.log import read_task
+from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
+from dragoman.errors import (
+    A2AError,
+    AgentOffline,
+    DeliveryUnknown,
+    InternalError,
+    InvalidAgentResponse,
+    TaskFailed,
+    TaskNotFound,
+    TimedOut,
+    Unreachable,
+)
+from dragoman.gateway import retrying
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.outgoing import outgoing
+from dragoman.gateway.upstreams import Upstream, Upstreams
+from dragoman.model import operations as ops
+from dragoman.model.errand import Errand
+from dragoman.model.events import ArtifactUpdate, Event, Forwarded, StatusUpdate
+from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.message import Message, Role
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.stores.interface import Store
+
+logger = logging.getLogger("dragoman")
+
+# Seconds between two looks for an agent that has the task and does not answer, at most.
+_LONGEST_PAUSE = 30.0
+# Seconds a stream of the client's looks for an agent by itself before we do.
+_STREAM_PATIENCE = 20.0
+_UNKNOWN = (
+    "Delivery unknown: the agent did not answer the message, and cannot tell it from a repetition. "
+    "It may have done the work."
+)
+# Seconds an agent has to hear that a task is canceled.
+CANCEL_WITHIN = 10.0
+
+
+class Directory(Protocol):
+    """Who is registered, and who does a task."""
+
+    def get(self, ref: str) -> Registered | None:
+        """Return an agent."""
+        ...
+
+    def others(self, operation: ops.SendMessage, tried: Sequence[str], most: int) -> list[str]:
+        """Return who else could do a task that costs at most so much, best first."""
+        ...
+
+    def saw(self, agent_id: str) -> None:
+        """Note that an agent answered."""
+        ...
+
+    def missed(self, agent_id: str) -> None:
+        """Note that an agent did not answer."""
+        ...
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What carriers share."""
+
+    # What this gateway is called among gateways.
+    id: str
+    store: Store
+    settings: Settings
+    upstreams: Upstreams
+    directory: Directory
+
+
+class Carrier:
+    """One message on its way."""
+
+    def __init__(self, means: Means, worker: Worker, chosen: Sequence[str]) -> None:
+        """`chosen` are the agents that may do it, best first, by their ids."""
+        self._means = means
+        self._worker = worker
+        self._chosen = list(chosen)
+        self._tried: list[str] = []
+        # What of the agent's answer is in the log, by the agent's ids.
+        self._seen = Seen()
+        # Artifacts of an agent that does what another began: its first replaces the first there.
+        self._renamed: dict[str, str] = {}
+        self._begun: list[str] = []
+        self._is_moved = False
+        self._place = Forwarded("", "")
+        # Whether the agent may have the message although it never said so.
+        self._is_doubtful = False
+        self._is_heard = False
+
+    # The way
+
+    async def carry(self) -> None:
+        """Deliver the message and relay the answer, until the task rests."""
+        worker = self._worker
+        last = worker.replay.forwarded
+        if last is not None and last.turn == worker.replay.turn:
+            if last.is_answered:
+                raise TaskWaits
+            self._place = last
+            self._is_doubtful = not last.is_delivered
+        elif last is not None:
+            # The answer to a question goes to whoever asked it.
+            self._move_to(last.agent, last.url, task_id=last.task_id, context_id=last.context_id)
+        else:
+            self._begin_with(self._chosen[0])
+        # Nothing goes out before the task, and what is held for it, are on disk.
+        await worker.log.durable(worker.log.seq)
+        if self._place.task_id:
+            await self._recollect()
+        failures = 0
+        since = time.monotonic()
+        while True:
+            self._is_heard = False
+            try:
+                await self._leg()
+                return
+            except (A2AError, TimeoutError) as error:
+                problem = TimedOut() if isinstance(error, TimeoutError) else error
+            if self._is_heard:
+                failures, since = 0, time.monotonic()
+            failures += 1
+            logger.info("task %s: %s: %s", worker.log.task_id, self._place.url, problem)
+            await self._recover(problem, failures, since)
+
+    def _begin_with(self, agent_id: str) -> None:
+        agent = self._means.directory.get(agent_id)
+        if agent is None:
+            raise TaskFailed("The agent is not registered any more.")
+        self._move_to(agent.id, self._means.upstreams.of(agent).next_url(self._place.url))
+
+    def _move_to(self, agent: str, url: str, *, task_id: str = "", context_id: str = "") -> None:
+        """Record where the message goes next."""
+        worker, before = self._worker, self._place
+        moves = before.moves + 1 if before.agent else 0
+        place = Forwarded(
+            agent,
+            url,
+            turn=worker.replay.turn,
+            task_id=task_id,
+            context_id=context_id,
+            moves=moves,
+        )
+        if before.agent and before.agent != agent:
+            self._assign(agent)
+        self._place = place
+        worker.forward(place)
+
+    def _assign(self, agent_id: str) -> None:
+        """Have another agent paid for it."""
+        agent = self._means.directory.get(agent_id)
+        if agent is not None:
+            self._worker.log.errand = Errand(
+                agent=agent.id, payee=agent.owner, price=agent.price, held=agent.price
+            )
+
+    async def _recollect(self) -> None:
+        """Know what of the agent's answer is in the log, from before a crash or a question."""
+        place = self._place
+        reading = await read_task(self._means.store, self._worker.log.number)
+        if reading is None:
+            return
+        task = reading.task
+        ids = TaskId(place.task_id), ContextId(place.context_id)
+        status = TaskStatus(task.status.state, task.status.message)
+        self._seen.apply(
+            Task(ids[0], ids[1], status, artifacts=task.artifacts, history=task.history)
+        )
+        self._begun = [artifact.artifact_id for artifact in task.artifacts]
+
+    # One agent
+
+    async def _leg(self) -> None:
+        """Have one agent do it, as far as that goes."""
+        agent = self._means.directory.get(self._place.agent)
+        if agent is None:
+            raise TaskFailed("The agent is not registered any more.")
+        upstream = self._means.upstreams.of(agent)
+        async with upstream.places.place(self._until()):
+            breaker = upstream.breaker(self._place.url)
+            if wait := breaker.admit():
+                raise AgentOffline(retryAfter=math.ceil(wait))
+            era = breaker.era
+            upstream.budget.requested()
+            try:
+                line = await upstream.line(self._place.url)
+                async with contextlib.aclosing(await self._stream(line, agent)) as stream:
+                    await self._relay_all(stream, line)
+            except (TaskWaits, TaskEnded, TaskFailed):
+                breaker.succeeded(era)
+                raise
+            except (A2AError, TimeoutError) as error:
+                if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
+                    breaker.failed(era, is_connection=isinstance(error, Unreachable))
+                    self._means.directory.missed(agent.id)
+                else:
+                    breaker.succeeded(era)
+                raise
+            except BaseException:
+                breaker.left(era)
+                raise
+            breaker.succeeded(era)
+
+    async def _stream(self, line: Line, agent: Registered) -> Stream:
+        """Return the agent's answer: to the message, or of the task that it has."""
+        message = self._message(line)
+        operation = outgoing(self._worker, message, self._means.id, line.card)
+        if self._is_doubtful:
+            await self._settle_doubt(line, agent, operation)
+        if self._place.is_delivered:
+            task_id = TaskId(self._place.task_id)
+            followed = ops.SubscribeToTask(task_id=task_id)
+            begun = self._seen.task()
+            return Stream(line, followed, begun=begun, patience=_STREAM_PATIENCE)
+        # From here on it may have arrived.
+        self._is_doubtful = True
+        return Stream(line, operation, patience=_STREAM_PATIENCE)
+
+    def _message(self, line: Line) -> Message:
+        """Return the message by the agent's ids. Agents without ids of messages know a task by the
+        id that their caller gives it, so that it is ours."""
+        worker, place = self._worker, self._place
+        task_id = place.task_id
+        if not task_id and isinstance(line.dialect, Nexus):
+            task_id = worker.log.task_id
+        return msgspec.structs.replace(
+            worker.message,
+            task_id=TaskId(task_id),
+            context_id=ContextId(place.context_id),
+            reference_task_ids=[],
+        )
+
+    async def _settle_doubt(
+        self, line: Line, agent: Registered, operation: ops.SendMessage
+    ) -> None:
+        """Find out whether the agent has the message, unless it may get it twice.
+
+        Raises `TaskFailed` where nobody can tell and it must not do the work twice."""
+        if line.works_once:
+            return
+        found = await Stream(line, operation).find_task(operation.message)
+        if found:
+            self._learn(found, self._place.context_id)
+        elif not agent.repeatable and not isinstance(line.dialect, Nexus):
+            self._note_cause("delivery-unknown")
+            raise TaskFailed(_UNKNOWN)
+
+    def _until(self) -> float | None:
+        """Return when the task has to have ended, by the clock that never jumps."""
+        deadline = self._worker.deadline
+        if not deadline:
+            return None
+        return time.monotonic() + max(0.0, deadline / 1000 - time.time())
+
+    # The answer
+
+    async def _relay_all(self, stream: Stream, line: Line) -> None:
+        settings = self._means.settings
+        can_repeat = line.works_once or isinstance(line.dialect, Nexus)
+        first = settings.forward_timeout if can_repeat else settings.forward_patience
+        async with asyncio.timeout(first) as limit:
+            async for event in stream:
+                limit.reschedule(None)
+                if not self._is_heard:
+                    self._is_heard, self._is_doubtful = True, False
+                    self._means.directory.saw(self._place.agent)
+                self._relay(event)
+                if self._worker.log.is_full:
+                    await self._worker.keep_pace()
+        task = stream.task
+        if task is None or not task.status.state.is_resting:
+            raise InvalidAgentResponse("The agent's stream ended before its task did")
+        # It waits as it did before, and that is its answer.
+        self._end(task.status)
+
+    def _relay(self, event: Shown) -> None:
+        match event:
+            case Task():
+                self._learn(event.id, event.context_id)
+                for missing in self._missing(event):
+                    self._apply(missing)
+            case Message():
+                self._end(TaskStatus(TaskState.COMPLETED, event))
+            case StatusUpdate() | ArtifactUpdate():
+                self._learn(event.task_id, event.context_id)
+                self._apply(event)
+
+    def _learn(self, task_id: str, context_id: str) -> None:
+        """Record that the agent has the message, and what it calls the task."""
+        place = self._place
+        if not place.is_delivered:
+            self._place = msgspec.structs.replace(
+                place,
+                task_id=task_id,
+                context_id=context_id or place.context_id,
+                is_delivered=True,
+            )
+            self._worker.forward(self._place)
+
+    def _missing(self, task: Task) -> list[Event]:
+        """Return what of a task is not in the log."""
+        if not self._seen.task_id:
+            said = [message for message in task.history if message.role is Role.USER]
+            empty = Task(task.id, task.context_id, TaskStatus(TaskState.SUBMITTED), history=said)
+            self._seen.apply(empty)
+        found = self._seen.missing(task)
+        if self._worker.replay.turn and task.status.state.is_interrupted:
+            # It still waits for the answer that it was just given.
+            found = [event for event in found if not _is_rest(event)]
+        return found
+
+    def _apply(self, event: Event) -> None:
+        self._seen.apply(event)
+        match event:
+            case ArtifactUpdate():
+                self._relay_artifact(event)
+            case StatusUpdate():
+                state = event.status.state
+                if state.is_resting:
+                    self._end(event.status, event)
+                elif event.status.message is not None or event.metadata:
+                    working = msgspec.structs.replace(event.status, state=TaskState.WORKING)
+                    self._worker.relay(working, event.metadata)
+            case _:
+                pass
+
+    def _relay_artifact(self, event: ArtifactUpdate) -> None:
+        """Record a chunk. Whoever takes over what another agent began makes the same artifacts, in
+        the same order: they take the place of those."""
+        artifact, append = event.artifact, event.append
+        theirs = artifact.artifact_id
+        name = self._renamed.get(theirs)
+        if name is None:
+            place = len(self._renamed)
+            is_taken_over = self._is_moved and place < len(self._begun)
+            name = self._renamed[theirs] = self._begun[place] if is_taken_over else theirs
+            if is_taken_over:
+                append = False
+        if name != theirs:
+            artifact = msgspec.structs.replace(artifact, artifact_id=name)
+        self._worker.artifact(artifact, append=append, last=event.last_chunk)
+
+    def _end(self, status: TaskStatus, event: StatusUpdate | None = None) -> None:
+        """Record that the agent is done with the message."""
+        worker = self._worker
+        metadata = event.metadata if event is not None else {}
+        if status.state.is_interrupted:
+            worker.forward(msgspec.structs.replace(self._place, is_answered=True))
+            worker.relay(status, metadata)
+            raise TaskWaits
+        if status.state is TaskState.COMPLETED and worker.queued:
+            # Its caller has said more meanwhile: that begins another task there, in its context.
+            done = msgspec.structs.replace(self._place, is_answered=True, task_id="")
+            worker.forward(done)
+            if status.message is not None:
+                worker.relay(msgspec.structs.replace(status, state=TaskState.WORKING), metadata)
+            raise TaskWaits
+        worker.relay(status, metadata)
+        raise TaskEnded
+
+    # What goes wrong
+
+    async def _recover(self, problem: A2AError, failures: int, since: float) -> None:
+        """Decide who does it next, and wait until then; raises how the task ends if nobody."""
+        settings = self._means.settings
+        agent = self._means.directory.get(self._place.agent)
+        upstream = self._upstream()
+        if agent is None or upstream is None:
+            raise TaskFailed("The agent is not registered any more.")
+        is_late = time.monotonic() - since > settings.forward_patience
+        if self._place.is_delivered:
+            is_worth_it = retrying.is_retryable(problem)
+            if is_worth_it and not is_late:
+                await self._pause(min(_LONGEST_PAUSE, 0.25 * 2 ** min(failures, 10)))
+                return
+            is_lost = is_worth_it or isinstance(problem, TaskNotFound)
+            if agent.repeatable and is_lost and self._move(problem):
+                return
+            raise self._failure(problem)
+        is_unknown = _may_have_arrived(problem)
+        if not is_unknown:
+            self._is_doubtful = False
+        works_once = await self._works_once(upstream)
+        wait = retrying.Schedule(attempts=settings.forward_attempts).wait(failures, problem)
+        may_again = retrying.may_send_again(
+            problem, works_once=works_once, repeatable=agent.repeatable
+        )
+        if may_again and wait is not None and not is_late:
+            if (agent.repeatable or not is_unknown) and self._turn_to(upstream):
+                return
+            await self._pause(wait)
+            while not upstream.budget.may_retry():
+                await self._pause(upstream.budget.retry_in())
+            return
+        if (agent.repeatable or not is_unknown) and self._move(problem):
+            return
+        if isinstance(problem, DeliveryUnknown | TimedOut):
+            self._note_cause("delivery-unknown")
+            raise TaskFailed(_UNKNOWN)
+        raise self._failure(problem)
+
+    def _upstream(self) -> Upstream | None:
+        agent = self._means.directory.get(self._place.agent)
+        return None if agent is None else self._means.upstreams.of(agent)
+
+    async def _works_once(self, upstream: Upstream) -> bool:
+        try:
+            return (await upstream.line(self._place.url)).works_once
+        except A2AError:
+            return False
+
+    def _turn_to(self, upstream: Upstream) -> bool:
+        """Go on at once with another address of the same agent, if one is worth trying."""
+        url = upstream.next_url(self._place.url)
+        place = self._place
+        if url == place.url or upstream.breaker(url).state == "open":
+            return False
+        if place.task_id:
+            # Only where it asked does anybody know what the message answers.
+            return False
+        self._move_to(place.agent, url)
+        return True
+
+    def _move(self, problem: A2AError) -> bool:
+        """Give the task to the same agent elsewhere, or to another one, if there is any."""
+        worker = self._worker
+        if worker.replay.turn:
+            return False
+        here_id = self._place.agent
+        here = self._means.directory.get(here_id)
+        upstream = self._upstream()
+        self._tried.append(here_id)
+        is_elsewhere = upstream is not None and self._tried.count(here_id) < len(upstream.urls)
+        if upstream is not None and is_elsewhere:
+            self._start_over(here_id, upstream.next_url(self._place.url))
+            return True
+        price = here.price if here is not None else 0
+        others = [name for name in self._chosen if name not in self._tried]
+        others += self._means.directory.others(worker.replay.began, self._tried, price)
+        for other in others:
+            agent = self._means.directory.get(other)
+            if agent is not None:
+                logger.info("task %s goes to %s: %s", worker.log.task_id, agent.name, problem)
+                self._start_over(agent.id, self._means.upstreams.of(agent).next_url())
+                return True
+        return False
+
+    def _start_over(self, agent: str, url: str) -> None:
+        """Have the work done from the beginning; what was made of it so far is replaced."""
+        self._begun = list(dict.fromkeys([*self._begun, *self._renamed.values()]))
+        self._is_moved, self._renamed = True, {}
+        self._seen = Seen()
+        self._is_doubtful = False
+        self._move_to(agent, url)
+
+    async def _pause(self, seconds: float) -> None:
+        until = self._until()
+        if until is not None:
+            seconds = min(seconds, max(0.0, until - time.monotonic()))
+        await asyncio.sleep(seconds)
+
+    def _failure(self, problem: A2AError) -> Exception:
+        """Return how the task ends: in our words, since an agent's may be anything."""
+        if isinstance(problem, InvalidAgentResponse):
+            self._note_cause("invalid")
+            return TaskFailed(f"The agent's answer is not valid A2A: {problem.public}")
+        if isinstance(problem, TaskNotFound):
+            self._note_cause("lost")
+            return TaskFailed("The agent does not know the task any more.")
+        if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
+            self._note_cause("unreachable")
+            return TaskFailed("The agent could not be reached.")
+        self._note_cause("refused")
+        return TaskFailed(f"The agent refused the task: {problem.public}")
+
+    def _note_cause(self, cause: str) -> None:
+        log = self._worker.log
+        log.errand = msgspec.structs.replace(log.errand or Errand(), cause=cause)
+
+    # The end from outside
+
+    async def cancel(self) -> None:
+        """Tell the agent that the task is canceled."""
+        upstream = self._upstream()
+        if upstream is None or not self._place.task_id:
+            return
+        try:
+            async with asyncio.timeout(CANCEL_WITHIN):
+                line = await upstream.line(self._place.url)
+                await line.answer(ops.CancelTask(task_id=TaskId(self._place.task_id)))
+        except (A2AError, TimeoutError) as error:
+            logger.info("task %s: the agent was not told: %s", self._worker.log.task_id, error)
+
+
+def _is_rest(event: Event) -> bool:
+    return isinstance(event, StatusUpdate) and event.status.state.is_resting
+
+
+def _may_have_arrived(problem: A2AError) -> bool:
+    """Say whether the agent may have begun to work although it did not say so."""
+    return retrying.is_delivery_unknown(problem) or isinstance(
+        problem, InvalidAgentResponse | InternalError
+    )

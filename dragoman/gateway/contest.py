@@ -1,0 +1,173 @@
+"""Several agents on one task, for tasks that may be done twice: the first answer counts, or the
+first on which enough of them agree. Nothing of an answer is shown before it has won; the others are
+canceled, and only the winner is paid.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from dragoman.client.stream import Stream
+from dragoman.engine.worker import TaskEnded, Worker
+from dragoman.errors import A2AError, InvalidParams, TaskFailed
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.carrier import CANCEL_WITHIN, Means
+from dragoman.gateway.outgoing import outgoing
+from dragoman.gateway.wishes import Wishes
+from dragoman.model import operations as ops
+from dragoman.model.errand import Errand
+from dragoman.model.events import Forwarded
+from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.message import Message
+from dragoman.model.record import encode
+from dragoman.model.task import Task, TaskState, TaskStatus
+
+logger = logging.getLogger("dragoman")
+
+
+class _Rival:
+    """One agent at work on it."""
+
+    def __init__(self, agent: Registered) -> None:
+        self.agent = agent
+        self.url = ""
+        self.task_id = ""
+        self.answer: Task | None = None
+
+    @property
+    def vote(self) -> bytes:
+        """What the answer says, whoever gives it."""
+        assert self.answer is not None, "asked of those that answered"
+        said = [artifact.parts for artifact in self.answer.artifacts]
+        message = self.answer.status.message
+        if message is not None and not said:
+            said = [message.parts]
+        return hashlib.sha256(encode(said)).digest()
+
+
+class Contest:
+    """A task that several agents do at once."""
+
+    def __init__(
+        self,
+        means: Means,
+        worker: Worker,
+        chosen: Sequence[str],
+        wanted: Wishes,
+        soon: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._means = means
+        self._worker = worker
+        self._wanted = wanted
+        self._soon = soon
+        found = [means.directory.get(name) for name in chosen]
+        self._rivals = [_Rival(agent) for agent in found if agent is not None][: wanted.race]
+
+    async def run(self) -> None:
+        """Have it done, and record the answer that won."""
+        worker = self._worker
+        for rival in self._rivals:
+            if not rival.agent.repeatable:
+                raise InvalidParams(
+                    f"{rival.agent.name} is not registered as safe to repeat",
+                    field="metadata.race",
+                )
+        if len(self._rivals) < self._wanted.quorum:
+            raise TaskFailed(f"Only {len(self._rivals)} agents can do the task.")
+        await worker.log.durable(worker.log.seq)
+        running = {
+            asyncio.get_running_loop().create_task(self._answered(rival)): rival
+            for rival in self._rivals
+        }
+        winner: _Rival | None = None
+        try:
+            waiting = set(running)
+            while waiting and winner is None:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    self._look(running[task], task)
+                winner = self._winner()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            for rival in self._rivals:
+                if rival is not winner and rival.answer is None:
+                    self._soon(self._cancel(rival))
+        if winner is None or winner.answer is None:
+            raise TaskFailed(f"No {self._wanted.quorum} of the agents gave the same answer.")
+        self._record(winner, winner.answer)
+
+    def _look(self, rival: _Rival, task: asyncio.Task[Task]) -> None:
+        error = task.exception()
+        if error is None:
+            rival.answer = task.result()
+            return
+        logger.info("task %s: %s: %s", self._worker.log.task_id, rival.agent.name, error)
+
+    def _winner(self) -> _Rival | None:
+        votes: dict[bytes, list[_Rival]] = {}
+        for rival in self._rivals:
+            answer = rival.answer
+            if answer is None or answer.status.state is not TaskState.COMPLETED:
+                continue
+            agreeing = votes.setdefault(rival.vote, [])
+            agreeing.append(rival)
+            if len(agreeing) >= self._wanted.quorum:
+                return agreeing[0]
+        return None
+
+    async def _answered(self, rival: _Rival) -> Task:
+        upstream = self._means.upstreams.of(rival.agent)
+        rival.url = upstream.next_url()
+        message = msgspec.structs.replace(
+            self._worker.message, task_id=TaskId(""), context_id=ContextId("")
+        )
+        async with upstream.places.place():
+            line = await upstream.line(rival.url)
+            operation = outgoing(self._worker, message, self._means.id, line.card)
+            async with contextlib.aclosing(Stream(line, operation)) as stream:
+                async for _ in stream:
+                    rival.task_id = stream.task_id
+                return _task(stream)
+
+    async def _cancel(self, rival: _Rival) -> None:
+        if not rival.task_id:
+            return
+        try:
+            async with asyncio.timeout(CANCEL_WITHIN):
+                line = await self._means.upstreams.of(rival.agent).line(rival.url)
+                await line.answer(ops.CancelTask(task_id=TaskId(rival.task_id)))
+        except (A2AError, TimeoutError) as error:
+            logger.info("%s was not told that it lost: %s", rival.agent.name, error)
+
+    def _record(self, winner: _Rival, answer: Task) -> None:
+        worker, agent = self._worker, winner.agent
+        worker.log.errand = Errand(
+            agent=agent.id, payee=agent.owner, price=agent.price, held=agent.price
+        )
+        place = Forwarded(
+            agent.id,
+            winner.url,
+            task_id=answer.id,
+            context_id=answer.context_id,
+            is_delivered=True,
+        )
+        worker.forward(place)
+        for artifact in answer.artifacts:
+            worker.artifact(artifact)
+        worker.relay(answer.status)
+        raise TaskEnded
+
+
+def _task(stream: Stream) -> Task:
+    """Return what an agent answered as a task, also where it is only a message."""
+    if stream.task is not None:
+        return stream.task
+    message: Message | None = stream.message
+    return Task(TaskId(""), ContextId(""), TaskStatus(TaskState.COMPLETED, message))

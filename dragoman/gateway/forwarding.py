@@ -1,0 +1,131 @@
+"""The gateway's code as the engine sees it: an agent that has others do its work."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from dragoman.engine.worker import Plan, Worker
+from dragoman.errors import NoAgentAvailable
+from dragoman.gateway import hops, wishes
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.carrier import Carrier, Directory, Means
+from dragoman.gateway.contest import Contest
+from dragoman.gateway.wishes import Wishes
+from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.errand import Errand
+from dragoman.model.identity import Caller
+from dragoman.model.message import Message
+from dragoman.model.operations import SendMessage
+
+logger = logging.getLogger("dragoman")
+
+NAME = "gateway"
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """Who may do a task, best first, and why."""
+
+    agents: Sequence[Registered]
+    why: str = ""
+
+
+class Router(Directory, Protocol):
+    """Knows the agents, and which of them is for what."""
+
+    def choose(self, operation: SendMessage, wanted: Wishes) -> Chosen:
+        """Return who does it; raises `NoAgentAvailable`, `AgentOffline`, `TrustTooLow` or
+        `InsufficientCredits`."""
+        ...
+
+
+class Forwarding:
+    """An agent whose code is another agent."""
+
+    name = NAME
+    streaming = True
+    required_extensions: frozenset[str] = frozenset()
+    is_scoped = False
+
+    def __init__(self, means: Means, router: Router, clock: Clock | None = None) -> None:
+        self._means = means
+        self._router = router
+        self._clock = clock or SystemClock()
+        self._beside: set[asyncio.Task[None]] = set()
+
+    def admit(
+        self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
+    ) -> None:
+        """Everybody whom the gateway knows may have tasks done."""
+
+    def plan(
+        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+    ) -> Plan:
+        """Choose who does it. A further message goes where the first one went."""
+        if is_answer or began is not None:
+            return Plan(self._run([]))
+        arrival = hops.arrive(operation.metadata, self._means.id)
+        wanted = wishes.read(operation)
+        chosen = self._router.choose(operation, wanted)
+        if not chosen.agents:
+            raise NoAgentAvailable("No agent available")
+        now = self._clock.now()
+        ends = wishes.deadline(wanted, arrival, now)
+        rivals = chosen.agents[: wanted.race]
+        best = rivals[0]
+        held = max(agent.price for agent in rivals)
+        errand = Errand(
+            agent=best.id,
+            payee=best.owner,
+            held=held,
+            price=best.price,
+            skill=wanted.skill,
+            due_at=ends or 0,
+        )
+        seconds = None if ends is None else max(0.001, (ends - now) / 1000)
+        logger.info("chosen: %s", chosen.why)
+        return Plan(
+            self._run([agent.id for agent in chosen.agents], wanted),
+            deadline=seconds,
+            errand=errand,
+        )
+
+    def _run(self, chosen: Sequence[str], wanted: Wishes | None = None) -> Any:
+        async def run(worker: Worker) -> Message | None:
+            return await self._carried(worker, chosen, wanted)
+
+        return run
+
+    async def _carried(
+        self, worker: Worker, chosen: Sequence[str], wanted: Wishes | None
+    ) -> Message | None:
+        wanted = wanted or wishes.read(worker.replay.began)
+        if not chosen and worker.replay.forwarded is None:
+            # It was taken over before anything was sent.
+            found = self._router.choose(worker.replay.began, wanted)
+            chosen = [agent.id for agent in found.agents]
+        if wanted.race > 1 and worker.replay.turn == 0:
+            return await Contest(self._means, worker, chosen, wanted, self.soon).run()
+        carrier = Carrier(self._means, worker, chosen)
+        try:
+            await carrier.carry()
+        except asyncio.CancelledError:
+            if worker.is_cancelled or worker.log.is_over:
+                self.soon(carrier.cancel())
+            raise
+        return None
+
+    def soon(self, deed: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(deed)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def stop(self, within: float = 2.0) -> None:
+        """Let what is done beside have a moment, then end it."""
+        if self._beside:
+            await asyncio.wait(self._beside, timeout=within)
+        for task in self._beside:
+            task.cancel()

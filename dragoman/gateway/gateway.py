@@ -1,0 +1,214 @@
+"""The gateway: its parts put together, and what each needs of the others."""
+
+import hashlib
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.config import Settings
+from dragoman.errors import AgentOffline, ConfigError
+from dragoman.gateway import routing, wishes
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.carrier import Means
+from dragoman.gateway.forwarding import Chosen, Forwarding
+from dragoman.gateway.ledger import ErrandRow, Ledger
+from dragoman.gateway.payments import FakeProvider
+from dragoman.gateway.registry import Registry
+from dragoman.gateway.routing import Candidate, Wish
+from dragoman.gateway.trust import Rules, Trust
+from dragoman.gateway.upstreams import Upstreams
+from dragoman.gateway.wishes import Wishes
+from dragoman.gateway.workflows import Workflows
+from dragoman.model.money import Terms
+from dragoman.model.operations import SendMessage
+from dragoman.security.audit import Audit
+from dragoman.security.egress import Egress
+from dragoman.security.vault import vault_of
+from dragoman.service import Service
+from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.books import Books
+
+logger = logging.getLogger("dragoman")
+
+# Any of them: an agent is where its owner says.
+_PORTS = range(1, 65_536)
+_PER_HOST = 4_000
+
+
+def books_of(settings: Settings) -> Books:
+    """Return the books as the settings have them kept."""
+    try:
+        return Books(Terms.read(settings.platform_fee, settings.initial_credits))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def store_of(settings: Settings, books: Books) -> SQLiteStore:
+    """Return the store of a gateway: tasks and books in one file."""
+    if settings.store == "memory:":
+        raise ConfigError("store: a gateway keeps agents and a ledger; name a file for them")
+    return SQLiteStore(
+        settings.store_path(),
+        lease=settings.lease,
+        synchronous=settings.synchronous,
+        sealing=vault_of(settings),
+        books=books,
+    )
+
+
+class Gateway:
+    """Registers agents and has them do tasks."""
+
+    def __init__(
+        self,
+        store: SQLiteStore,
+        books: Books,
+        settings: Settings,
+        audit: Audit,
+        *,
+        is_local: bool,
+    ) -> None:
+        """`is_local`: only this machine reaches us, so its own agents may be registered."""
+        self.store = store
+        self.settings = settings
+        self._http = Egress(
+            allow=[entry for entry in settings.allow.split(",") if entry.strip()],
+            allow_private=settings.allow_private or (is_local and not settings.ways()),
+            ports=_PORTS,
+            keep_alive=True,
+            per_host=_PER_HOST,
+        )
+        self.registry = Registry(
+            store,
+            self._http,
+            trust=self._score,
+            audit=audit,
+            heartbeat_interval=settings.heartbeat_interval,
+        )
+        self.trust = Trust(
+            store, self.registry, rules=Rules(policy=settings.trust_policy, cap=settings.trust_cap)
+        )
+        secret = settings.payment_secret.encode()
+        self.ledger = Ledger(
+            store,
+            books,
+            provider=FakeProvider(secret) if secret else None,
+            issuer=settings.public_url or "dragoman",
+        )
+        self.upstreams = Upstreams(self._http, self.registry.credential, settings)
+        self._turns = routing.Memory()
+        self.service: Service
+        self.workflows: Workflows
+        self.id = ""
+
+    def _score(self, agent_id: str) -> int:
+        return self.trust.score(agent_id)
+
+    # Life
+
+    async def open(self) -> Forwarding:
+        """Load what there is; return the code that forwards."""
+        await self.store.prepare()
+        self.id = hashlib.sha256(b"gateway" + self.store.secret).hexdigest()[:16]
+        await self.registry.open()
+        await self.trust.open()
+        means = Means(self.id, self.store, self.settings, self.upstreams, self)
+        self.forwarding = Forwarding(means, self)
+        return self.forwarding
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self.forwarding.stop()
+        await self.trust.close()
+        await self.registry.close()
+        await self._http.close()
+
+    async def errand(self, task_id: str) -> ErrandRow | None:
+        """Return what a task means to those who keep books."""
+        return await self.ledger.errand(task_id)
+
+    # Who does what
+
+    def get(self, ref: str) -> Registered | None:
+        """Return an agent by its id or its name."""
+        return self.registry.get(ref)
+
+    def saw(self, agent_id: str) -> None:
+        """Note that an agent answered."""
+        self.registry.saw(agent_id)
+
+    def missed(self, agent_id: str) -> None:
+        """Note that an agent did not answer."""
+        self.registry.missed(agent_id)
+
+    def choose(self, operation: SendMessage, wanted: Wishes) -> Chosen:
+        """Return who does a task, best first, and why."""
+        wish = Wish(
+            agent=wanted.agent,
+            skill=wanted.skill,
+            text=operation.message.text,
+            min_trust=wanted.min_trust,
+            max_price=wanted.max_price,
+            policy=wanted.policy or self.settings.routing,
+            count=wanted.race,
+        )
+        named = self.registry.get(wanted.agent) if wanted.agent else None
+        agents = [named] if named is not None else self._able(wanted)
+        candidates = [self._candidate(agent, wanted.skill) for agent in agents]
+        choice = routing.choose(wish, candidates, memory=self._turns)
+        found = [agent for name in choice.order if (agent := self.registry.get(name)) is not None]
+        if found and all(self.upstreams.of(agent).is_open for agent in found):
+            wait = min(self.upstreams.of(agent).retry_in for agent in found)
+            raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
+        return Chosen(found, choice.why)
+
+    def others(self, operation: SendMessage, tried: Sequence[str], most: int) -> list[str]:
+        """Return who else could do a task that costs at most so much, best first."""
+        wanted = wishes.read(operation)
+        if wanted.agent:
+            return []
+        agents = [
+            agent
+            for agent in self._able(wanted)
+            if agent.id not in tried and agent.price <= most and agent.repeatable
+        ]
+        wish = Wish(skill=wanted.skill, text=operation.message.text, policy=self.settings.routing)
+        if not agents:
+            return []
+        candidates = [self._candidate(agent, wanted.skill) for agent in agents]
+        return routing.choose(wish, candidates, memory=self._turns).order
+
+    def _able(self, wanted: Wishes) -> Sequence[Registered]:
+        if wanted.skill:
+            return [
+                agent
+                for agent in self.registry.all()
+                if any(skill.id == wanted.skill for skill in agent.skills)
+            ]
+        return self.registry.all()
+
+    def _candidate(self, agent: Registered, skill: str) -> Candidate:
+        upstream = self.upstreams.known(agent.id)
+        return Candidate(
+            id=agent.id,
+            name=agent.name,
+            description=f"{agent.title} {agent.description}",
+            skills=agent.skills,
+            tags=agent.tags,
+            status=agent.status,
+            trust=self.trust.score(agent.id),
+            price=agent.price,
+            figures=self.trust.performance.figures(agent.id, skill),
+            in_flight=0 if upstream is None else upstream.places.running,
+            is_default=agent.is_default,
+            is_open=upstream is not None and upstream.is_open,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Return how the gateway is, for operators."""
+        agents = self.registry.all()
+        return {
+            "agents": len(agents),
+            "online": sum(agent.status == "online" for agent in agents),
+        }

@@ -1,0 +1,114 @@
+"""Which gateways a task has passed, and how much of its time is left.
+
+Both travel in the metadata of a request, so that a task that comes round in a circle is refused by
+the first gateway that sees it twice, and no gateway works for a caller that has given up.
+
+    arrival = hops.arrive(operation.metadata, own_id)          # on the way in; raises HopLimit
+    metadata = hops.depart(task_metadata, own_id, deadline)    # on the way out; raises TaskFailed
+"""
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+from dragoman.errors import HopLimit, InvalidParams, TaskFailed
+from dragoman.model.identity import is_id
+from dragoman.model.instant import stamp
+from dragoman.model.message import Metadata
+
+HOPS = "dragoman/hops"
+DEADLINE = "dragoman/deadline"
+# What corvid agents count instead, from 1. Only numbers in this range are theirs: the word is a
+# common one, and whatever else is called so belongs to somebody else.
+DEPTH = "depth"
+_DEPTHS = range(1, 11)
+# Gateways on one way.
+MOST = 8
+# What is kept of the time that is left, so that an answer is back before the caller gives up: a
+# tenth, and no more than half a second.
+_PART = 10
+_MARGIN = 500
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|[+-]00:00)", re.ASCII | re.IGNORECASE
+)
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """What a request says about its way so far."""
+
+    # The gateways it passed, in order.
+    hops: tuple[str, ...] = ()
+    # When it has to have ended, in milliseconds since the epoch; None: whenever.
+    deadline: int | None = None
+
+
+def arrive(metadata: Metadata, own_id: str, most: int = MOST) -> Arrival:
+    """Return what the metadata of a request says.
+
+    Raises `HopLimit` if it was here before or passed as many gateways as it may, and
+    `InvalidParams` for what is no list of gateways, or no time."""
+    passed = _hops(metadata)
+    if own_id in passed:
+        raise HopLimit(
+            "The task came back to a gateway that forwarded it: look for agents that are "
+            "registered with each other in a circle"
+        )
+    if len(passed) >= most:
+        raise HopLimit(f"The task passed {len(passed)} gateways, and {most} is the most")
+    return Arrival(passed, _deadline(metadata))
+
+
+def depart(
+    metadata: Metadata,
+    own_id: str,
+    deadline: int | None = None,
+    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> Metadata:
+    """Return the metadata to forward a task with: one gateway more, and less time.
+
+    The deadline, in milliseconds since the epoch, is that of the task here; one that the metadata
+    has already is kept if it is earlier. Raises `TaskFailed` once it has passed."""
+    onward: Metadata = {**metadata, HOPS: [*_hops(metadata), own_id]}
+    said = _deadline(metadata)
+    ends = min((at for at in (deadline, said) if at is not None), default=None)
+    if ends is not None:
+        left = ends - now()
+        if left <= 1:
+            raise TaskFailed("The task's deadline passed before it could be forwarded.")
+        onward[DEADLINE] = stamp((ends - max(1, min(_MARGIN, left // _PART))) * 1000)
+    depth = metadata.get(DEPTH)
+    if type(depth) is int and depth in _DEPTHS:
+        onward[DEPTH] = depth + 1
+    return onward
+
+
+def _hops(metadata: Metadata) -> tuple[str, ...]:
+    value: object = metadata.get(HOPS)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise InvalidParams("must be a list of gateway ids", field=f"metadata.{HOPS}")
+    named = cast("list[Any]", value)
+    if not all(isinstance(one, str) and is_id(one) for one in named):
+        raise InvalidParams("must be a list of gateway ids", field=f"metadata.{HOPS}")
+    return tuple(named)
+
+
+def _deadline(metadata: Metadata) -> int | None:
+    value: object = metadata.get(DEADLINE)
+    if value is None:
+        return None
+    found = _TIME.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        # A day that no month has looks like a time and is none.
+        with contextlib.suppress(ValueError):
+            seconds = datetime.fromisoformat(f"{found[1]}+00:00").timestamp()
+            return int(seconds) * 1000 + int((found[2] or "")[:3].ljust(3, "0"))
+    raise InvalidParams(
+        "must be a time in UTC such as 2030-01-31T12:00:00Z", field=f"metadata.{DEADLINE}"
+    )

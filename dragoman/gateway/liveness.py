@@ -1,0 +1,141 @@
+"""Whether an agent is there, judged by heartbeats, probes and what happens to forwarded tasks.
+
+Pure: it is told what was seen and when, and answers with a status. An agent that was missed several
+times within half a minute is ejected, even if it answered in between: it is offline until probes,
+not callers, have found it several times in a row.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from dragoman.gateway.agents import Registered, Status
+
+# So many misses within so many milliseconds eject.
+MISSES, WITHIN = 3, 30_000
+# So many probes in a row readmit, so far apart: longer than a flapping agent stays up. Whoever was
+# ejected before within a while needs twice as many each time.
+PROBES, APART = 3, 5_000
+MOST_PROBES = 24
+FORGIVEN_AFTER = 600_000
+# Heartbeats that may be missing.
+DEGRADED_AFTER, OFFLINE_AFTER = 1, 3
+
+
+class _Record:
+    __slots__ = ("ejected_at", "ejections", "is_ejected", "misses", "pause", "streak")
+
+    def __init__(self) -> None:
+        self.misses: deque[int] = deque(maxlen=MISSES)
+        self.is_ejected = False
+        self.ejected_at = 0
+        self.ejections = 0
+        # Probes in a row that found it.
+        self.streak = 0
+        # Until the next probe, of one that is away.
+        self.pause = APART
+
+
+class Liveness:
+    """What was seen of every agent. Times are milliseconds."""
+
+    def __init__(self, interval: float) -> None:
+        """`interval` is the time between two heartbeats, or two probes, in seconds."""
+        self._interval = max(int(interval * 1000), 1)
+        self._records: dict[str, _Record] = {}
+
+    def saw(self, agent: Registered) -> Status:
+        """Hear that a caller's task reached it; say how it stands."""
+        record = self._records.get(agent.id)
+        if record is not None and record.is_ejected:
+            return "offline"
+        # What it said of itself stands until it says otherwise.
+        return "degraded" if agent.beat_at and agent.status == "degraded" else "online"
+
+    def missed(self, agent: Registered, now: int) -> Status:
+        """Hear that a caller's task, or a probe, did not reach it; say how it stands."""
+        record = self._record(agent.id)
+        record.streak = 0
+        if record.is_ejected or agent.status == "offline":
+            return "offline"
+        record.misses.append(now)
+        if len(record.misses) == MISSES and now - record.misses[0] <= WITHIN:
+            self.eject(agent.id, now)
+            return "offline"
+        return "degraded"
+
+    def probed(self, agent: Registered, now: int, *, is_there: bool) -> Status:
+        """Hear what a probe found; say how the agent stands."""
+        record = self._record(agent.id)
+        if not is_there:
+            record.pause = min(record.pause * 2, self._interval)
+            # Probes of one that answers nobody are far apart, and count all the same.
+            return self.missed(agent, now)
+        record.pause = APART
+        if record.is_ejected:
+            record.streak += 1
+            if record.streak < min(PROBES << (record.ejections - 1), MOST_PROBES):
+                return "offline"
+            self.admit(agent.id)
+        return "online"
+
+    def beat(self, agent: Registered, said: Status | None) -> Status:
+        """Hear a heartbeat; say how the agent stands."""
+        if self.is_ejected(agent.id):
+            return "offline"
+        return said or "online"
+
+    def silent(self, agent: Registered, now: int) -> Status:
+        """Say how an agent that sends heartbeats stands, by how long it has been silent."""
+        intervals = (now - agent.beat_at) / self._interval
+        if self.is_ejected(agent.id) or intervals > OFFLINE_AFTER:
+            return "offline"
+        # What it said of itself counts as long as it speaks.
+        return "degraded" if intervals > DEGRADED_AFTER else agent.status
+
+    def eject(self, id: str, now: int) -> None:
+        """Take an agent out until probes find it again."""
+        record = self._record(id)
+        if record.is_ejected:
+            return
+        is_again = record.ejections and now - record.ejected_at < FORGIVEN_AFTER
+        record.ejections = record.ejections + 1 if is_again else 1
+        record.is_ejected, record.ejected_at = True, now
+        record.streak, record.pause = 0, APART
+        record.misses.clear()
+
+    def admit(self, id: str) -> None:
+        """Take an agent back."""
+        record = self._record(id)
+        record.is_ejected, record.streak = False, 0
+        record.misses.clear()
+
+    def is_ejected(self, id: str) -> bool:
+        """Tell whether an agent waits for probes to find it."""
+        record = self._records.get(id)
+        return record is not None and record.is_ejected
+
+    def forget(self, id: str) -> None:
+        """Forget what was seen of an agent."""
+        self._records.pop(id, None)
+
+    def is_probed(self, agent: Registered) -> bool:
+        """Tell whether an agent is asked, rather than waited for."""
+        return agent.beat_at == 0 or self.is_ejected(agent.id)
+
+    def next_at(self, agent: Registered, now: int, random: Callable[[], float]) -> int:
+        """Return when an agent is to be looked at next."""
+        if not self.is_probed(agent):
+            for intervals in (DEGRADED_AFTER, OFFLINE_AFTER):
+                at = agent.beat_at + intervals * self._interval + 1
+                if at > now:
+                    return at
+            return now + self._interval
+        if agent.status == "online":
+            # Not all at once.
+            return now + int(self._interval * (0.8 + 0.4 * random()))
+        record = self._records.get(agent.id)
+        pause = APART if record is None or agent.status == "degraded" else record.pause
+        return now + min(pause, self._interval)
+
+    def _record(self, id: str) -> _Record:
+        return self._records.setdefault(id, _Record())

@@ -1,0 +1,82 @@
+"""What of a request goes on to an agent: what was said, and nothing that lets anyone in here.
+
+Headers never do: the client makes its own. In the metadata of a request and of a message whatever
+is named like a credential is left out, and so is what only the gateway reads.
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from dragoman.engine.worker import Worker
+from dragoman.gateway import hops
+from dragoman.model.card import AgentCard
+from dragoman.model.message import Message, Metadata
+from dragoman.model.operations import SendMessage, StreamMessage
+
+# What callers tell the gateway about a task; see `gateway.wishes`.
+OWN = frozenset(
+    {
+        "agentId",
+        "assignedAgentId",
+        "title",
+        "description",
+        "timeoutSeconds",
+        "timeoutMs",
+        "minTrust",
+        "maxPrice",
+        "maxBudget",
+        "policy",
+        "race",
+        "quorum",
+        "sourceAgent",
+    }
+)
+_SECRET = re.compile(
+    r"authoriz|cookie|token|secret|passw|credential|api[-_]?key|bearer|private[-_]?key|session[-_]?id"
+    r"|x-forwarded|client[-_]?cert",
+    re.IGNORECASE,
+)
+_DEPTH = 16
+
+
+def outgoing(worker: Worker, message: Message, own_id: str, card: AgentCard) -> SendMessage:
+    """Return the operation to forward a message with. Raises `TaskFailed` if its time is over."""
+    operation = worker.operation
+    metadata = {name: value for name, value in operation.metadata.items() if name not in OWN}
+    onward = hops.depart(clean(metadata), own_id, worker.deadline or None)
+    declared = {extension.uri for extension in card.capabilities.extensions}
+    message = msgspec.structs.replace(
+        message,
+        metadata=clean(message.metadata),
+        extensions=[uri for uri in message.extensions if uri in declared],
+    )
+    kind = StreamMessage if card.capabilities.streaming else SendMessage
+    return kind(
+        message=message,
+        accepted_output_modes=operation.accepted_output_modes,
+        wait=False,
+        metadata=onward,
+    )
+
+
+def clean(metadata: Metadata) -> Metadata:
+    """Return metadata without what is named like a credential, however deep."""
+    return cast("Metadata", _clean(metadata, 0))
+
+
+def _clean(value: Any, depth: int) -> Any:
+    if depth > _DEPTH:
+        # Nobody means anything by that.
+        return None
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {
+            name: _clean(member, depth + 1)
+            for name, member in members.items()
+            if not _SECRET.search(name)
+        }
+    if isinstance(value, list):
+        return [_clean(item, depth + 1) for item in cast("list[Any]", value)]
+    return value

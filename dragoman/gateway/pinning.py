@@ -1,0 +1,145 @@
+"""The card that is in force: pinned when its owner registers the agent, and replaced by a later one
+at once or after a look, depending on what it changes. Pure: agents in, agents out."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import UnsetType
+from msgspec.structs import replace
+
+from dragoman.client.cards import Fetched
+from dragoman.errors import InvalidParams, UnsupportedOperation
+from dragoman.gateway import card_review
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.registration import (
+    LONGEST_DESCRIPTION,
+    LONGEST_NAME,
+    Changes,
+    Registration,
+    destinations,
+)
+from dragoman.model.card import AgentCard
+
+
+def pinned(agent: Registered, raw: dict[str, Any], url: str) -> Registered:
+    """Return an agent with a card in force; raises `InvalidParams` for one that may not be."""
+    card = card_review.read(raw, url or agent.url)
+    card_review.check_origins(card, raw, destinations(agent))
+    return _in_force(agent, card, raw, url)
+
+
+def reviewed(agent: Registered, fetched: Fetched) -> Registered:
+    """Return an agent after a look at its card: as it was, with the later card in force, or with
+    the later card held."""
+    raw, url = fetched.raw, fetched.url
+    digest = card_review.digest(raw)
+    if digest == agent.card_digest:
+        # It may have gone back to what it was.
+        return replace(agent, pending=None, pending_reason="", card_url=url)
+    try:
+        card = card_review.read(raw, url)
+    except InvalidParams as error:
+        return _held(agent, raw, error.public)
+    reasons: list[str] = []
+    if agent.card is not None:
+        before = card_review.read(agent.card, agent.card_url or agent.url)
+        reasons = card_review.changes(before, agent.card, card, raw)
+    for place, origin in card_review.foreign(card, raw, destinations(agent)):
+        reasons.append(f"{place} is at {origin}, which is not registered (origins)")
+    if reasons:
+        return _held(agent, raw, "; ".join(reasons))
+    return _in_force(agent, card, raw, url)
+
+
+def accepted(agent: Registered) -> Registered:
+    """Return an agent with the card in force that was held; raises `InvalidParams` if it still
+    leads to an origin that nobody allowed."""
+    if agent.pending is None:
+        raise UnsupportedOperation(f"{agent.name} has no card that waits to be looked at")
+    return pinned(agent, agent.pending, agent.card_url)
+
+
+def _held(agent: Registered, raw: dict[str, Any], reason: str) -> Registered:
+    return replace(agent, pending=raw, pending_reason=reason)
+
+
+def _in_force(agent: Registered, card: AgentCard, raw: dict[str, Any], url: str) -> Registered:
+    texts: dict[str, Any] = {}
+    if "title" not in agent.said:
+        texts["title"] = card.name.strip()[:LONGEST_NAME] or agent.title
+    if "description" not in agent.said:
+        texts["description"] = card.description[:LONGEST_DESCRIPTION]
+    if "skills" not in agent.said:
+        texts["skills"] = card.skills
+    return replace(
+        agent,
+        card=raw,
+        card_url=url,
+        card_digest=card_review.digest(raw),
+        pending=None,
+        pending_reason="",
+        **texts,
+    )
+
+
+def registered(agent: Registered, said: Registration) -> Registered:
+    """Return an agent as its owner describes it; its card is not looked at here."""
+    same = ("schemas", "tags", "metadata", "price", "replicas", "repeatable", "origins")
+    found: dict[str, Any] = {name: getattr(said, name) for name in same}
+    written = {"title": said.name.strip(), "description": said.description, "skills": said.skills}
+    texts = {name: value for name, value in written.items() if value not in (None, "")}
+    return replace(
+        agent,
+        dialect=said.dialect,
+        is_default=said.is_default,
+        refresh=said.refresh,
+        credential=said.credential.kind if said.credential else "",
+        credential_header=said.credential.header if said.credential else "",
+        said=sorted(texts),
+        **found,
+        **texts,
+    )
+
+
+def with_card_of(agent: Registered, other: Registered) -> Registered:
+    """Return an agent with the card, and what follows from one, of the same agent elsewhere."""
+    return replace(
+        agent,
+        url=other.url,
+        title=other.title,
+        description=other.description,
+        skills=other.skills,
+        card=other.card,
+        card_url=other.card_url,
+        card_digest=other.card_digest,
+        pending=None,
+        pending_reason="",
+    )
+
+
+def address_of(raw: dict[str, Any]) -> str:
+    """Return where a card that is at hand says its agent is."""
+    return card_review.read(raw, "").supported_interfaces[0].url
+
+
+def changed(agent: Registered, said: Changes) -> Registered:
+    """Return an agent as its owner describes it anew; its card is not looked at here."""
+    found: dict[str, Any] = {
+        name: value
+        for name in said.__struct_fields__
+        if name not in ("name", "credential")
+        and not isinstance(value := getattr(said, name), UnsetType)
+    }
+    if not isinstance(said.name, UnsetType):
+        found["title"] = said.name.strip()
+    texts = {"title", "description", "skills"} & found.keys()
+    found["said"] = sorted({*agent.said, *texts})
+    if not isinstance(said.credential, UnsetType):
+        found["credential"] = said.credential.kind if said.credential else ""
+        found["credential_header"] = said.credential.header if said.credential else ""
+    return replace(agent, **found)
+
+
+def host_of(url: str) -> str:
+    """Return what an agent is called of which only the URL is known."""
+    return urlsplit(url).hostname or "agent"

@@ -1,0 +1,187 @@
+"""What becomes an event of trust: outcomes that were observed, ratings, disputes, violations.
+
+Every function is a deed on a connection inside one transaction, and doing it twice does nothing
+more. Nothing an agent says of itself is among them: outcomes come from the errands, and only the
+requester of a completed task has a word on it, once.
+"""
+
+import apsw
+
+from dragoman.errors import InvalidParams
+from dragoman.model.task import TaskState
+from dragoman.stores.sqlite import outcomes, trust
+from dragoman.stores.sqlite.outcomes import Outcome
+from dragoman.stores.sqlite.trust import DAY_MS, Day, DayKey, Event
+
+LONGEST_COMMENT = 1000
+UPHELD, REJECTED = "upheld", "rejected"
+
+_COMPLETED = TaskState.COMPLETED.value
+_BAD = {TaskState.FAILED.value, TaskState.REJECTED.value}
+_FAST_MS, _SLOW_MS = 150_000, 300_000
+# Why tasks end that no agent can help: these are nobody's outcome.
+NOT_THE_AGENTS = frozenset({"hops", "credits", "trust", "no-agent", "gateway"})
+
+
+def observe(connection: apsw.Connection, limit: int) -> int:
+    """Turn errands that ended into events, the earliest first; return how many there were."""
+    found = outcomes.ended(connection, limit)
+    for one in found:
+        _observe(connection, one)
+    return len(found)
+
+
+def _observe(connection: apsw.Connection, one: Outcome) -> None:
+    outcomes.set_observed(connection, one.task)
+    event = _event_of(one)
+    if event is None or not trust.append(connection, event):
+        return
+    if event.type != "task_completed":
+        trust.add(connection, _key(one, one.ended_at), Day(failed=1))
+        return
+    trust.add(connection, _key(one, one.ended_at), Day(completed=1, response_ms=event.response_ms))
+    if one.charged > 0 and one.requester != one.payee:
+        trust.set_paid(connection, one.requester)
+    if event.response_ms > _SLOW_MS:
+        reason = f"took {event.response_ms / 1000:.1f} s, more than 300 s"
+        trust.append(connection, _event(one, one.ended_at, "sla_breach", -2, reason))
+
+
+def _event_of(one: Outcome) -> Event | None:
+    if not one.agent or one.cause in NOT_THE_AGENTS:
+        return None
+    took = one.response_ms
+    if one.state == _COMPLETED:
+        score = 3 if took < _FAST_MS else 2 if took < _SLOW_MS else 1
+        reason = f"completed in {took / 1000:.1f} s"
+        return _event(one, one.ended_at, "task_completed", score, reason, response_ms=took)
+    if one.state not in _BAD:
+        # The requester's own cancel says nothing of the agent.
+        return None
+    if one.cause == "timeout" or 0 < one.due_at <= one.ended_at:
+        reason = f"not done in {took / 1000:.1f} s"
+        return _event(one, one.ended_at, "task_timeout", -4, reason, response_ms=took)
+    reason = "refused by the agent" if one.state == TaskState.REJECTED.value else "failed"
+    reason += f": {one.cause}" if one.cause else ""
+    return _event(one, one.ended_at, "task_failed", -3, reason, response_ms=took)
+
+
+def rate(
+    connection: apsw.Connection,
+    agent: str,
+    task_id: str,
+    requester: str,
+    rating: int,
+    comment: str,
+    at: int,
+) -> None:
+    """Keep what the requester of a completed task says of the agent."""
+    if type(rating) is not int or not 1 <= rating <= 5:
+        raise InvalidParams("must be a whole number from 1 to 5", field="rating")
+    if len(comment) > LONGEST_COMMENT:
+        raise InvalidParams(f"must have {LONGEST_COMMENT} characters at most", field="comment")
+    one = _completed(connection, agent, task_id, requester)
+    if outcomes.rating(connection, one.task) is not None:
+        raise InvalidParams("this task was already rated", field="taskId")
+    outcomes.put_rating(connection, one, rating, comment, at)
+    event = _event(one, at, "rating_received", rating, f"rated {rating} of 5", rating=rating)
+    trust.append(connection, event)
+    trust.add(connection, _key(one, at), Day(ratings=1, rating_sum=rating))
+
+
+def dispute(
+    connection: apsw.Connection, task_id: str, requester: str, reason: str, at: int
+) -> None:
+    """Keep that the requester of a completed task says it was not done."""
+    if not reason.strip() or len(reason) > LONGEST_COMMENT:
+        raise InvalidParams(f"must have 1 to {LONGEST_COMMENT} characters", field="reason")
+    one = _completed(connection, "", task_id, requester)
+    if outcomes.dispute(connection, one.task) is not None:
+        raise InvalidParams("this task was already disputed", field="taskId")
+    outcomes.put_dispute(connection, one, reason, at)
+    trust.append(connection, _event(one, at, "dispute_opened", 0, "disputed by its requester"))
+
+
+def resolve(
+    connection: apsw.Connection,
+    task_id: str,
+    requester: str | None,
+    is_upheld: bool,
+    note: str,
+    at: int,
+) -> None:
+    """Decide on a dispute, as an operator does. If it is upheld, the task counts as failed."""
+    if len(note) > LONGEST_COMMENT:
+        raise InvalidParams(f"must have {LONGEST_COMMENT} characters at most", field="note")
+    found = [
+        row
+        for row in outcomes.open_disputes(connection, task_id)
+        if row[1] == task_id and requester in (None, row[2])
+    ]
+    if not found:
+        raise InvalidParams("no open dispute is about this task", field="taskId")
+    if len(found) > 1:
+        raise InvalidParams("several requesters have such a task; name one", field="requester")
+    ((number, _, owner),) = found
+    one = outcomes.outcome(connection, task_id, owner)
+    assert one is not None and one.task == number, "a disputed task is the last of its id"
+    if not outcomes.is_observed(connection, one.task):
+        _observe(connection, one)
+    outcome = UPHELD if is_upheld else REJECTED
+    outcomes.resolve(connection, one.task, outcome, note, at)
+    score, reason = (-3, "upheld: counts as failed") if is_upheld else (0, "rejected")
+    trust.append(connection, _event(one, at, "dispute_resolved", score, reason, outcome=outcome))
+    if is_upheld:
+        changed = Day(completed=-1, failed=1, response_ms=-one.response_ms)
+        trust.add(connection, _key(one, one.ended_at), changed)
+
+
+def violate(connection: apsw.Connection, agent: str, reason: str, at: int) -> None:
+    """Record that the gateway saw an agent break the rules of security."""
+    event = Event(at=at, agent=agent, type="violation", score=-10, reason=reason[:LONGEST_COMMENT])
+    trust.append(connection, event)
+
+
+def _completed(connection: apsw.Connection, agent: str, task_id: str, requester: str) -> Outcome:
+    one = outcomes.outcome(connection, task_id, requester)
+    if one is None:
+        # Of another requester, or of nobody: that it exists is not ours to reveal.
+        raise InvalidParams("you have no such task", field="taskId")
+    if agent and one.agent != agent:
+        raise InvalidParams("this task was not done by this agent", field="taskId")
+    if one.state != _COMPLETED or outcomes.dispute(connection, one.task) == UPHELD:
+        raise InvalidParams("this task was not completed", field="taskId")
+    return one
+
+
+def _key(one: Outcome, at: int) -> DayKey:
+    return one.agent, one.requester, one.is_own, at // DAY_MS
+
+
+def _event(
+    one: Outcome,
+    at: int,
+    type: str,
+    score: int,
+    reason: str,
+    *,
+    response_ms: int = 0,
+    rating: int = 0,
+    outcome: str = "",
+) -> Event:
+    return Event(
+        at=at,
+        agent=one.agent,
+        type=type,
+        score=score,
+        reason=reason,
+        task=one.task,
+        task_id=one.task_id,
+        requester=one.requester,
+        is_own=one.is_own,
+        skill=one.skill,
+        charged=one.charged,
+        response_ms=response_ms,
+        rating=rating,
+        outcome=outcome,
+    )

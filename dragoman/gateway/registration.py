@@ -1,0 +1,264 @@
+"""What is said of an agent when it is registered or changed, and what becomes of that.
+
+Limits and addresses are checked here, once. An agent that shows no card has one made of what its
+owner said. Where a credential goes is part of what it is sealed with; the secret itself is in
+`Secret` alone, which never shows it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dragoman.client.credentials import ApiKey, Bearer, Credential
+from dragoman.client.credentials import schemes as schemes_of
+from dragoman.errors import ConfigError, InvalidParams
+from dragoman.gateway import card_review
+from dragoman.gateway.agents import CredentialKind, HouseDialect, Registered
+from dragoman.model.card import (
+    JSONRPC,
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+)
+from dragoman.model.message import Json
+from dragoman.model.push import is_scheme
+from dragoman.security.targets import NotCanonical, Target, read_target
+
+LONGEST_NAME, LONGEST_DESCRIPTION = 100, 1000
+LONGEST_SLUG = 63
+MOST_TAGS, LONGEST_TAG = 64, 100
+MOST_ADDRESSES = 32
+LARGEST_METADATA = 64 * 1024
+SHORTEST_REFRESH = 10.0
+# Which scheme of a card stands for what its owner told us to show.
+OF_GATEWAY = "gateway"
+_API_KEY_HEADER = "X-API-Key"
+# Second steps of addresses `/a2a/...` that mean something else.
+_TAKEN = frozenset({"tasks", "message", "v1"})
+_NOT_SLUG = re.compile(r"[^a-z0-9]+")
+# What would change how a request is read, or whom it is for.
+_NOT_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "cookie"})
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """A credential that the gateway shows an agent."""
+
+    kind: CredentialKind
+    value: str
+    # Of the kind `header`: its name. Of an API key: its name where the card does not say.
+    header: str = ""
+
+    def __repr__(self) -> str:
+        return f"Secret(kind={self.kind!r}, value='***', header={self.header!r})"
+
+    def check(self) -> None:
+        """Raise `InvalidParams` for one that cannot be sent."""
+        if self.kind == "header" and not self.header:
+            raise InvalidParams("names no header", field="credential.header")
+        if self.header and (not is_scheme(self.header) or self.header.lower() in _NOT_OURS):
+            raise InvalidParams("is no header for a credential", field="credential.header")
+        try:
+            self.credential()
+        except ConfigError as error:
+            raise InvalidParams(str(error), field="credential") from None
+
+    def credential(self) -> Credential:
+        """Return it as the client takes it."""
+        return Bearer(self.value) if self.kind == "bearer" else ApiKey(self.value)
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of an agent that is registered: a URL will do, or a name and a URL."""
+
+    # Where the agent is: its endpoint, its host, or its card.
+    url: str = ""
+    # Empty: as its card calls it.
+    name: str = ""
+    description: str | None = None
+    skills: list[AgentSkill] | None = None
+    # Of skills, by their ids: what the card has no member for, such as `inputSchema`.
+    schemas: dict[str, dict[str, Any]] = {}
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    # Micro-credits.
+    price: int = 0
+    replicas: list[str] = []
+    repeatable: bool = False
+    origins: list[str] = []
+    dialect: HouseDialect = ""
+    is_default: bool = False
+    credential: Secret | None = None
+    # Seconds.
+    refresh: float = 3600.0
+    # A card that is at hand; then none is fetched.
+    card: dict[str, Any] | None = None
+
+    def checked(self) -> "Registration":
+        """Return it with addresses in their one spelling; raises `InvalidParams`."""
+        changed = Changes(
+            **{
+                name: getattr(self, name)
+                for name in Changes.__struct_fields__
+                if name in self.__struct_fields__ and getattr(self, name) not in (None, "")
+            }
+        ).checked()
+        found = {
+            name: value
+            for name in ("url", "replicas", "origins", "tags", "description")
+            if (value := getattr(changed, name)) is not UNSET
+        }
+        if not self.url and self.card is None:
+            raise InvalidParams("is missing: give the URL of the agent", field="url")
+        return msgspec.structs.replace(self, **found)
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said anew of an agent; what is left out stays, and so does its name in addresses."""
+
+    url: str | UnsetType = UNSET
+    # How it is called, not where it is.
+    name: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    skills: list[AgentSkill] | UnsetType = UNSET
+    schemas: dict[str, dict[str, Any]] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    price: int | UnsetType = UNSET
+    replicas: list[str] | UnsetType = UNSET
+    repeatable: bool | UnsetType = UNSET
+    origins: list[str] | UnsetType = UNSET
+    dialect: HouseDialect | UnsetType = UNSET
+    is_default: bool | UnsetType = UNSET
+    # None: it is shown nothing any more.
+    credential: Secret | UnsetType | None = UNSET
+    refresh: float | UnsetType = UNSET
+
+    def checked(self) -> "Changes":
+        """Return it with addresses in their one spelling; raises `InvalidParams`."""
+        found: dict[str, Any] = {}
+        if self.name is not UNSET:
+            _check_text("name", self.name, LONGEST_NAME, least=1)
+        if self.description is not UNSET:
+            _check_text("description", self.description, LONGEST_DESCRIPTION)
+        if self.skills is not UNSET:
+            _check_skills(self.skills)
+        if self.tags is not UNSET:
+            found["tags"] = _tags(self.tags)
+        if self.price is not UNSET and self.price < 0:
+            raise InvalidParams("must not be negative", field="pricePerTask")
+        if self.refresh is not UNSET and not self.refresh >= SHORTEST_REFRESH:
+            raise InvalidParams(f"must be at least {SHORTEST_REFRESH:g} s", field="refresh")
+        if self.metadata is not UNSET:
+            check_metadata(self.metadata)
+        if self.url is not UNSET:
+            found["url"] = target_of(self.url, "url").url
+        if self.replicas is not UNSET:
+            found["replicas"] = [target_of(url, "replicas").url for url in _few(self.replicas)]
+        if self.origins is not UNSET:
+            named = [target_of(url, "origins").origin for url in _few(self.origins)]
+            found["origins"] = list(dict.fromkeys(named))
+        if isinstance(self.credential, Secret):
+            self.credential.check()
+        return msgspec.structs.replace(self, **found)
+
+
+def target_of(url: str, field: str) -> Target:
+    """Return where a URL leads; raises `InvalidParams`."""
+    try:
+        return read_target(url.strip())
+    except NotCanonical as error:
+        raise InvalidParams(
+            f"must be a URL such as https://agent.example.com: {error}", field=field
+        ) from None
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Refuse more than anyone needs to say."""
+    if len(msgspec.json.encode(metadata)) > LARGEST_METADATA:
+        raise InvalidParams(f"is larger than {LARGEST_METADATA} bytes", field="metadata")
+
+
+def _check_text(field: str, text: str, most: int, *, least: int = 0) -> None:
+    if not least <= len(text.strip()) or len(text) > most:
+        raise InvalidParams(f"must have {least} to {most} characters", field=field)
+
+
+def _check_skills(skills: Sequence[AgentSkill]) -> None:
+    if len(skills) > card_review.MOST_SKILLS:
+        raise InvalidParams(f"are more than {card_review.MOST_SKILLS}", field="skills")
+    for index, skill in enumerate(skills):
+        _check_text(f"skills[{index}].id", skill.id, LONGEST_NAME, least=1)
+        _check_text(f"skills[{index}].name", skill.name, LONGEST_NAME, least=1)
+    if len({skill.id for skill in skills}) < len(skills):
+        raise InvalidParams("have one id twice", field="skills")
+
+
+def _tags(tags: Sequence[str]) -> list[str]:
+    if len(tags) > MOST_TAGS:
+        raise InvalidParams(f"are more than {MOST_TAGS}", field="tags")
+    for index, tag in enumerate(tags):
+        _check_text(f"tags[{index}]", tag, LONGEST_TAG, least=1)
+    return list(dict.fromkeys(tag.strip() for tag in tags))
+
+
+def _few(addresses: Sequence[str]) -> Sequence[str]:
+    if len(addresses) > MOST_ADDRESSES:
+        raise InvalidParams(f"are more than {MOST_ADDRESSES}", field="replicas")
+    return addresses
+
+
+def slug(text: str) -> str:
+    """Return the name of an agent in addresses: lower case letters, digits and hyphens."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    found = _NOT_SLUG.sub("-", plain).strip("-")[:LONGEST_SLUG].strip("-")
+    return f"{found}-agent" if found in _TAKEN else found or "agent"
+
+
+def destinations(agent: Registered) -> list[str]:
+    """Return all that its owner named: nothing secret goes anywhere else."""
+    return [agent.url, *agent.replicas, *agent.origins]
+
+
+def card_of(agent: Registered) -> AgentCard:
+    """Return the card by which an agent is called: its own, or one made of what its owner said."""
+    if agent.card is not None:
+        card = card_review.read(agent.card, agent.card_url or agent.url)
+    else:
+        card = AgentCard(
+            name=agent.title,
+            description=agent.description,
+            supported_interfaces=[AgentInterface(agent.url, JSONRPC, "0.3")],
+            version="1.0.0",
+            capabilities=AgentCapabilities(streaming=False, push_notifications=False),
+            default_input_modes=["text/plain"],
+            default_output_modes=["text/plain"],
+            skills=agent.skills,
+            security_schemes={"bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}}},
+        )
+    return _with_credential(card, agent)
+
+
+def _with_credential(card: AgentCard, agent: Registered) -> AgentCard:
+    """Return a card that asks for what its owner told us to show, if it does not by itself."""
+    if not agent.credential:
+        return card
+    scheme: Json = {"httpAuthSecurityScheme": {"scheme": "bearer"}}
+    if agent.credential != "bearer":
+        name = agent.credential_header or _API_KEY_HEADER
+        scheme = {"apiKeySecurityScheme": {"location": "header", "name": name}}
+    if agent.credential == "header":
+        # Said by its owner, word for word: what the card asks for does not count.
+        return msgspec.structs.replace(
+            card, security_schemes={OF_GATEWAY: scheme}, security_requirements=[]
+        )
+    sample = Secret(kind=agent.credential, value="x").credential()
+    fits = any(sample.fits(found) for found in schemes_of(card).values())
+    if fits or card.security_requirements:
+        return card
+    schemes = {**card.security_schemes, OF_GATEWAY: scheme}
+    return msgspec.structs.replace(card, security_schemes=schemes)

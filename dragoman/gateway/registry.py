@@ -1,0 +1,308 @@
+"""The registry: all agents a gateway knows, in memory to be found and in the file to be kept.
+
+Whoever owns an agent changes it, and operators do. What other processes change is noticed and
+loaded. How cards are judged is in `pinning` and `card_review`, who is there in `attendance`, and
+how memory and file are kept alike in `roster`.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from dragoman.client.credentials import Credential
+from dragoman.errors import (
+    A2AError,
+    CallFailed,
+    InvalidParams,
+    NoAgentAvailable,
+    PermissionDenied,
+    TimedOut,
+    Unreachable,
+)
+from dragoman.gateway import pinning
+from dragoman.gateway.agents import Registered, Status
+from dragoman.gateway.attendance import Attendance
+from dragoman.gateway.card_source import CardSource, is_card
+from dragoman.gateway.registration import (
+    Changes,
+    Registration,
+    Secret,
+    check_metadata,
+    slug,
+)
+from dragoman.gateway.search import Found, Index, Search, may_see
+from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.identity import new_id
+from dragoman.security.audit import Audit, NoAudit
+from dragoman.security.egress import Egress
+from dragoman.stores.sqlite.store import SQLiteStore
+
+logger = logging.getLogger("dragoman")
+
+# What an agent is worth of which nothing is known.
+NEUTRAL = 50
+_UNKNOWN = "There is no such agent"
+
+
+def _neutral(id: str) -> int:
+    return NEUTRAL
+
+
+class Registry:
+    """The agents of a gateway."""
+
+    def __init__(
+        self,
+        store: SQLiteStore,
+        http: Egress,
+        *,
+        trust: Callable[[str], int] = _neutral,
+        audit: Audit | None = None,
+        clock: Clock | None = None,
+        heartbeat_interval: float = 60.0,
+        watches: bool = True,
+        noise: Callable[[], float] = random.random,
+    ) -> None:
+        """`http` decides which addresses are called; `trust` returns the score of an agent's id.
+        Without `watches` nobody is looked at unless somebody asks."""
+        # The score of an agent, by its id; it ranks what is found.
+        self.trust = trust
+        self._audit = audit or NoAudit()
+        self._clock = clock or SystemClock()
+        self._index = Index()
+        self._source = CardSource(http)
+        self._attendance = Attendance(
+            store,
+            self._index,
+            self._source,
+            self._edit,
+            self._told,
+            clock=self._clock,
+            interval=heartbeat_interval,
+            noise=noise,
+        )
+        self._roster = self._attendance.roster
+        self._watches = watches
+        self._listeners: list[Callable[[Registered], None]] = []
+
+    async def open(self) -> None:
+        """Load all agents and begin to look after them."""
+        await self._roster.open()
+        if self._watches:
+            self._attendance.watch.start()
+
+    async def close(self) -> None:
+        """Stop looking after them, and keep what was seen last."""
+        await self._attendance.watch.stop()
+        await self._roster.close()
+
+    # Reading
+
+    def get(self, ref: str) -> Registered | None:
+        """Return an agent by its id or its name."""
+        return self._index.get(ref)
+
+    def all(self) -> Sequence[Registered]:
+        """Return all agents, by name."""
+        return list(self._index)
+
+    def search(self, asked: Search) -> Found:
+        """Return the agents that fit, the trusted first."""
+        return self._index.search(asked, self.trust)
+
+    def visible(self, ref: str, viewer: str | None) -> Registered:
+        """Return an agent that somebody may know of (None: anybody); raises `NoAgentAvailable`,
+        the same for one that does not exist."""
+        agent = self._index.get(ref)
+        if agent is None or not may_see(agent, viewer):
+            raise NoAgentAvailable(_UNKNOWN)
+        return agent
+
+    def listen(self, changed: Callable[[Registered], None]) -> None:
+        """Have a function called with every agent that changes."""
+        self._listeners.append(changed)
+
+    # Registering
+
+    async def register(
+        self, said: Registration, owner: str = "", *, dry_run: bool = False
+    ) -> Registered:
+        """Add an agent; return it. Raises `InvalidParams` for what is wrong with it.
+
+        A card that cannot be had is no error for an agent that has a name: it gets one made of
+        what was said.
+        """
+        said = said.checked()
+        now = self._clock.now()
+        agent = Registered(
+            id=new_id(),
+            name="",
+            owner=owner,
+            title="",
+            url=said.url,
+            created_at=now,
+            updated_at=now,
+        )
+        if said.card is not None and not said.url:
+            agent = replace(agent, url=pinning.address_of(said.card))
+        agent = pinning.registered(agent, said)
+        for field, url in (("url", agent.url), *(("replicas", url) for url in agent.replicas)):
+            self._source.check(url, field)
+        if said.card is not None:
+            agent = pinning.pinned(agent, said.card, "")
+        else:
+            agent = await self._with_card(agent, is_needed=not said.name)
+        if dry_run:
+            self._source.forget(agent.id)
+            return replace(agent, name=slug(agent.title))
+        agent = await self._roster.add(agent, slug(agent.title), said.credential)
+        self._record("agent.register", agent, owner)
+        self._attendance.watch.soon(agent.id)
+        self._told(agent)
+        return agent
+
+    async def update(
+        self, ref: str, said: Changes, owner: str = "", *, operator: bool = False
+    ) -> Registered:
+        """Change an agent; return it."""
+        agent = self._owned(ref, owner, operator)
+        said = said.checked()
+        after = pinning.changed(agent, said)
+        for field, url in (("url", after.url), *(("replicas", url) for url in after.replicas)):
+            self._source.check(url, field)
+        card: Registered | None = None
+        if after.url != agent.url:
+            # Another place: what was pinned is of the place before.
+            bare = replace(after, card=None, card_url="", card_digest="", pending=None)
+            card = await self._with_card(bare, is_needed=False)
+        elif after.card is not None:
+            # Origins may have been taken back.
+            pinning.pinned(after, after.card, after.card_url)
+
+        def edit(stored: Registered) -> Registered:
+            edited = pinning.changed(stored, said)
+            return edited if card is None else pinning.with_card_of(edited, card)
+
+        return await self._edit(agent, edit, "agent.update", owner, said.credential)
+
+    async def accept(self, ref: str, owner: str = "", *, operator: bool = False) -> Registered:
+        """Put the card in force that was held; return the agent."""
+        agent = self._owned(ref, owner, operator)
+        return await self._edit(agent, pinning.accepted, "agent.card.accept", owner)
+
+    async def remove(self, ref: str, owner: str = "", *, operator: bool = False) -> None:
+        """Forget an agent, and what it was shown."""
+        agent = self._owned(ref, owner, operator)
+        await self._roster.remove(agent.id, self._clock.now())
+        self._attendance.forget(agent.id)
+        self._record("agent.remove", agent, owner)
+
+    async def credential(self, ref: str) -> Credential | None:
+        """Return what an agent is shown when it is called, if anything is."""
+        agent = self._index.get(ref)
+        if agent is None or not agent.credential:
+            return None
+        secret = await self._roster.credential(agent)
+        return None if secret is None else secret.credential()
+
+    # Being there
+
+    async def heartbeat(
+        self,
+        ref: str,
+        status: Status | None = None,
+        metadata: dict[str, Any] | None = None,
+        owner: str = "",
+        *,
+        operator: bool = False,
+    ) -> Registered:
+        """Hear from an agent; return it. Without a status it is online."""
+        agent = self._owned(ref, owner, operator)
+        if metadata is not None:
+            check_metadata(metadata)
+            if metadata != agent.metadata:
+                agent = await self._edit(
+                    agent, lambda stored: replace(stored, metadata=metadata), "", owner
+                )
+        self._attendance.beat(agent, status)
+        await self._roster.settled()
+        return self._index.get(agent.id) or agent
+
+    async def probe(self, ref: str, owner: str = "", *, operator: bool = False) -> Registered:
+        """Look at an agent and its card at once; return it."""
+        agent = self._owned(ref, owner, operator)
+        await self._attendance.attend(agent, refresh=True)
+        await self._roster.settled()
+        return self._index.get(agent.id) or agent
+
+    def saw(self, id: str) -> None:
+        """Hear that an agent took a task."""
+        self._attendance.saw(id)
+
+    def missed(self, id: str) -> None:
+        """Hear that an agent did not answer."""
+        self._attendance.missed(id)
+
+    # Within
+
+    async def _with_card(self, agent: Registered, *, is_needed: bool) -> Registered:
+        """Return an agent with the card it shows, or without one if it shows none."""
+        try:
+            fetched = await self._source.fetch(agent.id, agent.url)
+        except A2AError as error:
+            if is_needed:
+                raise _no_card(error) from None
+            logger.info("an agent is registered without a card: %s", error)
+            return replace(agent, title=agent.title or pinning.host_of(agent.url))
+        if is_card(agent.url):
+            agent = replace(agent, url=fetched.card.supported_interfaces[0].url)
+        agent = pinning.pinned(agent, fetched.raw, fetched.url)
+        return replace(agent, status="online", last_seen_at=self._clock.now())
+
+    def _owned(self, ref: str, owner: str, operator: bool) -> Registered:
+        agent = self.visible(ref, None if operator else owner)
+        if agent.owner != owner and not operator:
+            raise PermissionDenied("The agent belongs to somebody else")
+        return agent
+
+    async def _edit(
+        self,
+        agent: Registered,
+        edit: Callable[[Registered], Registered],
+        act: str,
+        who: str = "",
+        credential: Secret | UnsetType | None = UNSET,
+    ) -> Registered:
+        after = await self._roster.edit(agent.id, edit, self._clock.now(), credential)
+        if after is None:
+            raise NoAgentAvailable(_UNKNOWN)
+        if act:
+            self._record(act, after, who)
+        self._told(after)
+        return after
+
+    def _told(self, agent: Registered) -> None:
+        for changed in self._listeners:
+            changed(agent)
+
+    def _record(self, act: str, agent: Registered, who: str) -> None:
+        card = f"card {agent.card_digest[:16]}" if agent.card_digest else "no card"
+        self._audit.record(
+            act,
+            outcome="held" if agent.pending is not None else "done",
+            who=who,
+            object=f"{agent.id} {agent.name}",
+            reason=agent.pending_reason or card,
+        )
+
+
+def _no_card(error: A2AError) -> InvalidParams:
+    """Say why an agent of which only a URL is known cannot be registered."""
+    is_away = isinstance(error, Unreachable | TimedOut) or not isinstance(error, CallFailed)
+    # One sentence: were a refusal told from silence, we would scan our network for callers.
+    why = "its card could not be fetched" if is_away else error.public
+    return InvalidParams(f"{why}; give a name to register it without a card", field="url")

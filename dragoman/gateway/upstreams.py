@@ -1,0 +1,175 @@
+"""What the gateway keeps for each agent it forwards to: lines, places, breakers, second tries.
+
+Everything here is per agent, so that one that is slow or dead takes nothing from the others. Lines
+are made from the card that was pinned when the agent was registered, never from one that an agent
+shows meanwhile, and credentials go to the origin it was registered with.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from dragoman.client.cards import Cards, Fetched
+from dragoman.client.credentials import Credential
+from dragoman.client.http import Http
+from dragoman.client.line import Line, Options
+from dragoman.client.origins import origin_of
+from dragoman.config import Settings
+from dragoman.errors import ConfigError
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.breaker import Breaker
+from dragoman.gateway.budget import RetryBudget
+from dragoman.gateway.bulkhead import Bulkhead
+from dragoman.gateway.registration import card_of
+
+# Seconds a request other than a message may take.
+_TIMEOUT = 30.0
+# The credential of an agent, by its id.
+Credentials = Callable[[str], Awaitable[Credential | None]]
+
+
+class Upstream:
+    """One agent as the gateway deals with it."""
+
+    def __init__(
+        self, agent: Registered, http: Http, credentials: Credentials, settings: Settings
+    ) -> None:
+        self.agent = agent
+        self._http = http
+        self._credentials = credentials
+        self.places = Bulkhead(settings.agent_concurrency, settings.agent_queue)
+        self.budget = RetryBudget()
+        self._breakers: dict[str, Breaker] = {}
+        self._lines: dict[str, Line] = {}
+        self._turn = 0
+
+    def renew(self, agent: Registered) -> None:
+        """Take note that the agent was changed: what is under way goes on as it began."""
+        if agent != self.agent:
+            self.agent = agent
+            self._lines.clear()
+
+    @property
+    def urls(self) -> list[str]:
+        """Where the agent is."""
+        return [self.agent.url, *self.agent.replicas]
+
+    def breaker(self, url: str) -> Breaker:
+        """Return the breaker of one of its addresses."""
+        found = self._breakers.get(url)
+        if found is None:
+            found = self._breakers[url] = Breaker(time.monotonic)
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody there is called at present."""
+        return all(self.breaker(url).state == "open" for url in self.urls)
+
+    @property
+    def retry_in(self) -> float:
+        """Seconds until one of its addresses may be tried; 0: at once."""
+        return min(
+            self.breaker(url).snapshot().retry_in if self.breaker(url).state != "closed" else 0.0
+            for url in self.urls
+        )
+
+    def next_url(self, avoided: str = "") -> str:
+        """Return the address for the next task: one after the other, those that answer first, and
+        not the one that just failed if there is another."""
+        self._turn += 1
+        urls = self.urls
+        turned = [urls[(self._turn + place) % len(urls)] for place in range(len(urls))]
+        return min(turned, key=lambda url: (self.breaker(url).state == "open", url == avoided))
+
+    async def line(self, url: str) -> Line:
+        """Return the line to one of its addresses."""
+        found = self._lines.get(url)
+        if found is None:
+            agent = self.agent
+            credential = await self._credentials(agent.id)
+            fetched = pinned(agent, url)
+            options = Options(
+                credentials=[] if credential is None else [credential],
+                origins=agent.origins,
+                timeout=_TIMEOUT,
+                sends_once=True,
+            )
+            found = Line(fetched, self._http, Cards(), options)
+            await found.open()
+            self._lines[url] = found
+        return found
+
+
+def pinned(agent: Registered, url: str = "") -> Fetched:
+    """Return the card an agent is called by, at its own address or that of a replica."""
+    raw = agent.card or synthesized(agent)
+    card = card_of(agent)
+    url = url or agent.url
+    if url != agent.url:
+        before, after = agent.url.rstrip("/"), url.rstrip("/")
+        interfaces = [
+            msgspec.structs.replace(one, url=_moved(one.url, before, after))
+            for one in card.supported_interfaces
+        ]
+        card = msgspec.structs.replace(card, supported_interfaces=interfaces)
+    return Fetched(card, raw, url, origin_of(url))
+
+
+def synthesized(agent: Registered) -> dict[str, Any]:
+    """Return the card of an agent that shows none: in the shape of the house it speaks like."""
+    card: dict[str, Any] = {
+        "name": agent.title,
+        "description": agent.description,
+        "url": agent.url,
+        "version": "1.0.0",
+        "capabilities": {},
+        "skills": [msgspec.to_builtins(skill) for skill in agent.skills],
+        "authentication": {"schemes": ["bearer"]},
+    }
+    if agent.dialect == "corvid":
+        card["supportedProtocols"] = ["a2a"]
+    return card
+
+
+def _moved(url: str, before: str, after: str) -> str:
+    """Return an address at another place: below the same base, or else at the same path."""
+    if url == before or url.startswith(f"{before}/"):
+        return after + url.removeprefix(before)
+    try:
+        is_there = origin_of(url) == origin_of(before)
+    except ConfigError:
+        # What cannot be read is left for the card's check.
+        return url
+    path = "/" + url.partition("://")[2].partition("/")[2]
+    return origin_of(after) + path if is_there else url
+
+
+class Upstreams:
+    """All agents that were forwarded to so far."""
+
+    def __init__(self, http: Http, credentials: Credentials, settings: Settings) -> None:
+        self._http = http
+        self._credentials = credentials
+        self._settings = settings
+        self._known: dict[str, Upstream] = {}
+
+    def of(self, agent: Registered) -> Upstream:
+        """Return what is kept for an agent."""
+        found = self._known.get(agent.id)
+        if found is None:
+            found = Upstream(agent, self._http, self._credentials, self._settings)
+            self._known[agent.id] = found
+        else:
+            found.renew(agent)
+        return found
+
+    def known(self, agent_id: str) -> Upstream | None:
+        """Return what is kept for an agent, if anything was ever forwarded to it."""
+        return self._known.get(agent_id)
+
+    def forget(self, agent_id: str) -> None:
+        """Let go of an agent that was removed."""
+        self._known.pop(agent_id, None)

@@ -1,0 +1,169 @@
+"""Workflows as data: what may be defined, how a run's steps stand, and what follows from that.
+
+Nothing here does anything: `workflow_runs` carries a run out, `workflows` keeps them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dragoman.errors import InvalidParams
+from dragoman.model.identity import MessageId
+from dragoman.model.message import Message, Metadata, Part, Role
+from dragoman.model.record import encode
+from dragoman.model.task import Task, TaskState
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How often a step is tried again, and how long after its first failure; then twice as long
+    each time."""
+
+    max_retries: Annotated[int, Meta(ge=0, le=5)] = 0
+    backoff_ms: Annotated[int, Meta(ge=100, le=60_000)] = 1000
+
+    def delay(self, failures: int) -> int | None:
+        """Return the milliseconds to wait after so many failures; None: it is not tried again."""
+        return self.backoff_ms * 2 ** (failures - 1) if failures <= self.max_retries else None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One task of a workflow."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
+    # A registered agent, by its id or name.
+    agent_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    skill_id: Annotated[str, Meta(max_length=200)] = ""
+    input: dict[str, Any] = {}
+    # Steps that have to be completed before, by their places from 0.
+    depends_on: list[int] = []
+    # Seconds that each try may take.
+    timeout: Annotated[int, Meta(ge=10, le=3600)] = 300
+    retry_policy: RetryPolicy = RetryPolicy()
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a workflow does."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    description: Annotated[str, Meta(max_length=2000)] = ""
+    steps: Annotated[list[Step], Meta(min_length=1, max_length=20)]
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a run begins with: the workflow as it was defined then."""
+
+    workflow_id: str
+    definition: Definition
+
+
+# Of a run that was canceled, what was not over by then is shown as cancelled.
+StepStatus = Literal["pending", "running", "completed", "failed", "skipped", "cancelled"]
+ENDED: frozenset[StepStatus] = frozenset({"completed", "failed", "skipped"})
+
+
+class StepState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How one step of a run stands."""
+
+    index: int
+    name: str
+    status: StepStatus = "pending"
+    # Tries so far, the present one included; and its task.
+    attempts: int = 0
+    task_id: str = ""
+    # Milliseconds since the epoch: when the present try began, and when the step ended.
+    started_at: int = 0
+    ended_at: int = 0
+    # When it is tried again.
+    retry_at: int = 0
+    error: str = ""
+    # The step whose failure it was skipped for.
+    because: int | None = None
+    output: Any = None
+
+
+def checked(definition: Any, is_registered: Callable[[str], bool]) -> Definition:
+    """Return a definition that can be run; raises `InvalidParams` for any other."""
+    if not isinstance(definition, Definition):
+        try:
+            definition = msgspec.convert(definition, Definition)
+        except msgspec.ValidationError as error:
+            said, _, place = str(error).partition(" - at `$")
+            raise InvalidParams(said, field=place.rstrip("`").lstrip(".")) from None
+    for index, step in enumerate(definition.steps):
+        if any(not 0 <= earlier < index for earlier in step.depends_on):
+            raise InvalidParams(
+                "a step depends on earlier steps, by their places from 0",
+                field=f"steps[{index}].dependsOn",
+            )
+        if not is_registered(step.agent_id):
+            raise InvalidParams("no such agent is registered", field=f"steps[{index}].agentId")
+    return definition
+
+
+def obstacle(step: Step, states: Sequence[StepState]) -> int | None:
+    """Return the step whose failure keeps this one from being run, be it steps away; None: all it
+    depends on is completed."""
+    found = [
+        earlier if states[earlier].status == "failed" else states[earlier].because
+        for earlier in step.depends_on
+        if states[earlier].status != "completed"
+    ]
+    return min((place for place in found if place is not None), default=None)
+
+
+def input_of(step: Step, states: Sequence[StepState]) -> dict[str, Any]:
+    """Return what a step is given: its own input, and what came of those it depends on."""
+    outputs = {f"step_{earlier}_output": states[earlier].output for earlier in step.depends_on}
+    return {**step.input, **outputs}
+
+
+def task_of(
+    run_id: str, name: str, index: int, step: Step, states: Sequence[StepState]
+) -> tuple[Message, Metadata]:
+    """Return the message that makes a step's task, and what is said besides.
+
+    It follows from the run alone: sent once more, it leads to the task it made before. So it must
+    stay the same from release to release."""
+    metadata: Metadata = {
+        "agentId": step.agent_id,
+        "title": f"[Workflow] {name}",
+        "description": step.name,
+        "timeoutSeconds": step.timeout,
+    }
+    if step.skill_id:
+        metadata["skillId"] = step.skill_id
+    id = MessageId(f"{run_id}.{index}.{states[index].attempts}")
+    text = encode(input_of(step, states)).decode()
+    return Message(id, Role.USER, [Part(text=text)]), metadata
+
+
+def output_of(task: Task) -> Any:
+    """Return what came of a step's task: the first part of its result, or what its agent said last
+    if there is none."""
+    parts = [part for artifact in task.artifacts for part in artifact.parts]
+    if not parts and task.status.message is not None:
+        parts = task.status.message.parts
+    return {"result": _plain(parts[0])} if parts else None
+
+
+def problem_of(task: Task) -> str:
+    """Return why a task did not come to a good end; empty: it did."""
+    if task.status.state is TaskState.COMPLETED:
+        return ""
+    said = task.status.message.text if task.status.message is not None else ""
+    return said or f"The task was {task.status.state.name.lower()}"
+
+
+def states_of(task: Task) -> list[StepState]:
+    """Return how the steps of a run stand, as far as they have begun."""
+    found = [part.data for artifact in task.artifacts for part in artifact.parts]
+    return [msgspec.convert(data, StepState) for data in found]
+
+
+def _plain(part: Part) -> Any:
+    """Return a part as JSON: what it says, or all of it if it is a file."""
+    if part.text is not msgspec.UNSET:
+        return part.text
+    return part.data if part.data is not msgspec.UNSET else msgspec.to_builtins(part)

@@ -1,0 +1,317 @@
+"""Runs of workflows: the code of an agent whose tasks are runs and whose work are other tasks.
+
+How each step stands is an artifact of the run, so whoever reads the run sees it, and whoever takes
+it over after a crash goes on from it. A step's task is made by a message whose id follows from the
+run, the step and the try: made again, it leads to the same task.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dragoman.engine.log import LogIsFull, read_task
+from dragoman.engine.worker import Plan, Worker
+from dragoman.errors import A2AError, InvalidParams, Overloaded, TaskFailed, UnsupportedOperation
+from dragoman.gateway.workflow_plan import (
+    ENDED,
+    Order,
+    Step,
+    StepState,
+    obstacle,
+    output_of,
+    problem_of,
+    states_of,
+    task_of,
+)
+from dragoman.model import operations as ops
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import StatusUpdate, StepKind
+from dragoman.model.identity import Caller, TaskId
+from dragoman.model.message import Message, Part
+from dragoman.model.task import Task, TaskState
+from dragoman.service import Batch, Call, Opening, Reply, Service, TaskReply
+from dragoman.stores.interface import Store
+
+logger = logging.getLogger("dragoman")
+
+NAME = "workflows"
+# Milliseconds until a gateway that is busy, or cut a stream, is asked again: no step fails by it.
+_BUSY = 1000
+# Milliseconds beyond its time that a step's task has to be ended by the gateway.
+_GRACE = 10_000
+
+
+class Runs:
+    """The code that runs workflows, as the engine sees it."""
+
+    name = NAME
+    streaming = True
+    required_extensions: frozenset[str] = frozenset()
+    is_scoped = False
+
+    def __init__(self, service: Callable[[], Service], store: Store) -> None:
+        """`service` is asked for with each run: the gateway that makes the steps' tasks."""
+        self._service = service
+        self._store = store
+
+    def admit(
+        self, caller: Caller, operation: ops.SendMessage, began: ops.SendMessage | None = None
+    ) -> None:
+        """Runs are begun by `Workflows` alone, which knows whose they are."""
+
+    def plan(
+        self,
+        operation: ops.SendMessage,
+        began: ops.SendMessage | None = None,
+        *,
+        is_answer: bool = False,
+    ) -> Plan:
+        """Read the order; raises `InvalidParams` for anything else."""
+        try:
+            order = msgspec.convert(operation.message.data, Order)
+        except msgspec.ValidationError as error:
+            raise InvalidParams(
+                f"is no order to run a workflow: {error}", field="message"
+            ) from None
+
+        async def run(worker: Worker) -> None:
+            await _Run(worker, order, self._service(), self._store).carry_out()
+
+        return Plan(run)
+
+
+class _Run:
+    """One run while it is carried out."""
+
+    def __init__(self, worker: Worker, order: Order, service: Service, store: Store) -> None:
+        self._worker = worker
+        self._service = service
+        self._store = store
+        self._name = order.definition.name
+        self._steps = order.definition.steps
+        self._states = [StepState(index=i, name=step.name) for i, step in enumerate(self._steps)]
+        self._is_over = [asyncio.Event() for _ in self._steps]
+        # Messages on their way: once begun they are not called off, so that no task is forgotten.
+        self._sending: dict[int, asyncio.Task[Reply]] = {}
+
+    async def carry_out(self) -> None:
+        worker = self._worker
+        worker.decide()
+        # Each step has its place in the log from the beginning, in whatever order they end.
+        is_noted = [worker.recall(StepKind.STEP, f"step {i}")[1] for i in range(len(self._steps))]
+        await self._restore()
+        # A step's task must not be there before its run is.
+        await worker.log.durable(worker.log.seq)
+        works = [
+            asyncio.ensure_future(self._work(i, is_noted=is_noted[i] is not None))
+            for i in range(len(self._steps))
+        ]
+        is_full = False
+        try:
+            await asyncio.gather(*works)
+        except LogIsFull:
+            is_full = True
+            raise
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+            # Not if the process stops, or another one has the run: then its tasks go on.
+            if worker.is_cancelled or is_full:
+                await self._cancel_tasks()
+        failed = sum(state.status == "failed" for state in self._states)
+        if failed:
+            raise TaskFailed(f"{failed} step(s) failed")
+
+    async def _restore(self) -> None:
+        """Take up what an earlier worker left."""
+        draft = self._worker.log.draft
+        if draft is not None and draft.is_light:
+            reading = await read_task(self._store, self._worker.log.number)
+            task = None if reading is None else reading.task
+        else:
+            task = None if draft is None else draft.task()
+        for state in [] if task is None else states_of(task):
+            self._states[state.index] = state
+
+    def _show(self, index: int, **changes: Any) -> None:
+        """Record how a step stands."""
+        state = self._states[index] = msgspec.structs.replace(self._states[index], **changes)
+        part = Part(data=msgspec.to_builtins(state))
+        self._worker.artifact(Artifact(f"step-{index}", [part], name=state.name))
+
+    # A step
+
+    async def _work(self, index: int, *, is_noted: bool) -> None:
+        """See a step through: once all it depends on is over, until it is."""
+        step = self._steps[index]
+        for earlier in step.depends_on:
+            await self._is_over[earlier].wait()
+        cause = obstacle(step, self._states)
+        if self._states[index].status in ENDED:
+            pass
+        elif cause is not None:
+            self._end(
+                index, "skipped", error=f"Skipped: dependency step {cause} failed", because=cause
+            )
+        else:
+            await self._try_all(index, step)
+        if not is_noted:
+            # The code got somewhere: a crash after this is not held against it.
+            note = msgspec.Raw(msgspec.json.encode(self._states[index].status))
+            await self._worker.remember(StepKind.STEP, index, f"step {index}", note)
+        self._is_over[index].set()
+
+    async def _try_all(self, index: int, step: Step) -> None:
+        clock = self._worker.clock
+        while True:
+            state = self._states[index]
+            if state.status == "pending":
+                await clock.wait_until(state.retry_at)
+                self._show(
+                    index,
+                    status="running",
+                    attempts=state.attempts + 1,
+                    started_at=clock.now(),
+                    retry_at=0,
+                    task_id="",
+                    error="",
+                )
+            task, problem = await self._try(index, step)
+            if not problem:
+                output = None if task is None else output_of(task)
+                self._end(index, "completed", output=output)
+                return
+            delay = step.retry_policy.delay(self._states[index].attempts)
+            # Whoever canceled a step's task does not want it tried again.
+            if delay is None or (task is not None and task.status.state is TaskState.CANCELED):
+                self._end(index, "failed", error=problem)
+                return
+            self._show(index, status="pending", retry_at=clock.now() + delay, error=problem)
+
+    def _end(self, index: int, status: str, **changes: Any) -> None:
+        self._show(index, status=status, ended_at=self._worker.clock.now(), **changes)
+
+    async def _try(self, index: int, step: Step) -> tuple[Task | None, str]:
+        """Have a step done once; return its task and what went wrong, if anything did."""
+        # The gateway ends a task in time by itself, and knows why; this is for one that cannot.
+        until = self._states[index].started_at + step.timeout * 1000 + _GRACE
+        doing = asyncio.ensure_future(self._do(index, step))
+        waiting = asyncio.ensure_future(self._worker.clock.wait_until(until))
+        try:
+            await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                task = doing.result()
+                return task, problem_of(task)
+        except A2AError as error:
+            return None, error.public
+        finally:
+            for future in (doing, waiting):
+                future.cancel()
+            await asyncio.gather(doing, waiting, return_exceptions=True)
+        await self._cancel_task(index)
+        return None, f"Timed out after {step.timeout} s"
+
+    async def _do(self, index: int, step: Step) -> Task:
+        """Return the task of a step once it has ended."""
+        if not self._states[index].task_id:
+            reply = await self._sent(index, step)
+            self._show(index, task_id=reply.reading.task.id)
+        task_id = TaskId(self._states[index].task_id)
+        is_cut = False
+        while True:
+            reply = await self._ask(ops.GetTask(task_id=task_id, tenant=self._tenant))
+            assert isinstance(reply, TaskReply), "a task that is read is a task"
+            if reply.reading.task.status.state.is_terminal:
+                return reply.reading.task
+            if is_cut:
+                # Not again at once, whatever the reason.
+                await self._pause()
+            is_cut = not await self._watch(task_id)
+
+    async def _watch(self, task_id: TaskId) -> bool:
+        """Follow a task until it has ended; tell whether its stream went so far."""
+        call = Call(
+            operation=ops.SubscribeToTask(task_id=task_id, tenant=self._tenant),
+            caller=self._worker.caller,
+            # Its owner may answer what its agent asks, and then it goes on.
+            closes_on_input=False,
+        )
+        # Raised also if it ended between the two looks.
+        with contextlib.suppress(UnsupportedOperation, Overloaded):
+            async with contextlib.aclosing(self._service.follow(call)) as batches:
+                async for batch in batches:
+                    if _is_end(batch):
+                        return True
+        return False
+
+    async def _pause(self) -> None:
+        clock = self._worker.clock
+        await clock.wait_until(clock.now() + _BUSY)
+
+    # The steps' tasks
+
+    async def _sent(self, index: int, step: Step) -> TaskReply:
+        """Have a step's task made, unless it was made before."""
+        while True:
+            sending = self._sending.get(index)
+            if sending is None:
+                sending = asyncio.ensure_future(self._ask(self._message(index, step)))
+                # Nobody may be left to hear of it.
+                sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
+                self._sending[index] = sending
+            try:
+                reply = await asyncio.shield(sending)
+            except Overloaded:
+                await self._pause()
+            else:
+                assert isinstance(reply, TaskReply), "everything that is forwarded is a task"
+                return reply
+            finally:
+                if sending.done():
+                    self._sending.pop(index, None)
+
+    def _message(self, index: int, step: Step) -> ops.SendMessage:
+        message, metadata = task_of(self._worker.log.task_id, self._name, index, step, self._states)
+        return ops.SendMessage(message=message, wait=False, metadata=metadata, tenant=self._tenant)
+
+    @property
+    def _tenant(self) -> str:
+        return self._worker.log.scope.tenant
+
+    async def _ask(self, operation: ops.Operation) -> Reply:
+        return await self._service.answer(Call(operation=operation, caller=self._worker.caller))
+
+    async def _cancel_tasks(self) -> None:
+        """End what is under way for a run that was canceled."""
+        indices = [state.index for state in self._states if state.status == "running"]
+        await asyncio.gather(*(self._cancel_task(index) for index in indices))
+
+    async def _cancel_task(self, index: int) -> None:
+        """End the task of a step, even one that is being made in this moment."""
+        task_id = self._states[index].task_id
+        try:
+            if not task_id and (sending := self._sending.pop(index, None)) is not None:
+                reply = await sending
+                task_id = reply.reading.task.id if isinstance(reply, TaskReply) else ""
+            if task_id:
+                await self._ask(ops.CancelTask(task_id=TaskId(task_id), tenant=self._tenant))
+        except A2AError as error:
+            logger.info("the task of step %d could not be canceled: %s", index, error.public)
+
+
+def _is_end(batch: Batch) -> bool:
+    match batch:
+        case Opening():
+            return batch.reply.reading.task.status.state.is_terminal
+        case Message():
+            return False
+        case _:
+            return any(
+                isinstance(recorded.event, StatusUpdate) and recorded.event.status.state.is_terminal
+                for recorded in batch
+            )

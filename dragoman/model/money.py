@@ -1,0 +1,74 @@
+"""Credits: whole micro-credits inside, decimal text outside, and nothing that rounds in between.
+
+What a platform keeps of a price is rounded to hundredths of a credit, halves up; the rest is the
+agent's, so that both together are the price.
+"""
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+MICRO = 1_000_000
+# A thousand million credits: what thousands of such amounts come to still fits 64 bits.
+LARGEST = 1_000_000_000 * MICRO
+# What a fee is rounded to.
+CENT = MICRO // 100
+_DECIMALS = 6
+_TEXT = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,6}))?", re.ASCII)
+
+
+def micro_credits(text: str) -> int:
+    """Return the amount that a text names, such as `1.11`; raises `ValueError`."""
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("must be an amount of credits such as 12 or 0.25, to six decimals")
+    whole, part = found.groups()
+    amount = int(whole) * MICRO + int((part or "").ljust(_DECIMALS, "0"))
+    if amount > LARGEST:
+        raise ValueError(f"must not be more than {LARGEST // MICRO} credits")
+    return amount
+
+
+def credits_text(amount: int) -> str:
+    """Return an amount for people and programs: two decimals, and more only where there are."""
+    whole, part = divmod(abs(amount), MICRO)
+    digits = f"{part:06}".rstrip("0").ljust(2, "0")
+    return f"{'-' if amount < 0 else ''}{whole}.{digits}"
+
+
+class Shares(NamedTuple):
+    """What becomes of a price."""
+
+    fee: int
+    earning: int
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What everyone gets to begin with, and what the platform keeps of a price."""
+
+    # Millionths of the price.
+    rate: int = 50_000
+    grant: int = 1_000 * MICRO
+
+    @classmethod
+    def read(cls, platform_fee: str, initial_credits: str) -> "Terms":
+        """Return the terms of two settings; raises `ValueError`, which names the one."""
+        found: list[int] = []
+        for name, text in (("platform_fee", platform_fee), ("initial_credits", initial_credits)):
+            try:
+                found.append(micro_credits(text))
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        rate, grant = found
+        if rate > MICRO:
+            raise ValueError("platform_fee: must be a share of the price, from 0 to 1")
+        return cls(rate, grant)
+
+    def shares(self, price: int) -> Shares:
+        """Divide a price into the fee and what is earned."""
+        # In halves of a cent, so that rounding half up is a whole division.
+        cents = (2 * price * self.rate + MICRO * CENT) // (2 * MICRO * CENT)
+        # The fee of less than a cent may round to more than the price.
+        fee = min(cents * CENT, price)
+        return Shares(fee, price - fee)

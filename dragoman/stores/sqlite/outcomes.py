@@ -1,0 +1,165 @@
+"""Errands that ended, and what their requesters say of them: ratings and disputes.
+
+Every function works on a connection inside somebody else's transaction. The errands themselves are
+the ledger's; here they are read, and noted as observed.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import apsw
+import msgspec
+
+from dragoman.stores.sqlite.schema import run
+
+_ENDED = """
+SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at, ended_at, state,
+    cause
+FROM errands WHERE ended_at > 0 AND is_observed = 0 ORDER BY task LIMIT ?
+"""
+_OF_REQUESTER = """
+SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at, ended_at, state,
+    cause
+FROM errands WHERE task_id = ? AND requester = ? ORDER BY task DESC LIMIT 1
+"""
+_OBSERVED = "UPDATE errands SET is_observed = 1 WHERE task = ?"
+_IS_OBSERVED = "SELECT is_observed FROM errands WHERE task = ?"
+# Errands that ended for or against an agent, and the events that tell so, where they differ.
+_UNEQUAL = """
+SELECT ifnull(e.task, o.task) FROM (SELECT * FROM errands WHERE is_observed = 1 AND agent <> ''
+    AND state <> 'TASK_STATE_CANCELED' AND cause NOT IN (SELECT value FROM json_each(?))) AS e
+FULL JOIN (SELECT * FROM trust_events
+    WHERE type IN ('task_completed', 'task_failed', 'task_timeout')) AS o ON o.task = e.task
+WHERE (e.task IS NULL OR o.task IS NULL OR o.agent <> e.agent OR o.at <> e.ended_at
+    OR CAST(o.body AS TEXT) ->> 'requester' <> e.requester
+    OR (o.type = 'task_completed') <> (e.state = 'TASK_STATE_COMPLETED'))
+LIMIT 1
+"""
+# Events that are filed under something else than they say.
+_MISFILED = """
+SELECT number FROM (SELECT *, CAST(body AS TEXT) AS told FROM trust_events)
+WHERE told ->> 'agent' <> agent OR told ->> 'type' <> type OR told ->> 'task' <> task
+    OR told ->> 'at' <> at
+LIMIT 1
+"""
+_WAITING = "SELECT count(*) FROM errands WHERE ended_at > 0 AND is_observed = 0"
+_RATED = "SELECT rating FROM ratings WHERE task = ?"
+_RATE = "INSERT INTO ratings VALUES (?, ?, ?, ?, ?, ?)"
+_COMMENTS = "SELECT task, comment FROM ratings WHERE task IN (SELECT value FROM json_each(?))"
+_DISPUTE = "INSERT INTO disputes (task, agent, requester, reason, opened_at) VALUES (?, ?, ?, ?, ?)"
+_DISPUTED = "SELECT outcome FROM disputes WHERE task = ?"
+_RESOLVE = "UPDATE disputes SET outcome = ?, note = ?, resolved_at = ? WHERE task = ?"
+_OPEN = """
+SELECT errands.task, errands.task_id, errands.requester FROM disputes
+JOIN errands ON errands.task = disputes.task
+WHERE outcome = '' AND (:task_id = '' OR errands.task_id = :task_id) ORDER BY errands.task
+"""
+
+
+class Outcome(NamedTuple):
+    """An errand that ended."""
+
+    task: int
+    task_id: str
+    agent: str
+    requester: str
+    payee: str
+    skill: str
+    charged: int
+    began_at: int
+    due_at: int
+    ended_at: int
+    state: str
+    cause: str
+
+    @property
+    def is_own(self) -> bool:
+        """Tell whether someone asked their own agent. The local user, who is the operator, is
+        believed: with nobody else about, there is nobody to deceive."""
+        return self.requester == self.payee != ""
+
+    @property
+    def response_ms(self) -> int:
+        """Return how long it took."""
+        return max(self.ended_at - self.began_at, 0)
+
+
+def ended(connection: apsw.Connection, limit: int) -> list[Outcome]:
+    """Return errands that ended and are not among the events."""
+    return [Outcome(*row) for row in run(connection, _ENDED, (limit,))]
+
+
+def waiting(connection: apsw.Connection) -> int:
+    """Return how many of these there are."""
+    return int(run(connection, _WAITING)[0][0])
+
+
+def outcome(connection: apsw.Connection, task_id: str, requester: str) -> Outcome | None:
+    """Return somebody's own errand."""
+    rows = run(connection, _OF_REQUESTER, (task_id, requester))
+    return Outcome(*rows[0]) if rows else None
+
+
+def set_observed(connection: apsw.Connection, task: int) -> None:
+    """Note that an errand is among the events, or has no place there."""
+    run(connection, _OBSERVED, (task,))
+
+
+def is_observed(connection: apsw.Connection, task: int) -> bool:
+    """Tell whether that was noted."""
+    return bool(run(connection, _IS_OBSERVED, (task,))[0][0])
+
+
+def unequal(connection: apsw.Connection, causes: Collection[str]) -> int | None:
+    """Return the number of a task whose errand and event disagree, or of which one is missing;
+    errands that ended for one of the causes have none."""
+    rows = run(connection, _UNEQUAL, (msgspec.json.encode(sorted(causes)).decode(),))
+    return rows[0][0] if rows else None
+
+
+def misfiled(connection: apsw.Connection) -> int | None:
+    """Return the number of an event that is filed under something else than it says."""
+    rows = run(connection, _MISFILED)
+    return rows[0][0] if rows else None
+
+
+def rating(connection: apsw.Connection, task: int) -> int | None:
+    """Return how a task was rated."""
+    rows = run(connection, _RATED, (task,))
+    return rows[0][0] if rows else None
+
+
+def put_rating(
+    connection: apsw.Connection, outcome: Outcome, rating: int, comment: str, at: int
+) -> None:
+    """Keep a rating."""
+    values = (outcome.task, outcome.agent, outcome.requester, rating, comment, at)
+    run(connection, _RATE, values)
+
+
+def comments(connection: apsw.Connection, tasks: list[int]) -> dict[int, str]:
+    """Return what was said with ratings."""
+    rows = run(connection, _COMMENTS, (msgspec.json.encode(tasks).decode(),))
+    return {task: comment for task, comment in rows if comment}
+
+
+def dispute(connection: apsw.Connection, task: int) -> str | None:
+    """Return how a dispute ended; empty: it has not; None: there is none."""
+    rows = run(connection, _DISPUTED, (task,))
+    return rows[0][0] if rows else None
+
+
+def put_dispute(connection: apsw.Connection, outcome: Outcome, reason: str, at: int) -> None:
+    """Keep that a task is disputed."""
+    run(connection, _DISPUTE, (outcome.task, outcome.agent, outcome.requester, reason, at))
+
+
+def resolve(connection: apsw.Connection, task: int, outcome: str, note: str, at: int) -> None:
+    """Keep how a dispute ended."""
+    run(connection, _RESOLVE, (outcome, note, at, task))
+
+
+def open_disputes(connection: apsw.Connection, task_id: str = "") -> list[tuple[int, str, str]]:
+    """Return number, id and requester of disputed tasks that nobody decided on."""
+    rows = run(connection, _OPEN, {"task_id": task_id})
+    return [(task, id, requester) for task, id, requester in rows]

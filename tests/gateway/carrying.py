@@ -1,0 +1,88 @@
+"""A gateway to send tasks through, and agents behind it, all in this process behind real sockets."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from serving import Site, client, hosting
+
+from dragoman import Agent, Client, Settings, Turn
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.app import GatewayApp
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.registration import Registration
+
+
+class GatewaySite(Site):
+    """A served gateway."""
+
+    @property
+    def gateway(self) -> Gateway:
+        assert isinstance(self._app, GatewayApp)
+        return self._app.gateway
+
+    async def register(self, url: str, owner: str = "", **more: Any) -> Registered:
+        """Register an agent."""
+        return await self.gateway.registry.register(Registration(url=url, **more), owner)
+
+    def at(self, agent: Registered) -> str:
+        """Return the address of an agent here."""
+        return f"{self.url}/a2a/{agent.name}"
+
+    def client(self, agent: Registered, **more: Any) -> Client:
+        """Return a client of an agent behind the gateway."""
+        return Client(self.at(agent), **more)
+
+
+@asynccontextmanager
+async def gateway(folder: Path, *agents: Agent, **settings: Any) -> AsyncGenerator[GatewaySite]:
+    """Serve a gateway on a file of its own."""
+    chosen = {"store": str(folder / "gateway.db"), "forward_patience": 10.0} | settings
+    app = GatewayApp(*agents, settings=Settings(**chosen), is_local=True)
+    async with hosting(app) as url, client(url) as http:
+        yield GatewaySite(url, http, app)
+
+
+def workshop() -> Agent:
+    """Return an agent with a skill for everything that can be carried."""
+    agent = Agent("Workshop", "Does one of each.")
+
+    @agent.skill(default=True)
+    async def echo(text: str) -> str:
+        """Says it again."""
+        return f"echo: {text}"
+
+    @agent.skill
+    async def count(to: int) -> AsyncIterator[str]:
+        """Counts, chunk by chunk."""
+        for number in range(1, to + 1):
+            yield f"{number} "
+            await asyncio.sleep(0)
+
+    @agent.skill
+    async def order(what: str, turn: Turn) -> str:
+        """Asks back."""
+        await turn.say(f"One {what}.")
+        where = await turn.ask("Where to?")
+        return f"{what} to {where.text}"
+
+    @agent.skill
+    async def wait(text: str, turn: Turn) -> str:
+        """Waits until it is canceled."""
+        await turn.say("waiting")
+        await asyncio.Event().wait()
+        return text
+
+    @agent.skill
+    async def refuse(text: str, turn: Turn) -> str:
+        """Rejects everything."""
+        turn.reject("not today")
+
+    @agent.skill
+    async def fail(text: str) -> str:
+        """Fails."""
+        raise ValueError(text)
+
+    return agent
