@@ -29,7 +29,8 @@ COMMANDS = {
     "chat": Place("dragoman.cli.chat:chat", "Talk with an agent on the terminal.", _ASK),
     "auth": Place("dragoman.cli.auth:auth", "Log in to an agent.", _ASK),
     "serve": Place("dragoman.cli.serve:serve", "Serve agents of your own.", _RUN),
-    "up": Place("dragoman.cli.up:up", "Start the demo agent and say what to try.", _RUN),
+    "up": Place("dragoman.cli.up:up", "Start a gateway and say what to try.", _RUN),
+    "gateway": Place("dragoman.cli.up:gateway", "Serve a gateway to agents.", _RUN),
     "init": Place("dragoman.cli.init:init", "Begin a project that runs and tests itself.", _RUN),
     "mock": Place("dragoman.cli.mock:mock", "Play a scripted agent.", _TEST),
     "demo-server": Place(

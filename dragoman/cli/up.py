@@ -1,8 +1,10 @@
-"""`dragoman up`: the demo agent, and what to try with it."""
+"""`dragoman up` and `dragoman gateway`: the gateway, with a demo agent to begin with or without."""
 
 import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -11,11 +13,14 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.listening import LISTENING, record, served, tell
-from dragoman.cli.own import own
+from dragoman.cli.own import added, own
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
+    from dragoman.server.agent import Agent
     from dragoman.server.run import Ready
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def tries(url: str, store: str) -> list[str]:
@@ -24,11 +29,10 @@ def tries(url: str, store: str) -> list[str]:
     found = [
         f'dragoman send -a {url} "hello"',
         f"dragoman send -a {url} {skill} --stream",
-        f"dragoman card get -a {url}",
+        f"dragoman agents list --gateway {url}",
         f"dragoman task list -a {url}",
+        f"dragoman tasks tail --store {shlex.quote(store)}",
     ]
-    if store != "memory:":
-        found.append(f"dragoman tasks tail --store {shlex.quote(store)}")
     return found
 
 
@@ -48,13 +52,49 @@ def _store(store: str | None, folder: str) -> str | None:
     return str(Path(folder) / "tasks.db")
 
 
+def _data_dir(function: F) -> F:
+    return own(
+        "--data-dir",
+        default="",
+        metavar="<dir>",
+        help="The folder for the store, made if need be (your data folder).",
+    )(function)
+
+
+_CARRYING = added(
+    [
+        own(
+            "--allow",
+            metavar="<hosts>",
+            help="Hosts or networks that agents may be at although they are not public (none; "
+            "all of this machine and its networks where only this machine calls).",
+        ),
+        own(
+            "--routing",
+            type=click.Choice(["trust", "cheapest", "fastest", "round-robin", "learning"]),
+            metavar="<trust|cheapest|fastest|round-robin|learning>",
+            help="How to choose among agents that can do a task (trust).",
+        ),
+        own(
+            "--forward-attempts",
+            type=click.IntRange(1, 10),
+            metavar="<n>",
+            help="How often a message is sent to agents that do not answer (3).",
+        ),
+    ]
+)
+
+
 @command("up")
 @LISTENING
+@_CARRYING
+@_data_dir
 @own(
-    "--data-dir",
-    default="",
-    metavar="<dir>",
-    help="The folder for the store, made if need be (your data folder).",
+    "--no-demo",
+    switch=True,
+    default=False,
+    in_environment=False,
+    help="Start without the demo agent.",
 )
 def up(
     run: Invocation,
@@ -63,22 +103,76 @@ def up(
     public: bool,
     store: str | None,
     data_dir: str,
+    no_demo: bool,
     **values: Any,
 ) -> None:
-    """Start the demo agent on a local file and say what to try.
+    """Start a gateway with a demo agent on a local file and say what to try.
 
-    Tasks are kept: stop it with Ctrl-C, start it again, and they are still there. The next step is
-    an agent of your own: dragoman init.
+    Agents are kept, tasks and the ledger too: stop it with Ctrl-C, start it again, and they are
+    still there. The next step is an agent of your own: dragoman init, dragoman agents register.
     """
     settings = served(run, listen, auth, values | {"store": _store(store, data_dir)})
+    from dragoman.gateway.app import GatewayApp
     from dragoman.server.demo import agent
     from dragoman.server.run import run as run_server
 
+    agents = [] if no_demo else [agent]
+
     def on_ready(ready: "Ready") -> None:
-        found = record([agent], ready)
+        found = _described(agents, ready)
         found["try"] = tries(found["url"], ready.store)
         tell(run, found)
         if not run.out.is_json:
             run.out.field("Store", ready.store)
 
-    run_server([agent], settings, public=public, on_ready=on_ready)
+    run_server(agents, settings, public=public, on_ready=on_ready, make=GatewayApp)
+
+
+@command("gateway")
+@LISTENING
+@_CARRYING
+@_data_dir
+@own(
+    "--workers",
+    type=click.IntRange(1, 256),
+    metavar="<n>",
+    help="Processes that serve, on one port and one file (1).",
+)
+def gateway(
+    run: Invocation,
+    listen: tuple[str, ...],
+    auth: tuple[str, ...],
+    public: bool,
+    store: str | None,
+    data_dir: str,
+    **values: Any,
+) -> None:
+    """Serve a gateway: register agents with it, and it has them do tasks.
+
+    It is what dragoman up starts, without the demo agent.
+    """
+    settings = served(run, listen, auth, values | {"store": _store(store, data_dir)})
+    from dragoman.gateway.app import GatewayApp
+    from dragoman.server.run import run as run_server
+
+    def on_ready(ready: "Ready") -> None:
+        tell(run, _described([], ready))
+
+    again = [sys.executable, "-m", "dragoman", *run.argv]
+    run_server([], settings, public=public, on_ready=on_ready, command=again, make=GatewayApp)
+
+
+def _described(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:
+    """Return what a program is told when a gateway is ready; its agents are below `/a2a`."""
+    url = ready.urls[0]
+    found = record([], ready)
+    found["agents"] = [
+        {
+            "name": agent.title,
+            "url": f"{url}/a2a/{agent.name}",
+            "card": f"{url}/a2a/{agent.name}/.well-known/agent-card.json",
+        }
+        for agent in agents
+    ]
+    found["api"] = f"{url}/api/v1/openapi.json"
+    return found

@@ -3,13 +3,17 @@ this process beside them."""
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from dragoman.config import Settings
 from dragoman.engine.worker import AgentCode
+from dragoman.errors import A2AError
 from dragoman.gateway.api.api import Api
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
+from dragoman.gateway.own import OwnToken
+from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.gateway.workflows import Workflows
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
@@ -27,11 +31,14 @@ class GatewayApp(App):
     ) -> None:
         settings = settings or Settings()
         self._books = books_of(settings)
+        # Where callers have to say who they are, the gateway has to say so to its own agents.
+        self._own = OwnToken() if agents and settings.ways() else None
         super().__init__(
             front_agent(),
             *agents,
             settings=settings,
             store=store_of(settings, self._books),
+            authenticators=[] if self._own is None else [self._own],
             is_local=is_local,
         )
 
@@ -72,6 +79,29 @@ class GatewayApp(App):
             if agent is not None:
                 return self._front.mount(agent), f"/{rest}" if slash else "/"
         return super()._route(path)
+
+    async def listening(self, urls: Sequence[str]) -> None:
+        """Register the agents of this process with the gateway, by the address they are at."""
+        for place, agent in enumerate(self.agents[1:]):
+            url = f"{urls[0]}/agents/{agent.name}"
+            try:
+                await self._introduce(agent.name, url, is_default=place == 0)
+            except A2AError as error:
+                # The gateway is of use without it.
+                logger.warning("%s is not registered: %s", agent.name, error)
+
+    async def _introduce(self, name: str, url: str, *, is_default: bool) -> None:
+        registry = self.gateway.registry
+        secret = None
+        if self._own is not None:
+            secret = Secret(kind="header", header=self._own.header, value=self._own.token)
+        known = registry.get(name)
+        if known is None:
+            said = Registration(url=url, is_default=is_default, credential=secret)
+            await registry.register(said, "")
+        else:
+            changes = Changes(url=url, credential=secret)
+            await registry.update(known.id, changes, operator=True)
 
     def _status(self) -> dict[str, Any]:
         return {**super()._status(), "gateway": self.gateway.status()}

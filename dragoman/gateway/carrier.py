@@ -93,8 +93,9 @@ class Means(msgspec.Struct, frozen=True):
 class Carrier:
     """One message on its way."""
 
-    def __init__(self, means: Means, worker: Worker, chosen: Sequence[str]) -> None:
+    def __init__(self, means: Means, worker: Worker, chosen: Sequence[str], why: str = "") -> None:
         """`chosen` are the agents that may do it, best first, by their ids."""
+        self._why = why
         self._means = means
         self._worker = worker
         self._chosen = list(chosen)
@@ -149,9 +150,12 @@ class Carrier:
         agent = self._means.directory.get(agent_id)
         if agent is None:
             raise TaskFailed("The agent is not registered any more.")
-        self._move_to(agent.id, self._means.upstreams.of(agent).next_url(self._place.url))
+        url = self._means.upstreams.of(agent).next_url(self._place.url)
+        self._move_to(agent.id, url, why=self._why)
 
-    def _move_to(self, agent: str, url: str, *, task_id: str = "", context_id: str = "") -> None:
+    def _move_to(
+        self, agent: str, url: str, *, task_id: str = "", context_id: str = "", why: str = ""
+    ) -> None:
         """Record where the message goes next."""
         worker, before = self._worker, self._place
         moves = before.moves + 1 if before.agent else 0
@@ -162,6 +166,7 @@ class Carrier:
             task_id=task_id,
             context_id=context_id,
             moves=moves,
+            why=why,
         )
         if before.agent and before.agent != agent:
             self._assign(agent)
@@ -462,18 +467,18 @@ class Carrier:
         for other in others:
             agent = self._means.directory.get(other)
             if agent is not None:
-                logger.info("task %s goes to %s: %s", worker.log.task_id, agent.name, problem)
-                self._start_over(agent.id, self._means.upstreams.of(agent).next_url())
+                why = f"{agent.name}, after {here_id} failed: {problem.public}"
+                self._start_over(agent.id, self._means.upstreams.of(agent).next_url(), why)
                 return True
         return False
 
-    def _start_over(self, agent: str, url: str) -> None:
+    def _start_over(self, agent: str, url: str, why: str = "") -> None:
         """Have the work done from the beginning; what was made of it so far is replaced."""
         self._begun = list(dict.fromkeys([*self._begun, *self._renamed.values()]))
         self._is_moved, self._renamed = True, {}
         self._seen = Seen()
         self._is_doubtful = False
-        self._move_to(agent, url)
+        self._move_to(agent, url, why=why)
 
     async def _pause(self, seconds: float) -> None:
         until = self._until()

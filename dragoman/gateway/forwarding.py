@@ -85,30 +85,29 @@ class Forwarding:
             due_at=ends or 0,
         )
         seconds = None if ends is None else max(0.001, (ends - now) / 1000)
-        logger.info("chosen: %s", chosen.why)
         return Plan(
-            self._run([agent.id for agent in chosen.agents], wanted),
+            self._run([agent.id for agent in chosen.agents], wanted, chosen.why),
             deadline=seconds,
             errand=errand,
         )
 
-    def _run(self, chosen: Sequence[str], wanted: Wishes | None = None) -> Any:
+    def _run(self, chosen: Sequence[str], wanted: Wishes | None = None, why: str = "") -> Any:
         async def run(worker: Worker) -> Message | None:
-            return await self._carried(worker, chosen, wanted)
+            return await self._carried(worker, chosen, wanted, why)
 
         return run
 
     async def _carried(
-        self, worker: Worker, chosen: Sequence[str], wanted: Wishes | None
+        self, worker: Worker, chosen: Sequence[str], wanted: Wishes | None, why: str
     ) -> Message | None:
         wanted = wanted or wishes.read(worker.replay.began)
         if not chosen and worker.replay.forwarded is None:
             # It was taken over before anything was sent.
             found = self._router.choose(worker.replay.began, wanted)
-            chosen = [agent.id for agent in found.agents]
+            chosen, why = [agent.id for agent in found.agents], found.why
         if wanted.race > 1 and worker.replay.turn == 0:
             return await Contest(self._means, worker, chosen, wanted, self.soon).run()
-        carrier = Carrier(self._means, worker, chosen)
+        carrier = Carrier(self._means, worker, chosen, why)
         try:
             await carrier.carry()
         except asyncio.CancelledError:

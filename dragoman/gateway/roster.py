@@ -40,8 +40,9 @@ class Roster:
         # Up to where changes were read, and which one every agent in memory is of.
         self._version = 0
         self._versions: dict[str, int] = {}
-        # Agents whose standing is not written yet.
+        # Agents whose standing is not written yet, and those of whom it is just being written.
         self._unwritten: set[str] = set()
+        self._under_way: set[str] = set()
         self._writing: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._is_rung = False
@@ -161,8 +162,8 @@ class Roster:
     async def _write(self) -> None:
         try:
             while self._unwritten:
-                agents = [self._index.get(id) for id in self._unwritten]
-                self._unwritten.clear()
+                self._under_way, self._unwritten = self._unwritten, set()
+                agents = [self._index.get(id) for id in self._under_way]
                 seen = [agent for agent in agents if agent is not None]
                 versions = await self._store.change(lambda c, seen=seen: _write_all(c, seen))
                 for agent, version in zip(seen, versions, strict=True):
@@ -171,6 +172,7 @@ class Roster:
             # What is seen next is written with it.
             logger.error("how agents stand could not be written: %s", error)
         finally:
+            self._under_way = set()
             self._writing = None
 
     # Changes of others
@@ -208,7 +210,7 @@ class Roster:
             return
         self._versions[agent.id] = version
         known = self._index.get(agent.id)
-        if known is not None and agent.id in self._unwritten:
+        if known is not None and agent.id in self._unwritten | self._under_way:
             # What we saw ourselves is on its way.
             agent = _seen_as(agent, known)
         self._index.put(agent)

@@ -10,10 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.errors import InvalidParams
+from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Metadata, Part, Role
 from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskState
+from dragoman.service import Batch, Opening
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -160,6 +162,20 @@ def states_of(task: Task) -> list[StepState]:
     """Return how the steps of a run stand, as far as they have begun."""
     found = [part.data for artifact in task.artifacts for part in artifact.parts]
     return [msgspec.convert(data, StepState) for data in found]
+
+
+def is_end(batch: Batch) -> bool:
+    """Say whether something in a task's stream is its end."""
+    match batch:
+        case Opening():
+            return batch.reply.reading.task.status.state.is_terminal
+        case Message():
+            return False
+        case _:
+            return any(
+                isinstance(recorded.event, StatusUpdate) and recorded.event.status.state.is_terminal
+                for recorded in batch
+            )
 
 
 def _plain(part: Part) -> Any:

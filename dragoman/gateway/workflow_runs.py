@@ -21,6 +21,7 @@ from dragoman.gateway.workflow_plan import (
     Order,
     Step,
     StepState,
+    is_end,
     obstacle,
     output_of,
     problem_of,
@@ -29,16 +30,15 @@ from dragoman.gateway.workflow_plan import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
-from dragoman.model.events import StatusUpdate, StepKind
+from dragoman.model.events import StepKind
 from dragoman.model.identity import Caller, TaskId
-from dragoman.model.message import Message, Part
+from dragoman.model.message import Part
 from dragoman.model.task import Task, TaskState
-from dragoman.service import Batch, Call, Opening, Reply, Service, TaskReply
+from dragoman.service import Call, Reply, Service, TaskReply
 from dragoman.stores.interface import Store
 
 logger = logging.getLogger("dragoman")
 
-NAME = "workflows"
 # Milliseconds until a gateway that is busy, or cut a stream, is asked again: no step fails by it.
 _BUSY = 1000
 # Milliseconds beyond its time that a step's task has to be ended by the gateway.
@@ -48,7 +48,7 @@ _GRACE = 10_000
 class Runs:
     """The code that runs workflows, as the engine sees it."""
 
-    name = NAME
+    name = "workflows"
     streaming = True
     required_extensions: frozenset[str] = frozenset()
     is_scoped = False
@@ -74,9 +74,7 @@ class Runs:
         try:
             order = msgspec.convert(operation.message.data, Order)
         except msgspec.ValidationError as error:
-            raise InvalidParams(
-                f"is no order to run a workflow: {error}", field="message"
-            ) from None
+            raise InvalidParams(f"is no order of a run: {error}", field="message") from None
 
         async def run(worker: Worker) -> None:
             await _Run(worker, order, self._service(), self._store).carry_out()
@@ -103,9 +101,9 @@ class _Run:
         worker.decide()
         # Each step has its place in the log from the beginning, in whatever order they end.
         is_noted = [worker.recall(StepKind.STEP, f"step {i}")[1] for i in range(len(self._steps))]
-        await self._restore()
         # A step's task must not be there before its run is.
         await worker.log.durable(worker.log.seq)
+        await self._restore()
         works = [
             asyncio.ensure_future(self._work(i, is_noted=is_noted[i] is not None))
             for i in range(len(self._steps))
@@ -130,12 +128,14 @@ class _Run:
     async def _restore(self) -> None:
         """Take up what an earlier worker left."""
         draft = self._worker.log.draft
-        if draft is not None and draft.is_light:
+        assert draft is not None, "a log begins with its task"
+        if draft.is_light:
             reading = await read_task(self._store, self._worker.log.number)
-            task = None if reading is None else reading.task
+            assert reading is not None, "a task that is at work is there"
+            task = reading.task
         else:
-            task = None if draft is None else draft.task()
-        for state in [] if task is None else states_of(task):
+            task = draft.task()
+        for state in states_of(task):
             self._states[state.index] = state
 
     def _show(self, index: int, **changes: Any) -> None:
@@ -245,7 +245,7 @@ class _Run:
         with contextlib.suppress(UnsupportedOperation, Overloaded):
             async with contextlib.aclosing(self._service.follow(call)) as batches:
                 async for batch in batches:
-                    if _is_end(batch):
+                    if is_end(batch):
                         return True
         return False
 
@@ -302,16 +302,3 @@ class _Run:
                 await self._ask(ops.CancelTask(task_id=TaskId(task_id), tenant=self._tenant))
         except A2AError as error:
             logger.info("the task of step %d could not be canceled: %s", index, error.public)
-
-
-def _is_end(batch: Batch) -> bool:
-    match batch:
-        case Opening():
-            return batch.reply.reading.task.status.state.is_terminal
-        case Message():
-            return False
-        case _:
-            return any(
-                isinstance(recorded.event, StatusUpdate) and recorded.event.status.state.is_terminal
-                for recorded in batch
-            )

@@ -129,8 +129,9 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     # the log.
     is_delivered: bool = False
     is_answered: bool = False
-    # How many agents were given the task before this one.
+    # How many agents were given the task before this one, and why this one.
     moves: int = 0
+    why: str = ""
 
 
 # What only we read.

@@ -210,7 +210,8 @@ def _is_nothing(row: Row, answer: Answer) -> bool:
     """Tell whether an answer says that there is no such thing."""
     if row.operation is ops.ListTasks:
         return answer.status == 200 and not re.search(rb'"(error|contextId)"', answer.body)
-    return answer.status == 404 or b"-32001" in answer.body
+    # Houses have codes of their own for it, but the words are everybody's.
+    return answer.status == 404 or b'"message":"Task not found"' in answer.body
 
 
 async def gather(scene: Scene) -> tuple[int, list[str]]:

@@ -130,6 +130,9 @@ class App:
             self.is_running, self._streams.is_stopping = True, False
             self.audit.record("server.started", outcome="done", object=self._names())
 
+    async def listening(self, urls: Sequence[str]) -> None:
+        """Callers can connect, at these addresses."""
+
     async def check(self) -> None:
         """Raise `ConfigError` for what would keep us from starting, and touch nothing."""
         async with contextlib.AsyncExitStack() as opened:

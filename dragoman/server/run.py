@@ -44,8 +44,10 @@ class Server(uvicorn.Server):
         app: App,
         on_ready: Callable[[], None],
         line: socket.socket | None = None,
+        urls: Sequence[str] = (),
     ) -> None:
         super().__init__(config)
+        self._urls = urls
         self._app = app
         self._on_ready = on_ready
         self._line = line
@@ -67,6 +69,7 @@ class Server(uvicorn.Server):
         if self.started:
             if self._line is not None:
                 loop.add_reader(self._line, self._end_alone)
+            await self._app.listening(self._urls)
             self._on_ready()
 
     def _end_alone(self) -> None:
@@ -96,10 +99,12 @@ def run(
     public: bool,
     on_ready: Callable[[Ready], None],
     command: Sequence[str] = (),
+    make: Callable[..., App] = App,
 ) -> None:
     """Serve until a signal ends it; `on_ready` is called once callers can connect.
 
-    `command` starts this program again, which is how there come to be several workers.
+    `command` starts this program again, which is how there come to be several workers. `make`
+    makes the app of the agents.
     """
     logs.configure(settings.log_format, settings.log_level, access=settings.access_log)
     worker = inherited()
@@ -107,7 +112,7 @@ def run(
     if worker is None:
         _check(settings, is_local=is_local, public=public)
     # Before anything is opened: what is wrong with settings is said first.
-    app = App(*agents, settings=settings, is_local=is_local)
+    app = make(*agents, settings=settings, is_local=is_local)
     tls = _tls(settings)
     with ExitStack() as stack:
         if worker is not None:
@@ -189,7 +194,8 @@ def _work(
         timeout_graceful_shutdown=max(1, int(app.settings.drain)),
         **tls,
     )
-    server = Server(config, app, on_ready, line)
+    urls = [_url("https" if tls else "http", listener) for listener in listeners]
+    server = Server(config, app, on_ready, line, urls)
     page.share()
     # uvicorn raises the signal again once it is done; it is how we are meant to end.
     for number in (signal.SIGINT, signal.SIGTERM):

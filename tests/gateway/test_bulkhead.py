@@ -4,10 +4,10 @@ import asyncio
 import random
 
 import pytest
+from engine.house import eventually, within
 
 from dragoman.errors import Overloaded
 from dragoman.gateway.bulkhead import Bulkhead
-from engine.house import eventually, within
 
 
 class Guests:

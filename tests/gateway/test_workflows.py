@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine.house import eventually, within
+from engine.house import eventually, message, within
 
 from dragoman import Agent, TaskFailed, Turn
 from dragoman.config import Settings
@@ -150,12 +150,33 @@ class Town:
         await eventually(is_over)
         return await self.at(run)
 
-    async def reaches(self, run: Run, *statuses: str) -> Run:
+    async def reaches(self, run: Run, *statuses: str, tries: int = 1) -> Run:
+        """Wait until steps stand so, and all that run or wait have made so many tasks."""
+        seen = run
+
         async def is_so() -> bool:
-            return tuple(one.status for one in (await self.at(run)).steps) == statuses
+            nonlocal seen
+            seen = await self.at(run)
+            return tuple(one.status for one in seen.steps) == statuses and all(
+                bool(one.task_id) and one.attempts == tries
+                for one in seen.steps
+                if one.status == "running" or one.retry_at
+            )
 
         await eventually(is_so)
-        return await self.at(run)
+        return seen
+
+    async def pauses(self, run: Run, tries: int) -> Run:
+        """Wait until the first step has failed so often and waits to be tried again."""
+        seen = run
+
+        async def is_so() -> bool:
+            nonlocal seen
+            seen = await self.at(run)
+            return seen.steps[0].retry_at > 0 and seen.steps[0].attempts == tries
+
+        await eventually(is_so)
+        return seen
 
     async def tasks(self) -> list[Task]:
         """The tasks that steps made."""
@@ -351,8 +372,8 @@ async def test_a_step_is_tried_again_after_growing_pauses(town: Town) -> None:
     began = town.clock.now()
     pauses: list[int] = []
     for tries in (1, 2, 3):
-        seen = await town.reaches(run, "pending", "pending")
-        assert seen.steps[0].attempts == tries == len(town.given)
+        seen = await town.pauses(run, tries)
+        assert tries == len(town.given)
         pauses.append(seen.steps[0].retry_at - town.clock.now())
         # Not a moment earlier.
         town.clock.move_to(seen.steps[0].retry_at - 1)
@@ -369,8 +390,7 @@ async def test_a_step_is_tried_again_after_growing_pauses(town: Town) -> None:
 async def test_a_step_is_tried_so_often_and_not_once_more(town: Town) -> None:
     run = await town.begin(step("a", skill="fail", **retrying(2, 100)), step("b", 0), step("c", 1))
     for tries in (1, 2):
-        await eventually(lambda tries=tries: len(town.given) == tries)
-        await town.reaches(run, "pending", "pending", "pending")
+        await town.pauses(run, tries)
         await town.clock.leap()
     run = await town.ended(run)
     assert run.status == "failed" and statuses(run) == ["failed", "skipped", "skipped"]
@@ -380,7 +400,7 @@ async def test_a_step_is_tried_so_often_and_not_once_more(town: Town) -> None:
 
 async def test_a_step_whose_task_was_canceled_is_not_tried_again(town: Town) -> None:
     run = await town.begin(step("a", skill="hold", **retrying(5)))
-    await eventually(lambda: len(town.given) == 1)
+    await town.reaches(run, "running")
     (task,) = await town.tasks()
     operation = ops.CancelTask(task_id=task.id)
     await within(town.engine.answer(Call(operation=operation, caller=Caller(OWNER))))
@@ -391,7 +411,7 @@ async def test_a_step_whose_task_was_canceled_is_not_tried_again(town: Town) -> 
 
 async def test_a_step_that_takes_too_long_is_ended_and_has_failed(town: Town) -> None:
     run = await town.begin(step("a", skill="hold", timeout=10), step("b", 0))
-    await eventually(lambda: len(town.given) == 1)
+    await town.reaches(run, "running", "pending")
     town.clock.move_to(town.clock.now() + 19_999)
     assert (await town.at(run)).steps[0].status == "running"
     town.clock.move_to(town.clock.now() + 1)
@@ -409,8 +429,6 @@ async def test_a_question_of_a_steps_agent_is_answered_by_the_owner(town: Town) 
     await eventually(is_asked)
     assert (await town.at(run)).status == "running"
     (task,) = await town.tasks()
-    from engine.house import message
-
     said = ops.SendMessage(message=message("that one", task=task.id), wait=False)
     await within(town.engine.answer(Call(operation=said, caller=Caller(OWNER))))
     assert (await town.ended(run)).steps[0].output == {"result": "told that one"}
@@ -438,7 +456,9 @@ async def test_a_gateway_that_is_busy_is_asked_again_and_no_try_is_lost(town: To
 
     town.before = refuse
     run = await town.begin(step("a"))
-    for _ in range(3):
+    for tries in (1, 2, 3):
+        # For its turn, and for the end of its time.
+        await eventually(lambda tries=tries: asked == tries and town.clock.waiting == 2)
         await town.clock.leap()
     run = await town.ended(run)
     assert run.status == "completed" and run.steps[0].attempts == 1
@@ -506,7 +526,7 @@ async def test_a_task_that_is_being_made_when_its_run_is_canceled_is_canceled_to
 
 async def test_a_run_that_is_canceled_between_two_tries_is_not_tried_again(town: Town) -> None:
     run = await town.begin(step("a", skill="fail", **retrying(5)))
-    await town.reaches(run, "pending")
+    await town.pauses(run, 1)
     await within(town.workflows.cancel(OWNER, run.id))
     town.clock.move_to(town.clock.now() + 100_000)
     assert len(town.given) == 1
@@ -596,7 +616,7 @@ async def test_a_crash_between_two_tries_neither_forgets_the_pause_nor_begins_it
 ) -> None:
     town.failures["flaky"] = 1
     run = await town.begin(step("a", skill="flaky", **retrying(1, 60_000)))
-    seen = await town.reaches(run, "pending")
+    seen = await town.pauses(run, 1)
     town.clock.move_to(town.clock.now() + 59_000)
     await town.reborn()
     assert (await town.at(run)).steps[0] == seen.steps[0]

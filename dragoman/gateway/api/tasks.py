@@ -9,7 +9,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dragoman.errors import InvalidParams, TaskNotCancelable, UnsupportedOperation
+from dragoman.errors import (
+    AgentOffline,
+    InsufficientCredits,
+    InvalidParams,
+    TaskNotCancelable,
+    UnsupportedOperation,
+)
+from dragoman.gateway.agents import Registered
 from dragoman.gateway.api import listing, streams
 from dragoman.gateway.api.asking import (
     Credits,
@@ -24,7 +31,7 @@ from dragoman.gateway.api.asking import (
     task_id_of,
 )
 from dragoman.gateway.api.envelope import Code, Refused
-from dragoman.gateway.api.record import STATES, Status, TaskRecord, record, status_of
+from dragoman.gateway.api.record import STATES, Status, TaskRecord, credit, record, status_of
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, TaskId, new_id
@@ -107,7 +114,7 @@ async def _create(ask: Ask) -> TaskRecord:
     body: NewTask = ask.body
     agent = _assignee(ask, body.assigned_agent_id, "assignedAgentId")
     metadata: dict[str, Any] = {
-        "agentId": agent,
+        "agentId": agent.id,
         "title": body.title,
         "description": body.description,
         "timeoutSeconds": body.timeout_seconds,
@@ -119,34 +126,48 @@ async def _create(ask: Ask) -> TaskRecord:
     if body.max_budget_credits is not None:
         metadata["maxBudget"] = credits_text(micro(body.max_budget_credits))
     text = encode(body.input).decode()
-    return await _begin(ask, text, metadata, _fingerprint(body))
+    return await _begin(ask, agent, text, metadata, _fingerprint(body))
 
 
 async def _create_in_words(ask: Ask) -> Made:
     body: DashboardTask = ask.body
-    metadata = {"agentId": _assignee(ask, body.agent_id, "agentId")}
-    made = await _begin(ask, body.message, metadata, _fingerprint(body))
+    agent = _assignee(ask, body.agent_id, "agentId")
+    made = await _begin(ask, agent, body.message, {"agentId": agent.id}, _fingerprint(body))
     return Made(made.id)
 
 
-def _assignee(ask: Ask, ref: str, field: str) -> str:
-    """Return the id of the agent that is named; by its name it is found too."""
+def _assignee(ask: Ask, ref: str, field: str) -> Registered:
+    """Return the agent that is named by its id or its name, if it can be given a task."""
     if not is_uuid(ref) and ask.gateway.registry.get(ref) is None:
         raise InvalidParams(
             "is neither the id of an agent, which is a UUID, nor the name of one", field=field
         )
     agent = agent_of(ask, ref)
-    return agent.id
+    if agent.status == "offline":
+        raise AgentOffline(agentId=agent.id)
+    return agent
 
 
-async def _begin(ask: Ask, text: str, metadata: dict[str, Any], said: bytes) -> TaskRecord:
+async def _begin(
+    ask: Ask, agent: Registered, text: str, metadata: dict[str, Any], said: bytes
+) -> TaskRecord:
     if ask.request.room is not None:
         ask.request.room.begin_task()
     message = Message(_message_id(ask, said), Role.USER, [Part(text=text)])
     operation = ops.SendMessage(
         message=message, wait=False, metadata=metadata, tenant=ask.caller.tenant or ""
     )
-    reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
+    try:
+        reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
+    except InsufficientCredits as error:
+        # Nothing was made: what a task costs is held by the write that begins it.
+        balance = await ask.gateway.ledger.balance(ask.owner)
+        raise Refused(
+            "INSUFFICIENT_CREDITS",
+            error.public,
+            balance=credit(balance.available),
+            cost=credit(agent.price),
+        ) from None
     assert isinstance(reply, TaskReply), "everything forwarded is a task"
     return await _shown(ask, reply)
 

@@ -32,6 +32,13 @@ _ENDED = {
     5: TaskState.CANCELED,
     7: TaskState.REJECTED,
 }
+# What a statement says of each kind.
+_MEMOS = {
+    "hold": "Reserved for a task",
+    "capture": "Task completed",
+    "release": "Task not completed",
+    "refund": "Task refunded",
+}
 _BEGIN = """
 INSERT INTO errands (task, task_id, agent, requester, payee, skill, held, price, holds, began_at,
     due_at, cause)
@@ -137,7 +144,7 @@ class Books:
             hold(connection, transfer, row.requester, held - row.held)
         elif held < row.held:
             back = Leg(USER, row.requester, "release", held=held - row.held)
-            post(connection, transfer._replace(kind="release"), [back])
+            post(connection, transfer._replace(memo="Less is reserved"), [back])
 
     def end(self, connection: apsw.Connection, task: int, state: TaskState, at: int) -> None:
         """Settle a task that has ended; nothing if it was no errand, or is settled."""
@@ -155,7 +162,7 @@ class Books:
         fee, earning = self.terms.shares(charged)
         run(connection, _SETTLE, (charged, fee, task))
         # One id for both ways to settle: the file takes one of them.
-        transfer = _transfer(task, row.task_id, "settle", 0, at)._replace(kind=kind)
+        transfer = _transfer(task, row.task_id, "settle", 0, at, kind)
         debit = "task_debit" if charged else "release"
         legs = [Leg(USER, row.requester, debit, -charged, -row.held)]
         if charged:
@@ -174,7 +181,8 @@ class Books:
         for task_id, requester, payee, charged, fee in run(connection, sql, (task,)):
             if not charged:
                 return False
-            transfer = _transfer(task, task_id, "refund", 0, at)._replace(memo=memo)
+            transfer = _transfer(task, task_id, "refund", 0, at)
+            transfer = transfer._replace(memo=memo or transfer.memo)
             legs = [
                 Leg(USER, requester, "refund", charged),
                 Leg(USER, payee, "refund", fee - charged),
@@ -208,5 +216,6 @@ def _to_hold(agent: str, requester: str, errand: Errand) -> int:
     return max(errand.held, errand.price)
 
 
-def _transfer(task: int, task_id: str, kind: str, n: int, at: int) -> Transfer:
-    return Transfer(task_transfer(task, task_id, kind, n), kind, at, task, task_id)
+def _transfer(task: int, task_id: str, name: str, n: int, at: int, kind: str = "") -> Transfer:
+    kind = kind or name
+    return Transfer(task_transfer(task, task_id, name, n), kind, at, task, task_id, _MEMOS[kind])

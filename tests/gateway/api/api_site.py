@@ -104,9 +104,9 @@ class GatewaySite:
             path = f"/api/v1/tasks/{task_id}/stream"
             async with self.http.stream("GET", path) as response:
                 async for frame in frames(response):
-                    if frame.event == "status" and frame.data["status"] == status:
-                        if not said or said in str(frame.data["messages"]):
-                            return frame.data
+                    is_so = frame.event == "status" and frame.data["status"] == status
+                    if is_so and said in str(frame.data["messages"]):
+                        return frame.data
         raise AssertionError(f"it never was {status}")
 
 
@@ -127,3 +127,34 @@ async def gateway(
             body = {"endpoint": upstream.url, "name": "Echo", "pricePerTask": price}
             site.agent = (await site.ask("POST", "/agents", body, status=201))["id"]
         yield site
+
+
+TOKENS = {name: f"{name}-token-{'0' * 32}" for name in ("seller", "buyer", "operator")}
+
+
+@asynccontextmanager
+async def owners(
+    folder: Path, *, price: float = 0, **settings: Any
+) -> AsyncGenerator[tuple[GatewaySite, dict[str, str], dict[str, str]]]:
+    """Serve a gateway that knows its callers: a seller, whose agent it has, and a buyer."""
+    file = folder / "tokens.toml"
+    scopes = {"operator": '["dragoman:operator"]'}
+    file.write_text(
+        "".join(
+            f'[{name}]\ntoken = "{token}"\nscopes = {scopes.get(name, "[]")}\n'
+            for name, token in TOKENS.items()
+        )
+    )
+    file.chmod(0o600)
+    given = {"auth": "bearer", "auth_tokens": str(file), "allow_private": True} | settings
+    async with gateway(folder, **given) as site:
+        seller, buyer = (headers_of(name) for name in ("seller", "buyer"))
+        body = {"endpoint": site.agent_url, "name": "Echo", "pricePerTask": price}
+        made = await site.ask("POST", "/agents", body, status=201, headers=seller)
+        site.agent = made["id"]
+        yield site, seller, buyer
+
+
+def headers_of(name: str) -> dict[str, str]:
+    """Return how somebody shows who they are."""
+    return {"Authorization": f"Bearer {TOKENS[name]}"}

@@ -1,0 +1,157 @@
+"""Agents to register, whose cards change when a test says so, and registries on real files."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from serving import WAIT, hosting
+
+from dragoman.config import Settings
+from dragoman.gateway.registry import Registry
+from dragoman.security.audit import NoAudit
+from dragoman.security.egress import Egress
+from dragoman.security.vault import vault_of
+from dragoman.stores.sqlite import SQLiteStore
+from dragoman.testing.clock import ManualClock
+
+CARD_PATH, OLDER_PATH = "/.well-known/agent-card.json", "/.well-known/agent.json"
+
+
+class Peer:
+    """Serves a card, and answers whatever else is asked with 404; down, it says 503."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.cards: dict[str, Any] = {}
+        self.is_up = True
+        # What was asked: the verb, the path and the status it got.
+        self.asked: list[tuple[str, str, int]] = []
+        self.seen: list[dict[str, str]] = []
+
+    def card(self, name: str = "Maps", path: str = "", **members: Any) -> dict[str, Any]:
+        """Return a card of 1.0 whose interface is at a path here."""
+        interface = {
+            "url": f"{self.url}{path}",
+            "protocolBinding": "JSONRPC",
+            "protocolVersion": "1.0",
+        }
+        skill = {"id": "route", "name": "Route", "description": "Finds a way.", "tags": ["geo"]}
+        return {
+            "name": name,
+            "description": "Finds ways.",
+            "version": "1",
+            "supportedInterfaces": [interface],
+            "capabilities": {},
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [skill],
+            **members,
+        }
+
+    def shows(self, card: Any, path: str = CARD_PATH) -> Any:
+        """Show a card from here on; return it."""
+        self.cards[path] = card
+        return card
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        self.seen.append(headers)
+        status, body, etag = self._answer(scope["path"], headers)
+        self.asked.append((scope["method"], scope["path"], status))
+        sent = [(b"content-type", b"application/json"), (b"etag", etag.encode())]
+        await send({"type": "http.response.start", "status": status, "headers": sent})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, path: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
+        if not self.is_up:
+            return 503, b"", '""'
+        if path not in self.cards:
+            return 404, b"", '""'
+        card = self.cards[path]
+        body = card if isinstance(card, bytes) else json.dumps(card).encode()
+        etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+        return (304, b"", etag) if headers.get("if-none-match") == etag else (200, body, etag)
+
+
+class Acts(NoAudit):
+    """Remembers what was recorded."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+
+    def record(self, act: str, **facts: Any) -> None:
+        """Remember it."""
+        self.all.append({"act": act, **facts})
+
+    @property
+    def names(self) -> list[str]:
+        return [one["act"] for one in self.all]
+
+
+class Desk:
+    """A folder with registries on one file, and peers to register."""
+
+    def __init__(self, folder: Path, stack: AsyncExitStack) -> None:
+        self.path = folder / "tasks.db"
+        self.clock = ManualClock()
+        self.audit = Acts()
+        self._stack = stack
+        self._http = Egress(allow_private=True, ports=range(1, 65_536))
+        stack.push_async_callback(self._http.close)
+
+    async def peer(self, **members: Any) -> Peer:
+        """Return an agent that shows a card, if it has a name."""
+        peer = Peer()
+        peer.url = await self._stack.enter_async_context(hosting(peer, lifespan="off"))
+        if members:
+            peer.shows(peer.card(**members))
+        return peer
+
+    async def store(self) -> SQLiteStore:
+        store = SQLiteStore(self.path, sealing=vault_of(Settings(store=str(self.path))))
+        await asyncio.wait_for(store.open(), WAIT)
+        self._stack.push_async_callback(store.close)
+        return store
+
+    async def registry(self, **options: Any) -> Registry:
+        """Return a registry with a store of its own, as another process would have."""
+        given: dict[str, Any] = {
+            "clock": self.clock,
+            "audit": self.audit,
+            "watches": False,
+            "noise": lambda: 0.5,
+        }
+        registry = Registry(await self.store(), self._http, **given | options)
+        await registry.open()
+        self._stack.push_async_callback(registry.close)
+        return registry
+
+    async def tick(self, until: Callable[[], bool]) -> None:
+        """Let the time pass, from one thing that waits for it to the next, until something is
+        so."""
+        async with asyncio.timeout(WAIT):
+            while not until():
+                await self.clock.leap()
+                # Whoever was woken asks over a socket, and waits again when it is done.
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                    if until():
+                        return
+
+
+@asynccontextmanager
+async def desk(folder: Path) -> AsyncGenerator[Desk]:
+    async with AsyncExitStack() as stack:
+        yield Desk(folder, stack)
+
+
+async def eventually(what: Callable[[], bool]) -> None:
+    """Wait until something is so, which another process brings about."""
+    async with asyncio.timeout(WAIT):
+        while not what():  # noqa: ASYNC110 - a change in another process is nobody's event here
+            await asyncio.sleep(0.005)

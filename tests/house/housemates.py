@@ -1,0 +1,130 @@
+"""An agent with one skill for every state a task can be in, and what callers of houses send it."""
+
+import asyncio
+from typing import Any
+
+from serving import Site, within
+
+from dragoman import Agent, Part, Turn
+from dragoman.errors import TaskFailed, TaskRejected
+
+PNG = b"\x89PNG"
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+SSE = {"accept": "text/event-stream"}
+
+agent = Agent("Housemate", "Plays every state.")
+# Opened by tests that want a task to be under way for as long as they look.
+gates: dict[str, asyncio.Event] = {}
+
+
+@agent.skill(default=True)
+async def echo(text: str) -> str:
+    return f"Echo: {text}"
+
+
+@agent.skill
+async def chat(text: str, turn: Turn) -> None:
+    await turn.complete(f"You said: {text}")
+
+
+@agent.skill
+async def talkative(text: str, turn: Turn) -> str:
+    await turn.say("Looking ...")
+    return f"Found: {text}"
+
+
+@agent.skill
+async def ask(text: str, turn: Turn) -> str:
+    answer = await turn.ask("Where?")
+    if answer.data is not None:
+        return f"{text} to {answer.data['result']}"
+    return f"{text} to {answer.text}"
+
+
+@agent.skill
+async def secret(text: str, turn: Turn) -> str:
+    answer = await turn.ask("The password?", sensitive=True)
+    return f"{len(answer.text)} characters"
+
+
+@agent.skill
+async def impatient(text: str, turn: Turn) -> str:
+    try:
+        async with asyncio.timeout(0.05):
+            await turn.ask("Anyone?")
+    except TimeoutError:
+        await turn.say("Continuing without client input...")
+    return "done without you"
+
+
+@agent.skill
+async def grant(text: str, turn: Turn) -> str:
+    await turn.authorize("A token, please.")
+    return text
+
+
+@agent.skill
+async def hold(text: str) -> str:
+    await within(gates.setdefault(text, asyncio.Event()).wait())
+    return f"held {text}"
+
+
+@agent.skill
+async def chunks(text: str) -> Any:
+    for piece in ("one", "two", "three"):
+        yield piece
+
+
+@agent.skill
+async def fail(text: str) -> str:
+    raise TaskFailed("It cannot be done.")
+
+
+@agent.skill
+async def crash(text: str) -> str:
+    raise RuntimeError("the secret of the house")
+
+
+@agent.skill
+async def reject(text: str) -> str:
+    raise TaskRejected("Not my job.")
+
+
+@agent.skill
+async def draw(text: str) -> Part:
+    return Part(raw=PNG, media_type="image/png", filename="a.png")
+
+
+@agent.skill
+async def tabulate(text: str) -> dict[str, Any]:
+    return {"rows": [1, 2]}
+
+
+def nexus_message(text: str = "hi", **more: Any) -> dict[str, Any]:
+    """Return a message as NEXUS has it."""
+    return {"role": "user", "parts": [{"type": "text", "data": text}], **more}
+
+
+def rx_message(text: str = "hi", **more: Any) -> dict[str, Any]:
+    """Return a message of 0.3 without an id of its own, as R's clients may send it."""
+    return {
+        "kind": "message",
+        "role": "user",
+        "parts": [{"kind": "text", "text": text}],
+        **more,
+    }
+
+
+def to(skill: str) -> dict[str, Any]:
+    """Return the metadata that asks for a skill."""
+    return {"skillId": skill}
+
+
+async def settled(site: Site, id: str, path: str = "/") -> Any:
+    """Return a task as 1.0 has it, once it rests."""
+    async with asyncio.timeout(15):
+        while True:
+            task = await site.call("GetTask", {"id": id})
+            if task["status"]["state"] not in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"):
+                return task
+            await asyncio.sleep(0.01)
