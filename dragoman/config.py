@@ -26,7 +26,7 @@ _PORT = 8000
 _BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
 _WAYS = ("bearer", "api-key", "jwt", "oidc", "mtls")
 VERSIONS = ("1.0", "0.3", "0.2")
-HOUSES = ("nexus", "r", "corvid", "selectools")
+HOUSES = ("nexus", "r", "corvid", "selectools", "0.1")
 # Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
 SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key", "payment_secret"})
 # Variables of ours that are no settings: of single commands, of workers, of tests.
@@ -35,6 +35,7 @@ OTHERS = frozenset(
     AGENT COMPARE CONCURRENCY CONNECTIONS CUTS DATA_DIR DISCONNECTS DURATION IMAGES KILLS LIMIT
     LIMIT_P99 MESSAGE NAME PAUSES PAYLOAD PROCESSES RATE READERS RECEIVERS RESTARTS SAMPLES
     SCENARIO SECONDS SEED SENDS SKILL STATUS STRICT TCK TEMPLATE WARMUP
+    ADMIN_TOKEN GATEWAY
     CATALOG INHERITED PEERS_DIR WORKER_METRICS
     """.split()  # noqa: SIM905 - forty quoted words are harder to read
 )
@@ -240,8 +241,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _about(
             "Dialects of single systems that are served besides: `nexus` (`/api/v1/a2a`), `r` "
-            "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), separated by commas. "
-            "Empty: all; `none`."
+            "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), and `0.1`, the "
+            "ancestor of these; separated by commas. Empty: all; `none`."
         ),
     ] = ""
     nexus_sync: Annotated[
@@ -368,17 +369,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         int, _about("Messages waiting behind one running task.", ge=1)
     ] = 100
     max_streams: Annotated[int, _about("Open streams; further ones are refused.", ge=1)] = 10_000
-    agent_concurrency: Annotated[
-        int, _about("Calls a gateway makes to one registered agent at once.", ge=1)
-    ] = 64
-    agent_queue: Annotated[
-        int,
-        _about(
-            "Tasks that wait in a gateway for one registered agent to have a place; further ones "
-            "are refused as overload.",
-            ge=0,
-        ),
-    ] = 256
     rate_limit: Annotated[
         str,
         _about(

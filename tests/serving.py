@@ -193,11 +193,12 @@ class _Quiet(uvicorn.Server):
 
 
 @asynccontextmanager
-async def hosting(asgi: Any, *, lifespan: str = "on") -> AsyncGenerator[str]:
+async def hosting(asgi: Any, *, lifespan: str = "on", port: int = 0) -> AsyncGenerator[str]:
     """Serve any ASGI app on a free port of this machine; the value is its address."""
     # asyncio turns Nagle off only for sockets that say they are TCP.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.bind(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
     config = uvicorn.Config(
         asgi,
         lifespan=lifespan,  # type: ignore[arg-type]

@@ -42,6 +42,7 @@ COMMANDS = {
         "dragoman.cli.conformance:conformance", "Check that an agent keeps to the protocol.", _TEST
     ),
     "bench": Place("dragoman.cli.bench:bench", "Measure an agent under load.", _TEST),
+    "agents": Place("dragoman.cli.agents:agents", "Register agents with a gateway.", _KEEP),
     "tasks": Place("dragoman.cli.tasks:tasks", "Look into our own store.", _KEEP),
     "doctor": Place("dragoman.cli.doctor:doctor", "Check installation and store.", _KEEP),
     "push": Place("dragoman.cli.push:push", "Look at webhooks; try failed ones again.", _KEEP),

@@ -130,9 +130,17 @@ PROOFS: dict[str, Proof] = {
         "Reach for the tasks of others; the answer is that of a task that never existed.",
         [_count("samples", 200, "Requests timed of each kind.")],
     ),
+    "ledger": Proof(
+        "Kill spenders anywhere, and let many spend one account; the books are whole each time.",
+        [_count("kills", 200, "How often to kill.")],
+    ),
     "overload": Proof(
         "Ask five times what a server can do, and ten times what one caller may.",
         [_count("seconds", 30, "How long the overload lasts.")],
+    ),
+    "gateway": Proof(
+        "Kill a gateway and agents behind it; tasks end as undisturbed, and are paid for once.",
+        [_count("kills", 60, "How often to kill.")],
     ),
     "sabotage": Proof("Remove each guard in turn; a check has to notice."),
 }

@@ -164,7 +164,7 @@ def explain(run: Invocation, agent: str, store: str | None) -> None:
 
 
 @command("verify")
-@click.argument("path", metavar="[PATH]", required=False)
+@click.argument("path", metavar="[EXPORT]", required=False)
 @STORE_OPTION
 def verify(run: Invocation, path: str | None, store: str | None) -> None:
     """Compute all scores again from the log: of the store, or of a file that `export` wrote.

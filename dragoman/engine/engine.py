@@ -185,6 +185,7 @@ class Engine:
                 state=operation.state,
                 # The wire shows whole milliseconds; a finer bound rounds up to the next one.
                 status_since=None if since is None else -(-since // 1000),
+                errand_for=operation.agent,
                 after=await self._unsealed(token, scope, operation),
             )
         )

@@ -68,9 +68,13 @@ class GatewayApp(App):
         gateway.service = self._engines[self.agents[0].name]
         ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
         self._front = Front(self.settings, ways, gateway.service, self._discovery.signer)
+        self._discovery.more_keys[:] = [self._receipt_keys]
         gateway.workflows = Workflows(gateway.store, gateway)
         opened.push_async_callback(gateway.workflows.stop)
         self._engines["workflows"] = gateway.workflows.engine
+
+    async def _receipt_keys(self) -> list[dict[str, Any]]:
+        return [dict(key) for key in await self.gateway.ledger.receipt_keys()]
 
     def _route(self, path: str) -> tuple[Mount, str]:
         if path.startswith(PREFIX):

@@ -42,7 +42,8 @@ class Bulkhead:
         """Hold a place; wait for one until the deadline, by the clock this was made with.
 
         Raises `Overloaded` if too many wait already, or none came free in time."""
-        if self.running < self._most_running and not self._queue:
+        # A place that comes free is handed on: while anybody waits, none is free.
+        if self.running < self._most_running:
             self.running += 1
         else:
             await self._wait(deadline)

@@ -7,10 +7,11 @@ been sent, and asks the agent for what is missing instead of sending it again.
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -40,7 +41,7 @@ from dragoman.gateway.upstreams import Upstream, Upstreams
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
 from dragoman.model.events import ArtifactUpdate, Event, Forwarded, StatusUpdate
-from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.stores.interface import Store
@@ -49,12 +50,12 @@ logger = logging.getLogger("dragoman")
 
 # Seconds between two looks for an agent that has the task and does not answer, at most.
 _LONGEST_PAUSE = 30.0
-# Seconds a stream of the client's looks for an agent by itself before we do.
-_STREAM_PATIENCE = 20.0
 _UNKNOWN = (
     "Delivery unknown: the agent did not answer the message, and cannot tell it from a repetition. "
     "It may have done the work."
 )
+# Seconds after which the same agent at another address does what may be done twice.
+_FAILOVER = 4.0
 # Seconds an agent has to hear that a task is canceled.
 CANCEL_WITHIN = 10.0
 
@@ -102,14 +103,16 @@ class Carrier:
         self._tried: list[str] = []
         # What of the agent's answer is in the log, by the agent's ids.
         self._seen = Seen()
-        # Artifacts of an agent that does what another began: its first replaces the first there.
+        # What the agent's artifacts are called here. One that does what another began makes the
+        # same ones in the same order: its first replaces the first there.
         self._renamed: dict[str, str] = {}
-        self._begun: list[str] = []
-        self._is_moved = False
+        # The artifacts that are here.
+        self._made: list[str] = []
         self._place = Forwarded("", "")
         # Whether the agent may have the message although it never said so.
         self._is_doubtful = False
         self._is_heard = False
+        self._on_heard: Callable[[], None] = _nothing
 
     # The way
 
@@ -124,12 +127,18 @@ class Carrier:
             self._is_doubtful = not last.is_delivered
         elif last is not None:
             # The answer to a question goes to whoever asked it.
-            self._move_to(last.agent, last.url, task_id=last.task_id, context_id=last.context_id)
+            self._move_to(
+                last.agent,
+                last.url,
+                task_id=last.task_id,
+                context_id=last.context_id,
+                begun=last.begun if last.task_id else [],
+            )
         else:
             self._begin_with(self._chosen[0])
         # Nothing goes out before the task, and what is held for it, are on disk.
         await worker.log.durable(worker.log.seq)
-        if self._place.task_id:
+        if self._place.task_id or self._place.begun:
             await self._recollect()
         failures = 0
         since = time.monotonic()
@@ -151,10 +160,17 @@ class Carrier:
         if agent is None:
             raise TaskFailed("The agent is not registered any more.")
         url = self._means.upstreams.of(agent).next_url(self._place.url)
-        self._move_to(agent.id, url, why=self._why)
+        self._move_to(agent.id, url, why=self._why, begun=[])
 
     def _move_to(
-        self, agent: str, url: str, *, task_id: str = "", context_id: str = "", why: str = ""
+        self,
+        agent: str,
+        url: str,
+        *,
+        task_id: str = "",
+        context_id: str = "",
+        why: str = "",
+        begun: list[str],
     ) -> None:
         """Record where the message goes next."""
         worker, before = self._worker, self._place
@@ -167,6 +183,7 @@ class Carrier:
             context_id=context_id,
             moves=moves,
             why=why,
+            begun=begun,
         )
         if before.agent and before.agent != agent:
             self._assign(agent)
@@ -188,12 +205,15 @@ class Carrier:
         if reading is None:
             return
         task = reading.task
+        self._made = [artifact.artifact_id for artifact in task.artifacts]
+        if not place.task_id:
+            return
         ids = TaskId(place.task_id), ContextId(place.context_id)
         status = TaskStatus(task.status.state, task.status.message)
-        self._seen.apply(
-            Task(ids[0], ids[1], status, artifacts=task.artifacts, history=task.history)
-        )
-        self._begun = [artifact.artifact_id for artifact in task.artifacts]
+        # Where the work was begun anew, nobody knows which of the artifacts are of whom: the agent
+        # is asked for all of them.
+        artifacts = [] if place.begun else task.artifacts
+        self._seen.apply(Task(ids[0], ids[1], status, artifacts=artifacts, history=task.history))
 
     # One agent
 
@@ -208,13 +228,15 @@ class Carrier:
             if wait := breaker.admit():
                 raise AgentOffline(retryAfter=math.ceil(wait))
             era = breaker.era
+            self._on_heard = lambda: breaker.succeeded(era)
             upstream.budget.requested()
             try:
                 line = await upstream.line(self._place.url)
                 async with contextlib.aclosing(await self._stream(line, agent)) as stream:
                     await self._relay_all(stream, line)
             except (TaskWaits, TaskEnded, TaskFailed):
-                breaker.succeeded(era)
+                if not self._is_heard:
+                    breaker.left(era)
                 raise
             except (A2AError, TimeoutError) as error:
                 if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
@@ -226,7 +248,6 @@ class Carrier:
             except BaseException:
                 breaker.left(era)
                 raise
-            breaker.succeeded(era)
 
     async def _stream(self, line: Line, agent: Registered) -> Stream:
         """Return the agent's answer: to the message, or of the task that it has."""
@@ -238,20 +259,35 @@ class Carrier:
             task_id = TaskId(self._place.task_id)
             followed = ops.SubscribeToTask(task_id=task_id)
             begun = self._seen.task()
-            return Stream(line, followed, begun=begun, patience=_STREAM_PATIENCE)
+            return Stream(line, followed, begun=begun, patience=self._patience(agent) / 2)
         # From here on it may have arrived.
         self._is_doubtful = True
-        return Stream(line, operation, patience=_STREAM_PATIENCE)
+        return Stream(line, operation, patience=self._patience(agent) / 2)
+
+    def _patience(self, agent: Registered) -> float:
+        """Return for how many seconds an agent that has the task may be out of reach. Where the
+        work may be done twice, somebody else does it soon."""
+        settings = self._means.settings
+        longest = settings.forward_patience
+        if not agent.repeatable:
+            return longest
+        upstream = self._means.upstreams.of(agent)
+        others = [url for url in upstream.urls if url != self._place.url]
+        is_elsewhere = any(upstream.breaker(url).state == "closed" for url in others)
+        return min(longest, _FAILOVER if is_elsewhere else settings.forward_timeout)
 
     def _message(self, line: Line) -> Message:
-        """Return the message by the agent's ids. Agents without ids of messages know a task by the
-        id that their caller gives it, so that it is ours."""
+        """Return the message by the agent's ids, the same however often it is sent. Agents without
+        ids of messages know a task by the id that their caller gives it, so that it is ours."""
         worker, place = self._worker, self._place
         task_id = place.task_id
         if not task_id and isinstance(line.dialect, Nexus):
             task_id = worker.log.task_id
+        # To the agent all our callers are one: two of them may have given their messages one id.
+        own = f"{self._means.id}\n{worker.log.task_id}\n{worker.replay.turn}"
         return msgspec.structs.replace(
             worker.message,
+            message_id=MessageId(hashlib.blake2b(own.encode(), digest_size=16).hexdigest()),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
@@ -290,6 +326,7 @@ class Carrier:
                 limit.reschedule(None)
                 if not self._is_heard:
                     self._is_heard, self._is_doubtful = True, False
+                    self._on_heard()
                     self._means.directory.saw(self._place.agent)
                 self._relay(event)
                 if self._worker.log.is_full:
@@ -358,11 +395,13 @@ class Carrier:
         theirs = artifact.artifact_id
         name = self._renamed.get(theirs)
         if name is None:
-            place = len(self._renamed)
-            is_taken_over = self._is_moved and place < len(self._begun)
-            name = self._renamed[theirs] = self._begun[place] if is_taken_over else theirs
+            begun, place = self._place.begun, len(self._renamed)
+            is_taken_over = place < len(begun)
+            name = self._renamed[theirs] = begun[place] if is_taken_over else theirs
             if is_taken_over:
                 append = False
+            if name not in self._made:
+                self._made.append(name)
         if name != theirs:
             artifact = msgspec.structs.replace(artifact, artifact_id=name)
         self._worker.artifact(artifact, append=append, last=event.last_chunk)
@@ -394,7 +433,7 @@ class Carrier:
         upstream = self._upstream()
         if agent is None or upstream is None:
             raise TaskFailed("The agent is not registered any more.")
-        is_late = time.monotonic() - since > settings.forward_patience
+        is_late = time.monotonic() - since > self._patience(agent)
         if self._place.is_delivered:
             is_worth_it = retrying.is_retryable(problem)
             if is_worth_it and not is_late:
@@ -445,7 +484,7 @@ class Carrier:
         if place.task_id:
             # Only where it asked does anybody know what the message answers.
             return False
-        self._move_to(place.agent, url)
+        self._move_to(place.agent, url, begun=place.begun)
         return True
 
     def _move(self, problem: A2AError) -> bool:
@@ -467,18 +506,17 @@ class Carrier:
         for other in others:
             agent = self._means.directory.get(other)
             if agent is not None:
-                why = f"{agent.name}, after {here_id} failed: {problem.public}"
+                why = f"{agent.name}, after {here_id} failed: {_words(problem)}"
                 self._start_over(agent.id, self._means.upstreams.of(agent).next_url(), why)
                 return True
         return False
 
     def _start_over(self, agent: str, url: str, why: str = "") -> None:
         """Have the work done from the beginning; what was made of it so far is replaced."""
-        self._begun = list(dict.fromkeys([*self._begun, *self._renamed.values()]))
-        self._is_moved, self._renamed = True, {}
+        self._renamed = {}
         self._seen = Seen()
         self._is_doubtful = False
-        self._move_to(agent, url, why=why)
+        self._move_to(agent, url, why=why, begun=list(self._made))
 
     async def _pause(self, seconds: float) -> None:
         until = self._until()
@@ -490,7 +528,7 @@ class Carrier:
         """Return how the task ends: in our words, since an agent's may be anything."""
         if isinstance(problem, InvalidAgentResponse):
             self._note_cause("invalid")
-            return TaskFailed(f"The agent's answer is not valid A2A: {problem.public}")
+            return TaskFailed(f"The agent's answer is not valid A2A: {_words(problem)}")
         if isinstance(problem, TaskNotFound):
             self._note_cause("lost")
             return TaskFailed("The agent does not know the task any more.")
@@ -498,7 +536,7 @@ class Carrier:
             self._note_cause("unreachable")
             return TaskFailed("The agent could not be reached.")
         self._note_cause("refused")
-        return TaskFailed(f"The agent refused the task: {problem.public}")
+        return TaskFailed(f"The agent refused the task: {_words(problem)}")
 
     def _note_cause(self, cause: str) -> None:
         log = self._worker.log
@@ -517,6 +555,19 @@ class Carrier:
                 await line.answer(ops.CancelTask(task_id=TaskId(self._place.task_id)))
         except (A2AError, TimeoutError) as error:
             logger.info("task %s: the agent was not told: %s", self._worker.log.task_id, error)
+
+
+def _nothing() -> None:
+    """Nobody is to be told."""
+
+
+def _words(problem: A2AError) -> str:
+    """Return what went wrong: what the agent itself calls it only by its code."""
+    if problem.code is None:
+        return problem.public
+    meaning = (type(problem).__doc__ or "").strip()
+    is_short = isinstance(problem.code, int) and abs(problem.code) < 100_000
+    return f"{meaning} ({problem.code})" if is_short else meaning
 
 
 def _is_rest(event: Event) -> bool:

@@ -22,7 +22,7 @@ from dragoman.gateway.wishes import Wishes
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
 from dragoman.model.events import Forwarded
-from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message
 from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -125,8 +125,12 @@ class Contest:
     async def _answered(self, rival: _Rival) -> Task:
         upstream = self._means.upstreams.of(rival.agent)
         rival.url = upstream.next_url()
+        own = f"{self._means.id}\n{self._worker.log.task_id}\n{rival.agent.id}"
         message = msgspec.structs.replace(
-            self._worker.message, task_id=TaskId(""), context_id=ContextId("")
+            self._worker.message,
+            message_id=MessageId(hashlib.blake2b(own.encode(), digest_size=16).hexdigest()),
+            task_id=TaskId(""),
+            context_id=ContextId(""),
         )
         async with upstream.places.place():
             line = await upstream.line(rival.url)

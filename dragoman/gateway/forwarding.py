@@ -14,15 +14,18 @@ from dragoman.gateway.agents import Registered
 from dragoman.gateway.carrier import Carrier, Directory, Means
 from dragoman.gateway.contest import Contest
 from dragoman.gateway.wishes import Wishes
+from dragoman.model.artifact import Artifact
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.errand import Errand
 from dragoman.model.identity import Caller
-from dragoman.model.message import Message
+from dragoman.model.message import Json, Message, Part
 from dragoman.model.operations import SendMessage
 
 logger = logging.getLogger("dragoman")
 
 NAME = "gateway"
+# The skill that is the gateway's own.
+DISCOVERY = "agent-discovery"
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -38,6 +41,14 @@ class Router(Directory, Protocol):
     def choose(self, operation: SendMessage, wanted: Wishes) -> Chosen:
         """Return who does it; raises `NoAgentAvailable`, `AgentOffline`, `TrustTooLow` or
         `InsufficientCredits`."""
+        ...
+
+    def find(self, text: str, caller: Caller) -> list[Json]:
+        """Return agents by what they can do, as a caller may see them."""
+        ...
+
+    def ended(self) -> None:
+        """Note that a task ended, or is about to."""
         ...
 
 
@@ -68,6 +79,8 @@ class Forwarding:
             return Plan(self._run([]))
         arrival = hops.arrive(operation.metadata, self._means.id)
         wanted = wishes.read(operation)
+        if wanted.skill == DISCOVERY and not wanted.agent:
+            return Plan(self._found)
         chosen = self._router.choose(operation, wanted)
         if not chosen.agents:
             raise NoAgentAvailable("No agent available")
@@ -114,7 +127,17 @@ class Forwarding:
             if worker.is_cancelled or worker.log.is_over:
                 self.soon(carrier.cancel())
             raise
+        finally:
+            self._router.ended()
         return None
+
+    async def _found(self, worker: Worker) -> None:
+        """Answer who could do what a message says: the gateway's own skill."""
+        found = self._router.find(worker.message.text, worker.caller)
+        artifact = Artifact(
+            artifact_id=worker.artifact_id(), parts=[Part(data=found)], name="agents"
+        )
+        worker.artifact(artifact)
 
     def soon(self, deed: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for."""

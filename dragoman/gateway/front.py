@@ -12,9 +12,10 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.gateway.agents import Registered
+from dragoman.gateway.forwarding import DISCOVERY
 from dragoman.gateway.registration import card_of
 from dragoman.model.card import AgentSkill
-from dragoman.model.operations import SendMessage
+from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.security.authentication import Authenticator
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack, offered_extensions
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 PREFIX = "/a2a/"
 # What stands below `/a2a` for something else, and is no agent's name.
 RESERVED = frozenset({"tasks"})
-DISCOVERY = "agent-discovery"
 _MOST = 10_000
 
 
@@ -50,6 +50,9 @@ class Addressed:
 
     def _addressed(self, call: Call) -> Call:
         operation = call.operation
+        if isinstance(operation, ListTasks):
+            listed = msgspec.structs.replace(operation, agent=self._agent)
+            return msgspec.structs.replace(call, operation=listed)
         if not isinstance(operation, SendMessage) or operation.message.task_id:
             return call
         metadata = {**operation.metadata, "agentId": self._agent}

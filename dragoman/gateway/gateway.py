@@ -1,5 +1,6 @@
 """The gateway: its parts put together, and what each needs of the others."""
 
+import asyncio
 import hashlib
 import logging
 import math
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.config import Settings
-from dragoman.errors import AgentOffline, ConfigError
+from dragoman.errors import AgentOffline, ConfigError, StoreRefused
 from dragoman.gateway import routing, wishes
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.carrier import Means
@@ -16,11 +17,14 @@ from dragoman.gateway.ledger import ErrandRow, Ledger
 from dragoman.gateway.payments import FakeProvider
 from dragoman.gateway.registry import Registry
 from dragoman.gateway.routing import Candidate, Wish
+from dragoman.gateway.search import LONGEST_TEXT, Search
 from dragoman.gateway.trust import Rules, Trust
 from dragoman.gateway.upstreams import Upstreams
 from dragoman.gateway.wishes import Wishes
 from dragoman.gateway.workflows import Workflows
-from dragoman.model.money import Terms
+from dragoman.model.identity import Caller
+from dragoman.model.message import Json
+from dragoman.model.money import Terms, credits_text
 from dragoman.model.operations import SendMessage
 from dragoman.security.audit import Audit
 from dragoman.security.egress import Egress
@@ -34,6 +38,8 @@ logger = logging.getLogger("dragoman")
 # Any of them: an agent is where its owner says.
 _PORTS = range(1, 65_536)
 _PER_HOST = 4_000
+# Seconds between two looks for what nobody settled.
+_SWEEP_EVERY = 30.0
 
 
 def books_of(settings: Settings) -> Books:
@@ -115,10 +121,13 @@ class Gateway:
         await self.trust.open()
         means = Means(self.id, self.store, self.settings, self.upstreams, self)
         self.forwarding = Forwarding(means, self)
+        self._sweeping = asyncio.get_running_loop().create_task(self._keep_books())
         return self.forwarding
 
     async def close(self) -> None:
         """Let go of everything."""
+        self._sweeping.cancel()
+        await asyncio.gather(self._sweeping, return_exceptions=True)
         await self.forwarding.stop()
         await self.trust.close()
         await self.registry.close()
@@ -162,6 +171,35 @@ class Gateway:
             wait = min(self.upstreams.of(agent).retry_in for agent in found)
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return Chosen(found, choice.why)
+
+    def find(self, text: str, caller: Caller) -> list[Json]:
+        """Return agents by what they can do, as a caller may see them."""
+        found = self.registry.search(Search(text=text[:LONGEST_TEXT], viewer=caller.owner))
+        return [
+            {
+                "id": agent.id,
+                "name": agent.name,
+                "description": agent.description,
+                "skills": [skill.id for skill in agent.skills],
+                "trustScore": self.trust.score(agent.id),
+                "price": credits_text(agent.price),
+                "status": agent.status,
+            }
+            for agent in found.agents
+        ]
+
+    def ended(self) -> None:
+        """Note that a task ended, or is about to."""
+        self.trust.ended()
+
+    async def _keep_books(self) -> None:
+        """Settle what should have been settled: there is nothing unless somebody else wrote."""
+        while True:
+            try:
+                await self.ledger.sweep()
+            except StoreRefused:
+                logger.warning("the ledger could not be looked through; trying again")
+            await asyncio.sleep(_SWEEP_EVERY)
 
     def others(self, operation: SendMessage, tried: Sequence[str], most: int) -> list[str]:
         """Return who else could do a task that costs at most so much, best first."""

@@ -29,10 +29,9 @@ DEPTH = "depth"
 _DEPTHS = range(1, 11)
 # Gateways on one way.
 MOST = 8
-# What is kept of the time that is left, so that an answer is back before the caller gives up: a
-# tenth, and no more than half a second.
-_PART = 10
-_MARGIN = 500
+# Milliseconds that are kept of the time, so that an answer is back before the caller gives up. The
+# same whenever a message is sent: one that is sent again has to be the same message.
+_MARGIN = 100
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|[+-]00:00)", re.ASCII | re.IGNORECASE
 )
@@ -77,10 +76,9 @@ def depart(
     said = _deadline(metadata)
     ends = min((at for at in (deadline, said) if at is not None), default=None)
     if ends is not None:
-        left = ends - now()
-        if left <= 1:
+        if ends - now() <= _MARGIN:
             raise TaskFailed("The task's deadline passed before it could be forwarded.")
-        onward[DEADLINE] = stamp((ends - max(1, min(_MARGIN, left // _PART))) * 1000)
+        onward[DEADLINE] = stamp((ends - _MARGIN) * 1000)
     depth = metadata.get(DEPTH)
     if type(depth) is int and depth in _DEPTHS:
         onward[DEPTH] = depth + 1

@@ -51,21 +51,34 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold())) - _EMPTY
 
 
-_remembered: dict[str, tuple[tuple[object, ...], Profile]] = {}
+class _Told(NamedTuple):
+    name: str
+    tags: Sequence[str]
+    description: str
+    skills: Sequence[AgentSkill]
+    found: Profile
+
+
+_remembered: dict[str, _Told] = {}
 
 
 def profile(
     id: str, name: str, tags: Sequence[str], description: str, skills: Sequence[AgentSkill]
 ) -> Profile:
     """Return the words of an agent."""
-    told = (name, tuple(tags), description, skills)
     before = _remembered.get(id)
-    # A list of skills is replaced, never changed: equal if it is the same.
-    if before is not None and before[0][3] is skills and before[0][:3] == told[:3]:
-        return before[1]
+    # Lists of an agent are replaced, never changed: equal if they are the same.
+    if (
+        before is not None
+        and before.skills is skills
+        and before.tags is tags
+        and before.description == description
+        and before.name == name
+    ):
+        return before.found
     found = _read(name, tags, description, skills)
     _remembered.pop(id, None)
-    _remembered[id] = told, found
+    _remembered[id] = _Told(name, tags, description, skills, found)
     if len(_remembered) > _MOST_REMEMBERED:
         del _remembered[next(iter(_remembered))]
     return found

@@ -41,14 +41,19 @@ class Figures(NamedTuple):
         return (self.successes + 1) / (self.observed + 2)
 
 
+_UNKNOWN = Figures()
+
+
 class _Pair:
-    __slots__ = ("at", "buckets", "cost", "failures", "successes", "tasks")
+    __slots__ = ("at", "buckets", "cost", "failures", "known", "successes", "tasks")
 
     def __init__(self) -> None:
         self.successes = self.failures = self.cost = 0.0
         self.buckets: dict[int, float] = {}
         self.tasks = 0
         self.at = 0
+        # Its figures since the last outcome: thousands are asked for at a time.
+        self.known: Figures | None = None
 
     def fade(self, at: int) -> None:
         if at <= self.at:
@@ -73,9 +78,11 @@ class _Pair:
         return 0.0
 
     def figures(self) -> Figures:
-        cost = self.cost / self.successes if self.successes else 0.0
-        p50, p95 = self.quantile(0.5), self.quantile(0.95)
-        return Figures(self.successes, self.failures, p50, p95, cost, self.tasks)
+        if self.known is None:
+            cost = self.cost / self.successes if self.successes else 0.0
+            p50, p95 = self.quantile(0.5), self.quantile(0.95)
+            self.known = Figures(self.successes, self.failures, p50, p95, cost, self.tasks)
+        return self.known
 
 
 class Performance:
@@ -95,6 +102,7 @@ class Performance:
                 pair = self._pairs[key] = _Pair()
             self._pairs.move_to_end(key)
             pair.fade(at)
+            pair.known = None
             pair.tasks += 1
             if is_success:
                 pair.successes += 1
@@ -109,7 +117,7 @@ class Performance:
     def figures(self, agent: str, skill: str = "") -> Figures:
         """Return how an agent does at a skill; with none, at whatever it does."""
         pair = self._pairs.get((agent, skill))
-        return Figures() if pair is None else pair.figures()
+        return _UNKNOWN if pair is None else pair.figures()
 
     def forget(self, agent: str) -> None:
         """Forget an agent that was removed."""

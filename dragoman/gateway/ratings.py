@@ -19,8 +19,8 @@ UPHELD, REJECTED = "upheld", "rejected"
 _COMPLETED = TaskState.COMPLETED.value
 _BAD = {TaskState.FAILED.value, TaskState.REJECTED.value}
 _FAST_MS, _SLOW_MS = 150_000, 300_000
-# Why tasks end that no agent can help: these are nobody's outcome.
-NOT_THE_AGENTS = frozenset({"hops", "credits", "trust", "no-agent", "gateway"})
+# Causes that no agent can help: it was too busy here to ask it, or something here went wrong.
+NOT_THE_AGENTS = frozenset({"busy", "gateway"})
 
 
 def observe(connection: apsw.Connection, limit: int) -> int:

@@ -7,6 +7,7 @@ that counts in memory at once and is written soon after, several agents at a tim
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import apsw
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from dragoman.errors import StoreRefused
+from dragoman.errors import StoreRefused, StoreUnavailable
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.registration import Secret, destinations
 from dragoman.gateway.search import Index
@@ -130,7 +131,10 @@ class Roster:
         if kept is not None and kept[0] == agent.updated_at:
             return kept[1]
         seals = self._store.seals
-        found = await self._store.look(lambda c: rows.credential(c, seals, agent.id))
+        found = None
+        # Sealed for another place, or with a key that is gone: it is as good as none.
+        with suppress(StoreUnavailable):
+            found = await self._store.look(lambda c: rows.credential(c, seals, agent.id))
         if found is None or found[0] != _shown(agent):
             logger.error("the credential for %s is not for where it is; set it anew", agent.name)
             return None

@@ -1,11 +1,13 @@
 """Finding agents: by text, skill, tags, trust, price and status, among ten thousand at once.
 
-Each agent has its texts at hand in lower case, and agents stand in the order of their names, so
-that one pass filters and one stable sort puts the trusted first.
+Words, skills and tags lead to those that have them; agents stand in the order of their names, so
+that one pass over what is left puts the trusted first.
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from operator import attrgetter
 
 import msgspec
@@ -14,7 +16,9 @@ from dragoman.errors import InvalidParams
 from dragoman.gateway.agents import Registered, Status
 
 LIMIT, MOST = 20, 100
-LONGEST_TEXT = 1000
+LONGEST_TEXT, MOST_WORDS = 1000, 16
+# A part that is in more words than these is in so many texts that looking into them is faster.
+_MOST_KEYS = 64
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,6 +51,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             raise InvalidParams("must be between 0 and 100", field="minTrustScore")
         if len(self.text) > LONGEST_TEXT:
             raise InvalidParams(f"must have at most {LONGEST_TEXT} characters", field="text")
+        if len(self.text.split()) > MOST_WORDS:
+            raise InvalidParams(f"must have at most {MOST_WORDS} words", field="text")
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -62,11 +68,24 @@ def may_see(agent: Registered, viewer: str | None) -> bool:
 
 
 class _Entry:
-    __slots__ = ("agent", "id", "price", "skills", "status", "tags", "text")
+    __slots__ = (
+        "agent",
+        "id",
+        "name",
+        "owner",
+        "price",
+        "skills",
+        "status",
+        "tags",
+        "text",
+        "words",
+    )
 
     def __init__(self, agent: Registered) -> None:
         self.agent = agent
         self.id = agent.id
+        self.name = agent.name
+        self.owner = agent.owner
         self.status = agent.status
         self.price = agent.price
         self.skills = frozenset(skill.id for skill in agent.skills)
@@ -76,18 +95,62 @@ class _Entry:
         texts = [agent.name, agent.title, agent.description, *self.tags]
         for skill in agent.skills:
             texts += [skill.id, skill.name, skill.description]
-        # A separator that no word has, so that none is found across two texts.
         self.text = "\n".join(texts).lower()
+        self.words = frozenset(self.text.split())
 
     def seen_as(self, agent: Registered) -> None:
         """Take over what changes often, and leave the texts."""
         self.agent, self.status = agent, agent.status
 
 
+class _Postings:
+    """Who has what: a word, a tag, a skill."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, list[_Entry]] = {}
+        # All keys in one text, one a line; None: they changed since it was made.
+        self._keys: str | None = None
+
+    def add(self, keys: Iterable[str], entry: _Entry) -> None:
+        for key in keys:
+            having = self._by_key.get(key)
+            if having is None:
+                self._by_key[key] = [entry]
+                self._keys = None
+            else:
+                having.append(entry)
+
+    def drop(self, keys: Iterable[str], entry: _Entry) -> None:
+        for key in keys:
+            having = self._by_key[key]
+            having.remove(entry)
+            if not having:
+                del self._by_key[key]
+                self._keys = None
+
+    def any(self, keys: Iterable[str]) -> set[_Entry]:
+        """Return those that have one of these."""
+        return set[_Entry]().union(*(self._by_key.get(key, ()) for key in keys))
+
+    def within(self, part: str) -> set[_Entry] | None:
+        """Return those that have a key with this in it; None: there are too many such keys."""
+        if self._keys is None:
+            self._keys = "\n".join(["", *self._by_key, ""])
+        keys, found, at = self._keys, list[str](), 0
+        while (at := keys.find(part, at)) >= 0:
+            if len(found) == _MOST_KEYS:
+                return None
+            end = keys.index("\n", at)
+            found.append(keys[keys.rindex("\n", 0, at + 1) + 1 : end])
+            at = end
+        return self.any(found)
+
+
 class Index:
     """All agents, in the order of their names."""
 
     def __init__(self) -> None:
+        self._words, self._tags, self._skills = _Postings(), _Postings(), _Postings()
         self._names: list[str] = []
         self._entries: list[_Entry] = []
         self._by_id: dict[str, Registered] = {}
@@ -109,7 +172,8 @@ class Index:
         """Have these agents and no others."""
         ordered = sorted(agents, key=attrgetter("name"))
         self._names = [agent.name for agent in ordered]
-        self._entries = [_Entry(agent) for agent in ordered]
+        self._words, self._tags, self._skills = _Postings(), _Postings(), _Postings()
+        self._entries = [self._posted(agent) for agent in ordered]
         self._by_id = {agent.id: agent for agent in ordered}
 
     def put(self, agent: Registered) -> None:
@@ -123,10 +187,11 @@ class Index:
             if before is not None and _is_alike(before, agent):
                 self._entries[place].seen_as(agent)
             else:
-                self._entries[place] = _Entry(agent)
+                self._unpost(self._entries[place])
+                self._entries[place] = self._posted(agent)
             return
         self._names.insert(place, agent.name)
-        self._entries.insert(place, _Entry(agent))
+        self._entries.insert(place, self._posted(agent))
 
     def remove(self, id: str) -> Registered | None:
         """Have an agent no longer; return it."""
@@ -138,30 +203,58 @@ class Index:
     def search(self, asked: Search, trust: Callable[[str], int]) -> Found:
         """Return those that fit: the trusted first, equals by name."""
         asked.check()
-        found = self._entries
+        found = self._chosen(asked)
         if asked.status is not None:
             found = [entry for entry in found if entry.status == asked.status]
         if asked.viewer is not None:
             viewer = asked.viewer
-            found = [
-                entry for entry in found if entry.status == "online" or entry.agent.owner == viewer
-            ]
+            found = [entry for entry in found if entry.status == "online" or entry.owner == viewer]
         if asked.owner is not None:
-            found = [entry for entry in found if entry.agent.owner == asked.owner]
-        if asked.skill:
-            found = [entry for entry in found if asked.skill in entry.skills]
-        if asked.tags:
-            wanted = frozenset(tag.lower() for tag in asked.tags)
-            found = [entry for entry in found if not wanted.isdisjoint(entry.tags)]
-        if asked.category:
-            category = asked.category.lower()
-            found = [entry for entry in found if category in entry.tags]
+            found = [entry for entry in found if entry.owner == asked.owner]
         if asked.max_price is not None:
             most = asked.max_price
             found = [entry for entry in found if entry.price <= most]
-        for word in asked.text.lower().split():
-            found = [entry for entry in found if word in entry.text]
         return _page(found, asked, trust)
+
+    def _chosen(self, asked: Search) -> list[_Entry]:
+        """Return those with the words, the skill and the tags that are asked for, by name."""
+        sets: list[set[_Entry]] = []
+        if asked.skill:
+            sets.append(self._skills.any([asked.skill]))
+        if asked.tags:
+            sets.append(self._tags.any(tag.lower() for tag in asked.tags))
+        if asked.category:
+            sets.append(self._tags.any([asked.category.lower()]))
+        common: list[str] = []
+        for word in {*asked.text.lower().split()}:
+            # It has no space in it, so it is in a text if it is in one of the text's words.
+            having = self._words.within(word)
+            if having is None:
+                common.append(word)
+            else:
+                sets.append(having)
+        found = self._entries
+        if sets:
+            chosen = sets[0].intersection(*sets[1:])
+            if len(chosen) < len(found) // 16:
+                found = sorted(chosen, key=attrgetter("name"))
+            else:
+                found = [entry for entry in found if entry in chosen]
+        for word in common:
+            found = [entry for entry in found if word in entry.text]
+        return found
+
+    def _posted(self, agent: Registered) -> _Entry:
+        entry = _Entry(agent)
+        self._words.add(entry.words, entry)
+        self._tags.add(entry.tags, entry)
+        self._skills.add(entry.skills, entry)
+        return entry
+
+    def _unpost(self, entry: _Entry) -> None:
+        self._words.drop(entry.words, entry)
+        self._tags.drop(entry.tags, entry)
+        self._skills.drop(entry.skills, entry)
 
     def _place(self, name: str) -> int | None:
         place = bisect_left(self._names, name)
@@ -171,6 +264,7 @@ class Index:
     def _drop(self, name: str) -> None:
         place = self._place(name)
         if place is not None:
+            self._unpost(self._entries[place])
             del self._names[place], self._entries[place]
 
 
@@ -182,15 +276,17 @@ def _is_alike(before: Registered, after: Registered) -> bool:
         and before.skills == after.skills
         and before.tags == after.tags
         and before.price == after.price
+        and before.owner == after.owner
     )
 
 
 def _page(found: Sequence[_Entry], asked: Search, trust: Callable[[str], int]) -> Found:
-    scores = {entry.id: trust(entry.id) for entry in found}
-    if asked.min_trust:
-        least = asked.min_trust
-        found = [entry for entry in found if scores[entry.id] >= least]
-    # Stable, also in reverse: equals stay in the order of their names.
-    ordered = sorted(found, key=lambda entry: scores[entry.id], reverse=True)
-    page = ordered[asked.offset : asked.offset + asked.limit]
-    return Found([entry.agent for entry in page], len(ordered))
+    by_score: defaultdict[int, list[_Entry]] = defaultdict(list)
+    for entry in found:
+        by_score[trust(entry.id)].append(entry)
+    scores = sorted((score for score in by_score if score >= asked.min_trust), reverse=True)
+    total = sum(len(by_score[score]) for score in scores)
+    # Within a score they are still in the order of their names.
+    ordered = chain.from_iterable(by_score[score] for score in scores)
+    page = islice(ordered, asked.offset, asked.offset + asked.limit)
+    return Found([entry.agent for entry in page], total)

@@ -119,8 +119,10 @@ class Trust:
 
     async def _keep_up(self) -> None:
         while True:
+            # Not `wait_for`, which may swallow a cancel that comes at the same moment.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), _LOOK_EVERY)
+                async with asyncio.timeout(_LOOK_EVERY):
+                    await self._woken.wait()
                 await asyncio.sleep(_SOON)
             self._woken.clear()
             try:

@@ -48,7 +48,8 @@ _GRACE = 10_000
 class Runs:
     """The code that runs workflows, as the engine sees it."""
 
-    name = "workflows"
+    # No agent of an author has a dot in its name.
+    name = "gateway.workflows"
     streaming = True
     required_extensions: frozenset[str] = frozenset()
     is_scoped = False

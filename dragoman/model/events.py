@@ -132,6 +132,8 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     # How many agents were given the task before this one, and why this one.
     moves: int = 0
     why: str = ""
+    # Artifacts there were when it was given to this one, which makes them anew in the same order.
+    begun: list[str] = []
 
 
 # What only we read.

@@ -54,6 +54,8 @@ class ListTasks(Operation, frozen=True, kw_only=True):
     # Microseconds since the epoch; tasks whose status is at least that recent.
     status_since: int | None = None
     include_artifacts: bool = False
+    # Of a gateway: only tasks that this registered agent does. No wire has it; the address tells.
+    agent: str = ""
 
 
 class CancelTask(Operation, frozen=True, kw_only=True):

@@ -357,8 +357,10 @@ def _opened(answer: bytes) -> bytes:
 class Line:
     """One connection that is kept for as long as both sides want it."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, path: str = "/", token: str = "") -> None:
         self.port = port
+        self._path = path
+        self._credential = f"Authorization: Bearer {token}\r\n" if token else ""
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -426,8 +428,8 @@ class Line:
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
         cursor = "" if after is None else f"Last-Event-ID: {after}\r\n"
         head = (
-            f"POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
-            f"A2A-Version: 1.0\r\n{cursor}Content-Length: {len(body)}\r\n\r\n"
+            f"POST {self._path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+            f"A2A-Version: 1.0\r\n{self._credential}{cursor}Content-Length: {len(body)}\r\n\r\n"
         )
         self._writer.write(head.encode() + body)
         await self._writer.drain()

@@ -16,7 +16,7 @@ from dragoman.model import operations as ops
 from dragoman.model.identity import ADMIN, OPERATOR, ContextId, MessageId, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.push import PushConfig
-from dragoman.proof.wire import BINDINGS, Answer, Binding, Wire, request
+from dragoman.proof.wire import BINDINGS, HOUSES, Answer, Binding, Wire, request
 
 STATES = ("working", "waiting", "finished", "never", "deleted")
 OWNER, ANONYMOUS, NEIGHBOUR = "owner", "anonymous", "neighbour"
@@ -116,7 +116,8 @@ class Scene:
     def rows(self) -> list[tuple[Row, Binding]]:
         """Return each operation with each binding that has it."""
         found = [BY_V1_METHOD[name] for name in self.expected]
-        return [(row, binding) for row in found for binding in BINDINGS if binding.offers(row)]
+        wires = (*BINDINGS, *HOUSES)
+        return [(row, binding) for row in found for binding in wires if binding.offers(row)]
 
     async def make(self, *states: str) -> None:
         """Make the tasks in some states, one for each operation and binding."""

@@ -22,12 +22,14 @@ import msgspec
 from dragoman import Agent, Turn
 from dragoman.errors import StoreConflict
 from dragoman.model.artifact import Artifact
+from dragoman.model.errand import Errand
 from dragoman.model.events import ArtifactUpdate, Event
 from dragoman.model.identity import ContextId, Scope, TaskId, new_id
 from dragoman.model.message import Part
+from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.proof import fencing, idempotency, powercut, resume, slow_reader
+from dragoman.proof import fencing, idempotency, powercut, resume, slow_reader, spenders
 from dragoman.proof.checker import History, Verdict, check, is_public, reading
 from dragoman.proof.crash import at_rest
 from dragoman.proof.harness import (
@@ -50,12 +52,16 @@ from dragoman.proof.harness import (
 )
 from dragoman.proof.receivers import Receiver, Treatment
 from dragoman.proof.saboteur import Patches, without
+from dragoman.proof.spenders import creation, ending
 from dragoman.push import NotVerified, Recent, verify
 from dragoman.push.request import EVENT_HEADER
 from dragoman.push.signature import encode_secret, sign
 from dragoman.security import egress
 from dragoman.stores.interface import Append, Create, Head, Standing, Write
 from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.accounts import balance
+from dragoman.stores.sqlite.books import Books
+from dragoman.stores.sqlite.reconciling import verify as verify_books
 
 # How often to look for what is to be taken over.
 _LOOKS = 50
@@ -563,6 +569,53 @@ def _only_home(open_socket: Callable[..., socket.socket]) -> Callable[..., socke
     return checked
 
 
+@contextlib.asynccontextmanager
+async def _keeping_books(trial: Trial) -> AsyncGenerator[SQLiteStore]:
+    store = SQLiteStore(trial.store, books=Books())
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def many_spenders(trial: Trial) -> Finding:
+    """Spend one account from many sides at once."""
+    price = 60 * MICRO
+    errand = Errand(agent="a", requester="alice", payee="bob", price=price, held=price)
+    async with _keeping_books(trial) as store:
+        writes = [creation(f"t{n}", "alice", errand) for n in range(64)]
+        outcomes = await asyncio.gather(*(_outcome(store, write) for write in writes))
+        found = await store.look(lambda c: balance(c, "alice"))
+    accepted = sum(error is None for error in outcomes)
+    assert found is not None, "the first of them opened the account"
+    over = max(0, -found.available) // MICRO
+    return Finding(not over and accepted == 16, f"{accepted} accepted, {over} credits overspent")
+
+
+async def ended_twice(trial: Trial) -> Finding:
+    """End a task twice, as a push that comes twice would."""
+    errand = Errand(agent="a", requester="alice", payee="bob", price=MICRO, held=MICRO)
+    async with _keeping_books(trial) as store:
+        await _outcome(store, creation("t", "alice", errand))
+        for _ in range(2):
+            head = await store.head(Scope(spenders.AGENT, "", "alice"), TaskId("t"))
+            assert head is not None, "it was made a moment ago"
+            await _outcome(store, ending(head, TaskState.COMPLETED))
+        found = await store.look(lambda c: balance(c, "alice"))
+        report = await store.look(verify_books)
+    assert found is not None
+    charged = (1000 * MICRO - found.total) // MICRO
+    figure = f"{charged} credits charged for 1, {len(report.differences)} differences"
+    return Finding(charged == 1 and report.is_whole, figure)
+
+
+async def _outcome(store: SQLiteStore, write: Write) -> Exception | None:
+    told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    store.submit(write, lambda error, _: told.set_result(error))
+    return await asyncio.wait_for(told, WITHIN)
+
+
 # The table
 
 
@@ -605,6 +658,8 @@ GUARDS: tuple[Guard, ...] = (
     Guard("pinning", "S2", "names are resolved again to dial", changing_names, is_here=True),
     Guard("flow", "B1", "writing to readers never waits", slow_readers),
     Guard("pace", "B2", "agents may run ahead of the disk", swift_agent),
+    Guard("hold", "L5", "a hold need not be covered", many_spenders, is_here=True),
+    Guard("settlement", "L3", "a task may be settled again", ended_twice, is_here=True),
 )
 
 

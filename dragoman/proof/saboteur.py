@@ -23,7 +23,7 @@ from dragoman.engine.replay import Replay
 from dragoman.push import receiver
 from dragoman.push.posting import Posting
 from dragoman.security import egress
-from dragoman.stores.sqlite import SQLiteStore, schema, store, writer
+from dragoman.stores.sqlite import SQLiteStore, books, journal, schema, store, writer
 from dragoman.stores.sqlite.writer import Writer
 
 # What a disk takes for a commit when it is slow; the answer does not wait for it.
@@ -32,6 +32,9 @@ _KEYS_ARE_UNIQUE = """, -- milliseconds
     PRIMARY KEY (scope, key)
 ) WITHOUT ROWID;"""
 _IN_SCOPE = "AND scope = ?"
+_IS_COVERED = """,
+    CHECK (held >= 0),
+    CHECK (balance >= held OR kind IN ('issued', 'sold'))"""
 
 
 class Patches:
@@ -175,13 +178,34 @@ def _ends(patches: Patches) -> None:
     patches.put(lifecycle, "next_state", make)
 
 
-def _unique_keys(patches: Patches) -> None:
+def _edit_schema(patches: Patches, number: int, old: str, new: str) -> None:
+    """Change what a migration makes."""
+
     def make(migrations: Any) -> Any:
-        first, *others = migrations()
-        script = _edited(first[1], _KEYS_ARE_UNIQUE, "\n);")
-        return lambda: [(first[0], script), *others]
+        scripts = dict(migrations())
+        scripts[number] = _edited(scripts[number], old, new)
+        return lambda: list(scripts.items())
 
     patches.put(schema, "migrations", make)
+
+
+def _unique_keys(patches: Patches) -> None:
+    _edit_schema(patches, 1, _KEYS_ARE_UNIQUE, "\n);")
+
+
+def _hold(patches: Patches) -> None:
+    """Reserve whatever is asked for; the file has no say in it either."""
+    covered = "AND balance - held >= :held"
+    patches.put(journal, "RESERVE", lambda sql: _edited(sql, covered, ""))
+    _edit_schema(patches, 4, _IS_COVERED, "")
+
+
+def _settlement(patches: Patches) -> None:
+    """Settle a task each time it ends: neither its errand nor the file remembers that it did."""
+    patches.put(books, "END", lambda sql: _edited(sql, "AND ended_at = 0", ""))
+    patches.put(books, "SETTLE", lambda sql: _edited(sql, "held = 0, ", ""))
+    _edit_schema(patches, 4, _IS_COVERED, "")
+    _edit_schema(patches, 4, "UNIQUE INDEX transfers_by_id", "INDEX transfers_by_id")
 
 
 def _kept_keys(patches: Patches) -> None:
@@ -292,6 +316,8 @@ REMOVALS: dict[str, Removal] = {
     "pinning": _pinning,
     "flow": _flow,
     "pace": _pace,
+    "hold": _hold,
+    "settlement": _settlement,
 }
 
 

@@ -8,7 +8,7 @@ import time
 from typing import NamedTuple
 
 from dragoman.dialects.dialect import Dialect
-from dragoman.dialects.house import r
+from dragoman.dialects.house import CORVID, NEXUS, Corvid, nexus, r
 from dragoman.dialects.operations import Row
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
@@ -31,10 +31,14 @@ class Binding(NamedTuple):
     is_rest: bool = False
     # Of the one address all JSON-RPC calls go to.
     path: str = "/"
+    # The operations that a house has of which the table can tell; none: all of its version.
+    only: tuple[type[ops.Operation], ...] = ()
 
     def offers(self, row: Row) -> bool:
         """Tell whether the operation can be asked for here, about one task or context: what 0.3
         lists over REST alone is not about any."""
+        if self.only:
+            return row.operation in self.only
         return self.dialect.version == V1_0.version or bool(row.v0)
 
 
@@ -45,6 +49,11 @@ BINDINGS = (
     Binding("REST 0.3", V0_3_PROTO, is_rest=True),
     Binding("JSON-RPC 0.2", V0_2),
     Binding("JSON-RPC 0.3 of house R", V0_3, path=r.PATH),
+)
+# Who sends here names the task, so that one that is not there is begun: only reading can be told.
+HOUSES = (
+    Binding("JSON-RPC of NEXUS", NEXUS, path=nexus.PATH, only=(ops.GetTask,)),
+    Binding("REST of corvid", CORVID, is_rest=True, only=(ops.GetTask,)),
 )
 
 
@@ -63,6 +72,9 @@ def request(
 
 
 def _asked(binding: Binding, operation: ops.Operation) -> tuple[str, str, bytes | None]:
+    if isinstance(binding.dialect, Corvid):
+        verb, path, content = binding.dialect.request(operation)
+        return verb, path, None if content is None else encode(content)
     if not binding.is_rest:
         method, params = binding.dialect.encode_request(operation)
         return "POST", binding.path, jsonrpc.request(1, method, params)

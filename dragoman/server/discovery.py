@@ -5,7 +5,7 @@ How a card is built and encoded is in `server/cards.py`; here is who gets which,
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dragoman.config import Settings
@@ -64,6 +64,8 @@ class Discovery:
         file = _card_file(agents, settings, is_guarded=bool(ways))
         self.signer = _signer(settings)
         self._elsewhere: Answer
+        # What others sign with.
+        self.more_keys: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
         started_at = time.time()
         self.racks = [
             CardRack(agent, settings, started_at, file=file, signer=self.signer, ways=ways)
@@ -87,7 +89,7 @@ class Discovery:
         )
 
         async def keys(request: Request) -> None:
-            found = self._keys(posts())
+            found = await self._keys(posts())
             if found is None or request.verb != "GET":
                 await self._elsewhere(request)
             else:
@@ -162,12 +164,15 @@ class Discovery:
 
     # Keys
 
-    def _keys(self, posts: PostRoom | None) -> dict[str, Any] | None:
-        """Return the public keys of posts and of cards, if anything is signed with one."""
+    async def _keys(self, posts: PostRoom | None) -> dict[str, Any] | None:
+        """Return the public keys of posts, cards and whatever else is signed, if anything is."""
         of_posts = None if posts is None else posts.keys()
-        if self.signer is None:
+        more = [] if self.signer is None else [self.signer.public()]
+        for others in self.more_keys:
+            more += await others()
+        if not more:
             return of_posts
-        return {"keys": [*(of_posts or {}).get("keys", []), self.signer.public()]}
+        return {"keys": [*(of_posts or {}).get("keys", []), *more]}
 
     # Versions
 

@@ -357,7 +357,8 @@ class Endpoints:
             if not stream.is_closed:
                 raise
             _forgive_cancellation()
-            if stream.is_left and self._settings.cancel_on_disconnect:
+            is_left = stream.is_left and not self._streams.is_stopping
+            if is_left and self._settings.cancel_on_disconnect:
                 await _cancel(service, call, first)
         except A2AError as error:
             figures.streams_cut.add("failed")

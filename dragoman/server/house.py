@@ -77,8 +77,8 @@ class Houses:
         """Return the dialect in which to show a task that was asked for by its id alone."""
         if dialect is not V0_3 or any(request.version) or not isinstance(reply, TaskReply):
             return dialect
-        found = house.by_origin(reply.reading.task)
-        return found if found is not None and "nexus" in self._served else dialect
+        found = house.by_origin(reply.reading.task, self._served)
+        return dialect if found is None else found
 
     # What only they do
 
@@ -98,7 +98,7 @@ class Houses:
             get = ops.GetTask(task_id=task_id, tenant=request.caller.tenant or "")
             try:
                 found = await request.mount.service.answer(
-                    Call(operation=get, caller=request.caller)
+                    Call(operation=get, caller=request.caller, extensions=request.extensions)
                 )
             except TaskNotFound:
                 continue

@@ -17,6 +17,7 @@ from dragoman.server.limits import SOURCE_AGENT
 from dragoman.server.rates import Buckets, parse
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
 from dragoman.server.routes import Access, Answer, Routes
+from dragoman.transports import rest
 
 # Who sends, where nobody says so.
 _NOBODY = "unknown"
@@ -69,7 +70,7 @@ class CorvidEndpoints:
         return await read_value(await read_body(request, self._settings.max_body_bytes))
 
     async def _named(self, request: Request) -> Any:
-        return {"id": request.path.removeprefix(corvid.TASK_PATH)}
+        return {"id": rest.segment(request.path.removeprefix(corvid.TASK_PATH))}
 
     async def _answer(
         self, request: Request, method: str, params: Callable[[Request], Awaitable[Any]]

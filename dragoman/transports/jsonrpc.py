@@ -87,7 +87,9 @@ def result_of(value: Any, id: Id) -> Any:
         if answer.get("result") is not None:
             raise InvalidAgentResponse("the answer has both a result and an error")
         error = decode_jsonrpc(answer["error"])
-        error.code = code_of(answer["error"])
+        code = code_of(answer["error"])
+        # One without a code that can be read is the peer's all the same.
+        error.code = "none" if code is None else code
         raise error
     if "jsonrpc" not in answer and "result" not in answer:
         return answer

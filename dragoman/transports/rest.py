@@ -90,6 +90,11 @@ def decoded(raw: bytes) -> str:
     return unquote(re.sub("%2[Ff]", _SLASH, raw.decode("latin-1")))
 
 
+def segment(text: str) -> str:
+    """Return one segment of a decoded path as its sender wrote it."""
+    return text.replace(_SLASH, "/")
+
+
 def find(verb: str, path: str, *, reserved: Set[str] = RESERVED) -> Route | NotAllowed | None:
     """Return the operation a path of 1.0 names, at the root or under a tenant."""
     found = _match(verb, path, _ROUTES)

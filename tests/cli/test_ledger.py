@@ -1,4 +1,4 @@
-"""`dragoman ledger`: balances, statements and transfers of a store's file, and whether it is whole."""
+"""`dragoman ledger`: balances, statements and transfers of a store's file; whether it is whole."""
 
 import asyncio
 import csv

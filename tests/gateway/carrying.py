@@ -1,14 +1,15 @@
 """A gateway to send tasks through, and agents behind it, all in this process behind real sockets."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from serving import Site, client, hosting
 
-from dragoman import Agent, Client, Settings, Turn
+from dragoman import Agent, App, Client, Settings, Turn
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.gateway import Gateway
@@ -86,3 +87,32 @@ def workshop() -> Agent:
         raise ValueError(text)
 
     return agent
+
+
+class Restartable:
+    """An agent on one port that can go away and come back, with its tasks or without."""
+
+    def __init__(self, agent: Agent, **settings: Any) -> None:
+        self._agent = agent
+        self._settings = Settings(**{"store": "memory:"} | settings)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._stack = AsyncExitStack()
+        self.app: App | None = None
+
+    async def start(self) -> None:
+        self.app = App(self._agent, settings=self._settings)
+        await self._stack.enter_async_context(hosting(self.app, port=self.port))
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Restartable":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

@@ -101,7 +101,8 @@ class Desk:
         self.clock = ManualClock()
         self.audit = Acts()
         self._stack = stack
-        self._http = Egress(allow_private=True, ports=range(1, 65_536))
+        # More to one host than are looked at at once.
+        self._http = Egress(allow_private=True, ports=range(1, 65_536), per_host=64)
         stack.push_async_callback(self._http.close)
 
     async def peer(self, **members: Any) -> Peer:
@@ -131,17 +132,15 @@ class Desk:
         self._stack.push_async_callback(registry.close)
         return registry
 
-    async def tick(self, until: Callable[[], bool]) -> None:
+    async def tick(self, registry: Registry, until: Callable[[], bool]) -> None:
         """Let the time pass, from one thing that waits for it to the next, until something is
         so."""
+        watch = registry._attendance.watch
         async with asyncio.timeout(WAIT):
             while not until():
                 await self.clock.leap()
-                # Whoever was woken asks over a socket, and waits again when it is done.
-                for _ in range(50):
-                    await asyncio.sleep(0)
-                    if until():
-                        return
+                # Whoever is looked at is asked over a socket; then the watch waits again.
+                await eventually(lambda: not watch._looking and self.clock.waiting > 0)
 
 
 @asynccontextmanager
@@ -154,4 +153,4 @@ async def eventually(what: Callable[[], bool]) -> None:
     """Wait until something is so, which another process brings about."""
     async with asyncio.timeout(WAIT):
         while not what():  # noqa: ASYNC110 - a change in another process is nobody's event here
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.001)

@@ -98,15 +98,14 @@ def test_a_deadline_is_never_extended(own: int | None) -> None:
     assert onward < min(AT, own or AT)
 
 
-@pytest.mark.parametrize("left", [2, 5, 40, 1000, 5000, 60_000, 86_400_000])
-def test_each_gateway_takes_a_tenth_and_half_a_second_at_most(left: int) -> None:
-    metadata = depart({}, "a", AT + left, lambda: AT)
-    onward = arrive(metadata, "b").deadline
-    assert onward == AT + left - max(1, min(500, left // 10))
-    assert onward > AT
+@pytest.mark.parametrize("left", [101, 1000, 5000, 60_000, 86_400_000])
+def test_each_gateway_takes_the_same_whenever_it_forwards(left: int) -> None:
+    first = arrive(depart({}, "a", AT + left, lambda: AT), "b").deadline
+    later = arrive(depart({}, "a", AT + left, lambda: AT + left - 101), "b").deadline
+    assert first == later == AT + left - 100
 
 
-@pytest.mark.parametrize("left", [1, 0, -1, -100_000])
+@pytest.mark.parametrize("left", [100, 1, 0, -1, -100_000])
 def test_a_task_whose_time_is_over_is_not_forwarded(left: int) -> None:
     with pytest.raises(TaskFailed, match="deadline"):
         depart({}, "a", AT + left, lambda: AT)

@@ -80,7 +80,14 @@ def test_pages_have_the_total_of_all() -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{"limit": 0}, {"limit": 101}, {"offset": -1}, {"min_trust": 101}, {"text": "x" * 1001}],
+    [
+        {"limit": 0},
+        {"limit": 101},
+        {"offset": -1},
+        {"min_trust": 101},
+        {"text": "x" * 1001},
+        {"text": "x " * 17},
+    ],
 )
 def test_what_makes_no_sense_is_refused(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams):

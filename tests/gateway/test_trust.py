@@ -1,4 +1,4 @@
-"""Trust in a running gateway: soon after tasks end, in one process and in several."""
+"""Trust in a running gateway: scores that follow what ended, and what is told of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ async def test_an_outcome_moves_the_score_soon_after_its_task_ended(
     trust.ended()
 
     async def moved() -> None:
-        while trust.score("a") == 50:
+        while trust.score("a") == 50:  # noqa: ASYNC110 - nobody is told when a score moves
             await asyncio.sleep(0.01)
 
     await within(moved(), 5)
@@ -83,7 +83,7 @@ async def test_what_ended_while_nobody_was_there_counts_from_the_start_on(
     assert (await second.verify()).events == 250
 
 
-async def test_two_processes_on_one_file_record_each_outcome_once_and_agree(
+async def test_two_that_look_at_the_same_moment_record_each_outcome_once_and_agree(
     store: SQLiteStore, trust: Trust, clock: Clock
 ) -> None:
     other = Trust(store, Roll(agent("a"), agent("b", days=73)), now=clock)

@@ -54,7 +54,7 @@ def test_outcomes_become_events_with_the_scores_that_are_written_down() -> None:
         Past(state="rejected"),
         Past(state="canceled"),
         Past(state="failed", agent=""),
-        Past(state="failed", cause="hops"),
+        Past(state="failed", cause="busy"),
     )
     assert ratings.observe(connection, 100) == 13
     assert events(connection) == [

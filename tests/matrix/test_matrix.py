@@ -8,7 +8,7 @@ from dragoman.dialects.operations import ROWS
 from dragoman.engine.engine import Engine
 from dragoman.model.identity import Scope
 from dragoman.proof.matrix import ORDER, STATES, Scene, Thing, gather, operation, table
-from dragoman.proof.wire import BINDINGS, Answer
+from dragoman.proof.wire import BINDINGS, HOUSES, Answer
 from dragoman.service import Call
 
 from .conftest import scene_in
@@ -48,8 +48,9 @@ def test_what_answers_are_compared_by_leaves_out_the_date_and_what_was_asked_abo
 @pytest.mark.requirement("T-48", "T-49", "T-50", "T-51")
 async def test_every_cell_is_answered_as_the_table_says(scene: Scene) -> None:
     cells, wrong = await gather(scene)
-    without = sum(1 for row in ROWS for binding in BINDINGS if not binding.offers(row))
-    assert cells == (len(ROWS) * len(BINDINGS) - without) * len(ORDER) * len(STATES)
+    wires = (*BINDINGS, *HOUSES)
+    without = sum(1 for row in ROWS for binding in wires if not binding.offers(row))
+    assert cells == (len(ROWS) * len(wires) - without) * len(ORDER) * len(STATES)
     assert wrong == []
 
 

@@ -6,15 +6,17 @@ import pytest
 
 from dragoman.proof.matrix import ORDER, STATES
 from dragoman.proof.tenancy import Ratio, TenancyResult, prove
-from dragoman.proof.wire import BINDINGS
+from dragoman.proof.wire import BINDINGS, HOUSES
+
+WIRES = (*BINDINGS, *HOUSES)
 
 
 async def test_the_proof_finds_no_difference(tmp_path: Path) -> None:
     found = await prove(2, 1, folder=tmp_path, operations=["GetTask"])
     assert (found.differences, found.findings[: found.differences]) == (0, [])
-    assert found.cells == len(BINDINGS) * len(ORDER) * len(STATES)
+    assert found.cells == len(WIRES) * len(ORDER) * len(STATES)
     measured = {(one.binding, one.state) for one in found.ratios}
-    assert measured == {(b.name, state) for b in BINDINGS for state in ("working", "finished")}
+    assert measured == {(b.name, state) for b in WIRES for state in ("working", "finished")}
     assert all(one.ratio > 0 and one.never > 0 for one in found.ratios)
 
 

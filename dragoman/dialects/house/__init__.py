@@ -4,7 +4,7 @@ to whoever calls at their paths or in their shapes."""
 from collections.abc import Container, Mapping
 from typing import Any, cast
 
-from dragoman.dialects.house import nexus, r, selectools
+from dragoman.dialects.house import nexus, r, selectools, v0_1
 from dragoman.dialects.house.corvid import CORVID, Corvid
 from dragoman.dialects.house.house import House
 from dragoman.dialects.house.nexus import NEXUS, Nexus
@@ -24,7 +24,9 @@ def by_card(raw: Mapping[str, Any]) -> Nexus | Corvid | None:
 def by_request(method: str, params: Any, served: Container[str]) -> House | None:
     """Return the house that only can have made a request of 0.x, if it is served."""
     house: tuple[str, House] | None = None
-    if method == selectools.ALIAS:
+    if v0_1.is_spoken(method, params):
+        house = "0.1", v0_1.V0_1()
+    elif method == selectools.ALIAS:
         house = "selectools", selectools.SELECTOOLS
     elif r.is_spoken(method, params):
         house = "r", r.RX_ABROAD
@@ -33,11 +35,13 @@ def by_request(method: str, params: Any, served: Container[str]) -> House | None
     return house[1] if house is not None and house[0] in served else None
 
 
-def by_origin(task: Task) -> House | None:
+def by_origin(task: Task, served: Container[str]) -> House | None:
     """Return the house whose peer began a task, where that can be told: it reads the task again
     with a request that is like everybody's."""
     first = task.history[0].message_id if task.history else ""
-    return NEXUS if nexus.began(first) else None
+    if first.startswith(v0_1.ORIGIN) and "0.1" in served:
+        return v0_1.V0_1()
+    return NEXUS if nexus.began(first) and "nexus" in served else None
 
 
 def _parts(params: Any) -> Any:

@@ -2,8 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from msgspec import UNSET
 
@@ -154,12 +153,13 @@ def _decode_file(data: str, metadata: Metadata) -> Part:
 
 
 def _encode_part(part: Part) -> Object:
-    kind: Mapping[str, Any] = part.metadata
     if part.text is not UNSET:
         return {"type": "text", "data": part.text}
+    given = part.metadata.get(TYPE)
     if part.data is not UNSET:
-        return {"type": kind.get(TYPE, "data"), "data": part.data}
-    named = kind.get(TYPE) or ("image" if part.media_type.startswith("image/") else "file")
+        return {"type": given if isinstance(given, str) else "data", "data": part.data}
+    usual = "image" if part.media_type.startswith("image/") else "file"
+    named = given if given in _FILES else usual
     if part.url is not UNSET:
         return {"type": named, "data": part.url}
     return {"type": named, "data": base64.b64encode(cast(bytes, part.raw)).decode()}

@@ -12,12 +12,14 @@ from dragoman.errors import (
     InvalidParams,
     MethodNotFound,
     Overloaded,
+    PermissionDenied,
     RateLimited,
     Unauthenticated,
 )
+from dragoman.gateway.agent_keys import allows
 from dragoman.gateway.api import agents, billing, health, keys, openapi, tasks, trust, workflows
 from dragoman.gateway.api.envelope import Refused, failure
-from dragoman.gateway.api.table import Ask, Endpoint, NotAllowed, Table, checked, read_query
+from dragoman.gateway.api.table import Ask, Endpoint, Found, NotAllowed, Table, checked, read_query
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.endpoints import incident
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
@@ -90,13 +92,13 @@ class Api:
             # The cancellation was our own: the server ends.
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
-            await self._fail(request, Overloaded())
+            await self.refuse(request, Overloaded())
         except (A2AError, Refused) as error:
-            await self._fail(request, error)
+            await self.refuse(request, error)
         except Exception:
             if request.is_answered:
                 raise
-            await self._fail(request, incident())
+            await self.refuse(request, incident())
 
     async def _answer(self, request: Request) -> None:
         found = TABLE.find(request.verb, request.path)
@@ -109,6 +111,7 @@ class Api:
         endpoint = found.endpoint
         request.watched.route = endpoint.path
         request.watched.is_for(endpoint.name, "none", "gateway", "")
+        self._check_scope(request, found)
         query = None
         if endpoint.query is not None:
             query = read_query(endpoint.query, request.scope["query_string"])
@@ -124,6 +127,18 @@ class Api:
         content = _encode(reply if endpoint.is_bare else {"data": reply})
         await _respond(request, endpoint.status, content, [cached])
 
+    def _check_scope(self, request: Request, found: Found) -> None:
+        """Raise `PermissionDenied` for what the key of an agent is not for."""
+        endpoint = found.endpoint
+        if endpoint.access is not Access.CALLER:
+            return
+        agent_id = ""
+        if endpoint.path.startswith("/api/v1/agents/{id}") and endpoint.scope != "agents:read":
+            agent = self._gateway.registry.get(found.path["id"])
+            agent_id = agent.id if agent is not None else ""
+        if not allows(request.caller, endpoint.scope, agent_id):
+            raise PermissionDenied("The key is not for this", scope=endpoint.scope)
+
     async def _body(self, request: Request, endpoint: Endpoint) -> Any:
         if endpoint.is_raw:
             return await read_body(request, self._max_body_bytes)
@@ -137,7 +152,8 @@ class Api:
             raise InvalidParams("there is none; send JSON", field="body")
         return checked(endpoint.body, await read_value(content))
 
-    async def _fail(self, request: Request, error: A2AError | Refused) -> None:
+    async def refuse(self, request: Request, error: A2AError | Refused) -> None:
+        """Answer with an error."""
         request.watched.failed(error)
         status, body = failure(error)
         headers: Headers = [_PRIVATE]

@@ -204,6 +204,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/billing/balance",
+        scope="billing",
         name="get_balance",
         summary="Read what one has",
         answer=_balance,
@@ -212,6 +213,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/billing/transactions",
+        scope="billing",
         name="list_transactions",
         summary="Read one's statement, the latest line first",
         answer=_transactions,
@@ -221,6 +223,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/billing/usage",
+        scope="billing",
         name="get_usage",
         summary="Read what was spent and earned, day by day",
         answer=_usage,
@@ -230,6 +233,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/billing/packages",
+        scope="billing",
         name="list_packages",
         summary="Read what is on offer",
         answer=_packages,
@@ -238,6 +242,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/billing/checkout",
+        scope="billing",
         name="begin_checkout",
         summary="Begin a purchase; pay at the address in the answer",
         answer=_checkout,
@@ -259,6 +264,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/tasks/{id}/receipt",
+        scope="tasks:read",
         name="get_receipt",
         summary="Read the signed receipt of a task that has ended",
         answer=_receipt,
@@ -268,6 +274,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/tasks/{id}/refund",
+        scope="billing",
         name="refund_task",
         summary="Give back what a task brought in, once",
         answer=_refund,

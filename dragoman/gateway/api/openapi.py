@@ -19,6 +19,17 @@ _ABOUT = (
     "decimals. Instants are RFC 3339 in UTC."
 )
 
+# One event of a stream. Its data is JSON: a task, a message, a piece of a result or an error.
+_EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["status", "message", "artifact", "complete", "error"]},
+        "data": {"type": "string"},
+        "id": {"type": "string"},
+    },
+}
+
 
 def document(table: Table, version: str) -> dict[str, Any]:
     """Return the description of all endpoints."""
@@ -73,7 +84,7 @@ def _described(
 
 def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
-        {"name": step[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": step[1:-1], "in": "path", "required": True, "schema": _id(endpoint.path)}
         for step in endpoint.path.split("/")
         if step.startswith("{")
     ]
@@ -86,15 +97,21 @@ def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str
         key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
         found.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
     if endpoint.streams:
-        seen = {"type": "string", "pattern": "^[0-9]{1,18}$"}
+        seen = {"type": "string"}
         found.append({"name": "Last-Event-ID", "in": "header", "required": False, "schema": seen})
     return found
+
+
+def _id(path: str) -> dict[str, Any]:
+    """Return what an id is: agents have names too, and a key's id is no UUID."""
+    is_uuid = path.startswith(("/api/v1/tasks/", "/api/v1/workflows/"))
+    return {"type": "string", "format": "uuid"} if is_uuid else {"type": "string"}
 
 
 def _responses(endpoint: Endpoint, by_kind: dict[str, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "It is done."}
     if endpoint.streams:
-        good["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+        good["content"] = {"text/event-stream": {"schema": _EVENT}}
     elif endpoint.reply is not None:
         schema: dict[str, Any] = by_kind[repr(endpoint.reply)]
         if not endpoint.is_bare:
@@ -108,6 +125,12 @@ def _responses(endpoint: Endpoint, by_kind: dict[str, Any]) -> dict[str, Any]:
         responses[str(status)] = {
             "description": " or ".join(named),
             "content": {_JSON: {"schema": by_kind[repr(Failure)]}},
+        }
+    if endpoint.query is not None:
+        # Refused before anyone knows that it was for this API.
+        responses["414"] = {
+            "description": "The URL is too long",
+            "content": {"application/problem+json": {"schema": {"type": "object"}}},
         }
     return responses
 

@@ -63,6 +63,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     answer: Callable[[Ask], Awaitable[Any]]
     access: Access = Access.CALLER
+    # What the key of an agent has to be for; only one that is for everything has what no key
+    # names.
+    scope: str = ""
     status: int = 200
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None

@@ -4,10 +4,9 @@ A task is made by giving the gateway a message like any other door does; nobody 
 """
 
 import hashlib
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from dragoman.errors import (
     AgentOffline,
@@ -19,8 +18,6 @@ from dragoman.errors import (
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.api import listing, streams
 from dragoman.gateway.api.asking import (
-    Credits,
-    Paged,
     agent_of,
     idempotency_key,
     is_uuid,
@@ -33,6 +30,15 @@ from dragoman.gateway.api.asking import (
 from dragoman.gateway.api.envelope import Code, Refused
 from dragoman.gateway.api.record import STATES, Status, TaskRecord, credit, record, status_of
 from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.gateway.api.task_shapes import (
+    DashboardTask,
+    Made,
+    NewTask,
+    ReplyPart,
+    TaskAnswer,
+    TaskQuery,
+    Tasks,
+)
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
@@ -41,73 +47,6 @@ from dragoman.model.record import encode
 from dragoman.service import Call, TaskReply
 
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
-
-
-class NewTask(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A task for an agent."""
-
-    # Its id or its name.
-    assigned_agent_id: Annotated[str, Meta(min_length=1, max_length=100)]
-    title: Annotated[str, Meta(min_length=1, max_length=200)]
-    description: Annotated[str, Meta(max_length=2000)] = ""
-    input: dict[str, Any] = {}
-    timeout_seconds: Annotated[int, Meta(ge=10, le=3600)] = 300
-    # Credits; a task that may cost more is refused.
-    max_budget_credits: Credits | None = None
-    # The least trust an agent has to have.
-    min_trust_score: Annotated[int, Meta(ge=0, le=100)] = 0
-    skill_id: Annotated[str, Meta(max_length=200)] = ""
-
-
-class TaskQuery(Paged, frozen=True, rename="camel", kw_only=True):
-    """Which tasks are listed."""
-
-    status: Status | msgspec.UnsetType = msgspec.UNSET
-    assigned_agent_id: str = ""
-
-
-class Tasks(msgspec.Struct, frozen=True):
-    """A page of tasks, newest first."""
-
-    tasks: list[TaskRecord]
-    total: int
-    limit: int
-    offset: int
-
-
-class ReplyPart(msgspec.Struct, frozen=True):
-    """One piece of content that is handed over with an answer."""
-
-    data: Any
-    type: str = "data"
-
-
-class ReplyArtifact(msgspec.Struct, frozen=True):
-    """A thing that is handed over with an answer."""
-
-    parts: list[ReplyPart]
-    name: str = ""
-    description: str = ""
-
-
-class TaskAnswer(msgspec.Struct, frozen=True):
-    """What is said to a task that is under way."""
-
-    message: Annotated[str, Meta(min_length=1, max_length=10_000)]
-    artifacts: Annotated[list[ReplyArtifact], Meta(max_length=20)] = []
-
-
-class DashboardTask(msgspec.Struct, frozen=True, rename="camel"):
-    """A task in plain words."""
-
-    agent_id: Annotated[str, Meta(min_length=1, max_length=100)]
-    message: Annotated[str, Meta(min_length=1, max_length=10_000)]
-
-
-class Made(msgspec.Struct, frozen=True, rename="camel"):
-    """The task that was made."""
-
-    task_id: str
 
 
 async def _create(ask: Ask) -> TaskRecord:
@@ -279,6 +218,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/tasks",
+        scope="tasks:write",
         name="create_task",
         summary="Give a task to an agent; answered before anything is forwarded",
         answer=_create,
@@ -291,6 +231,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/tasks",
+        scope="tasks:read",
         name="list_tasks",
         summary="Read one's own tasks, newest first",
         answer=_list,
@@ -300,6 +241,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/tasks/{id}",
+        scope="tasks:read",
         name="get_task",
         summary="Read a task",
         answer=_get,
@@ -309,6 +251,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/tasks/{id}/cancel",
+        scope="tasks:write",
         name="cancel_task",
         summary="End a task; its agent is told",
         answer=_cancel,
@@ -318,6 +261,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/tasks/{id}/reply",
+        scope="tasks:write",
         name="reply_to_task",
         summary="Say something more to a task that is under way",
         answer=_reply,
@@ -329,6 +273,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/tasks/{id}/stream",
+        scope="tasks:read",
         name="stream_task",
         summary="Follow a task by events: status, message, artifact, complete, error",
         answer=streams.follow,
@@ -337,6 +282,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/dashboard/tasks",
+        scope="tasks:write",
         name="create_dashboard_task",
         summary="Give a task to an agent in plain words",
         answer=_create_in_words,

@@ -136,6 +136,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/trust/{id}",
+        scope="agents:read",
         name="get_trust",
         summary="Read how an agent stands, and why",
         answer=_standing,
@@ -145,6 +146,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/trust/{id}/history",
+        scope="agents:read",
         name="get_trust_history",
         summary="Read what was observed of an agent, the latest first",
         answer=_history,
@@ -155,6 +157,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/trust/{id}/rate",
+        scope="tasks:write",
         name="rate_agent",
         summary="Rate a completed task of one's own, once",
         answer=_rate,
@@ -166,6 +169,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/trust/{id}/dispute",
+        scope="tasks:write",
         name="dispute_task",
         summary="Say that a task of one's own was not done",
         answer=_dispute,

@@ -88,6 +88,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/workflows",
+        scope="workflows",
         name="create_workflow",
         summary="Define a workflow; steps depend on earlier ones",
         answer=_create,
@@ -98,6 +99,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/workflows",
+        scope="workflows",
         name="list_workflows",
         summary="Read one's own workflows, newest first",
         answer=_list,
@@ -107,6 +109,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path="/api/v1/workflows/{id}",
+        scope="workflows",
         name="get_workflow",
         summary="Read a workflow and its last ten runs",
         answer=_get,
@@ -116,6 +119,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/workflows/{id}/execute",
+        scope="workflows",
         name="execute_workflow",
         summary="Begin a run; answered before its first step is",
         answer=_execute,
@@ -127,6 +131,7 @@ ENDPOINTS = [
     Endpoint(
         verb="GET",
         path=_RUN,
+        scope="workflows",
         name="get_run",
         summary="Read how a run stands",
         answer=_run,
@@ -136,6 +141,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path=f"{_RUN}/cancel",
+        scope="workflows",
         name="cancel_run",
         summary="End a run and what is under way for it",
         answer=_cancel,

@@ -63,7 +63,7 @@ UPDATE errands SET ended_at = max(:at, began_at), state = :state
 WHERE task = :task AND ended_at = 0
 RETURNING task_id, agent, requester, payee, held, price, holds
 """
-_SETTLE = "UPDATE errands SET held = 0, charged = ?, fee = ? WHERE task = ?"
+SETTLE = "UPDATE errands SET held = 0, charged = ?, fee = ? WHERE task = ?"
 _CAUSE = "UPDATE errands SET cause = ? WHERE task = ? AND cause = ''"
 # Tasks that have ended, or that are gone, while their errands have not.
 STALE = """
@@ -160,7 +160,7 @@ class Books:
         charged = row.price if state is TaskState.COMPLETED and row.agent else 0
         kind = "capture" if charged else "release"
         fee, earning = self.terms.shares(charged)
-        run(connection, _SETTLE, (charged, fee, task))
+        run(connection, SETTLE, (charged, fee, task))
         # One id for both ways to settle: the file takes one of them.
         transfer = _transfer(task, row.task_id, "settle", 0, at, kind)
         debit = "task_debit" if charged else "release"

@@ -24,16 +24,21 @@ FROM errands WHERE task_id = ? AND requester = ? ORDER BY task DESC LIMIT 1
 """
 _OBSERVED = "UPDATE errands SET is_observed = 1 WHERE task = ?"
 _IS_OBSERVED = "SELECT is_observed FROM errands WHERE task = ?"
-# Errands that ended for or against an agent, and the events that tell so, where they differ.
+# Errands that ended for or against an agent whose event is missing, or tells something else.
 _UNEQUAL = """
-SELECT ifnull(e.task, o.task) FROM (SELECT * FROM errands WHERE is_observed = 1 AND agent <> ''
-    AND state <> 'TASK_STATE_CANCELED' AND cause NOT IN (SELECT value FROM json_each(?))) AS e
-FULL JOIN (SELECT * FROM trust_events
-    WHERE type IN ('task_completed', 'task_failed', 'task_timeout')) AS o ON o.task = e.task
-WHERE (e.task IS NULL OR o.task IS NULL OR o.agent <> e.agent OR o.at <> e.ended_at
-    OR CAST(o.body AS TEXT) ->> 'requester' <> e.requester
-    OR (o.type = 'task_completed') <> (e.state = 'TASK_STATE_COMPLETED'))
+SELECT e.task FROM errands AS e LEFT JOIN trust_events AS o ON o.task = e.task AND o.task > 0
+    AND o.type IN ('task_completed', 'task_failed', 'task_timeout')
+WHERE e.is_observed = 1 AND e.agent <> '' AND e.state <> 'TASK_STATE_CANCELED'
+    AND e.cause NOT IN (SELECT value FROM json_each(?))
+    AND (o.task IS NULL OR o.agent <> e.agent OR o.at <> e.ended_at
+        OR CAST(o.body AS TEXT) ->> 'requester' <> e.requester
+        OR (o.type = 'task_completed') <> (e.state = 'TASK_STATE_COMPLETED'))
 LIMIT 1
+"""
+# And events that no errand stands for.
+_UNFOUNDED = """
+SELECT o.task FROM trust_events AS o LEFT JOIN errands AS e ON e.task = o.task
+WHERE o.task > 0 AND (e.task IS NULL OR e.ended_at = 0) LIMIT 1
 """
 # Events that are filed under something else than they say.
 _MISFILED = """
@@ -114,6 +119,7 @@ def unequal(connection: apsw.Connection, causes: Collection[str]) -> int | None:
     """Return the number of a task whose errand and event disagree, or of which one is missing;
     errands that ended for one of the causes have none."""
     rows = run(connection, _UNEQUAL, (msgspec.json.encode(sorted(causes)).decode(),))
+    rows = rows or run(connection, _UNFOUNDED)
     return rows[0][0] if rows else None
 
 

@@ -93,6 +93,19 @@ WHERE scope = :scope AND context = :context AND status_at >= :since
     AND (status_at, number) < (:status_at, :number) AND (:state IS NULL OR state = :state)
 ORDER BY status_at DESC, number DESC LIMIT :limit;
 
+-- name: page_of_agent
+SELECT number, id, context, scope, tasks.state, status_at, last_seq, fence, holder
+FROM tasks INDEXED BY tasks_by_time JOIN errands ON errands.task = tasks.number
+WHERE scope = :scope AND status_at >= :since AND (status_at, number) < (:status_at, :number)
+    AND errands.agent = :agent AND (:context = '' OR context = :context)
+    AND (:state IS NULL OR tasks.state = :state)
+ORDER BY status_at DESC, number DESC LIMIT :limit;
+
+-- name: total_of_agent
+SELECT count(*) FROM tasks JOIN errands ON errands.task = tasks.number
+WHERE scope = :scope AND status_at >= :since AND errands.agent = :agent
+    AND (:context = '' OR context = :context) AND (:state IS NULL OR tasks.state = :state);
+
 -- name: survey
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks CROSS JOIN scopes ON scopes.number = tasks.scope

@@ -432,8 +432,11 @@ class SQLiteStore:
             "status_at": query.after[0] if query.after else _EVERYTHING,
             "number": query.after[1] if query.after else _EVERYTHING,
             "limit": query.limit,
+            "agent": query.errand_for,
         }
-        if query.context_id:
+        if query.errand_for:
+            page, total = "page_of_agent", "total_of_agent"
+        elif query.context_id:
             page, total = "page_of_context", "total_of_context"
         else:
             page = "page" if query.state is None else "page_of_state"

@@ -46,7 +46,7 @@ FROM trust_days WHERE agent = ?
 """
 _VIOLATIONS = """
 SELECT agent, at FROM trust_events
-WHERE type = 'violation' AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+WHERE type = 'violation'{of}
 """
 _COUNTED = """
 SELECT agent, day,
@@ -57,15 +57,21 @@ SELECT agent, day,
     min(ratings, :cap) * :unit AS ratings,
     iif(ratings <= :cap, rating_sum * :unit, rating_sum * :unit * :cap / ratings) AS rating_sum
 FROM (SELECT *, completed + failed AS total FROM trust_days
-    WHERE is_own = 0 AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+    WHERE is_own = 0{of}
         AND (requester = '' OR requester IN (SELECT requester FROM payers)))
 """
-_SUMS = f"""
+_SUMS = """
 SELECT agent, sum(completed), sum(total - completed), sum(response_ms), sum(ratings),
     sum(rating_sum), sum(iif(day > :recent, completed, 0)),
     sum(iif(day > :recent, total - completed, 0)), sum(iif(day > :active, total, 0)), max(day)
-FROM ({_COUNTED}) GROUP BY agent
+FROM ({counted}) GROUP BY agent
 """
+# The index is of use only where the statement says that it is about some.
+_SOME = " AND agent IN (SELECT value FROM json_each(:agents))"
+_SUMS_OF_SOME = _SUMS.format(counted=_COUNTED.format(of=_SOME))
+_SUMS_OF_ALL = _SUMS.format(counted=_COUNTED.format(of=""))
+_VIOLATIONS_OF_SOME = _VIOLATIONS.format(of=_SOME)
+_VIOLATIONS_OF_ALL = _VIOLATIONS.format(of="")
 _REGISTERED = "SELECT id, name, body FROM agents ORDER BY name"
 
 
@@ -202,20 +208,22 @@ def sums(
 ) -> dict[str, Sums]:
     """Return what counts by agent: of these, or of all; `recent` and `active` are the last days
     that are not."""
-    values = {"agents": _list(agents), "cap": cap, "unit": UNIT, "recent": recent, "active": active}
-    return {agent: Sums(*rest) for agent, *rest in run(connection, _SUMS, values)}
+    values = {"cap": cap, "unit": UNIT, "recent": recent, "active": active, **_some(agents)}
+    statement = _SUMS_OF_ALL if agents is None else _SUMS_OF_SOME
+    return {agent: Sums(*rest) for agent, *rest in run(connection, statement, values)}
 
 
 def violations(connection: apsw.Connection, agents: Collection[str] | None) -> dict[str, list[int]]:
     """Return when agents broke rules."""
     found: dict[str, list[int]] = {}
-    for agent, at in run(connection, _VIOLATIONS, {"agents": _list(agents)}):
+    statement = _VIOLATIONS_OF_ALL if agents is None else _VIOLATIONS_OF_SOME
+    for agent, at in run(connection, statement, _some(agents)):
         found.setdefault(agent, []).append(at)
     return found
 
 
-def _list(agents: Collection[str] | None) -> str | None:
-    return None if agents is None else msgspec.json.encode(sorted(agents)).decode()
+def _some(agents: Collection[str] | None) -> dict[str, str]:
+    return {} if agents is None else {"agents": msgspec.json.encode(sorted(agents)).decode()}
 
 
 def totals(connection: apsw.Connection, agent: str) -> Day:

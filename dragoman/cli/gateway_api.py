@@ -1,0 +1,143 @@
+"""Asks a running gateway, by its REST API: what commands that do so share.
+
+The token is best given by its variable; wherever it comes from, it is shown nowhere.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlencode
+
+from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import added, budget, own
+
+if TYPE_CHECKING:
+    # Heavy: loaded when a command runs.
+    from dragoman.security.egress import Egress
+
+DEFAULT = "http://127.0.0.1:8000"
+AGENT_NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
+GATEWAY = "DRAGOMAN_ERR_GATEWAY"
+_LARGEST = 16 * 1024 * 1024
+_CODES = {
+    "AGENT_NOT_FOUND": AGENT_NOT_FOUND,
+    "VALIDATION_ERROR": "InvalidParamsError",
+    "UNAUTHORIZED": AUTH_FAILED,
+    "FORBIDDEN": AUTH_FAILED,
+    "RATE_LIMIT_EXCEEDED": UNREACHABLE,
+    "UNAVAILABLE": UNREACHABLE,
+    "INTERNAL_ERROR": INTERNAL,
+}
+GATEWAY_OPTIONS = added(
+    [
+        own("--gateway", default=DEFAULT, metavar="<url>", help="The gateway."),
+        own(
+            "--admin-token",
+            default="",
+            metavar="<token>",
+            help="A token or an API key for it. As a flag it is seen in the process list and in "
+            "the history of your shell; better is",
+        ),
+    ]
+)
+
+
+class GatewayApi:
+    """One gateway, and who asks it."""
+
+    def __init__(self, run: Invocation, url: str, token: str) -> None:
+        from dragoman.errors import ConfigError
+        from dragoman.security.targets import NotCanonical, read_target
+
+        self._run = run
+        self._token = token
+        run.redactor.add(token)
+        try:
+            self.url = read_target(url).url.rstrip("/")
+        except NotCanonical as error:
+            raise usage(f"--gateway must be a URL such as {DEFAULT}: {error}") from None
+        if token and not token.isprintable():
+            raise ConfigError("--admin-token has a character that no header can have")
+
+    def ask(
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str | int] | None = None,
+    ) -> Any:
+        """Return what the gateway answers; raises `Failure`."""
+        given = {name: value for name, value in (query or {}).items() if value not in ("", None)}
+        url = f"{self.url}/api/v1/{path}" + (f"?{urlencode(given)}" if given else "")
+        with budget(self._run):
+            status, answer = asyncio.run(self._exchange(verb, url, body))
+        return self._data(status, answer)
+
+    async def _exchange(self, verb: str, url: str, body: Any) -> tuple[int, bytes]:
+        import msgspec
+
+        from dragoman.cli.session import dialling
+        from dragoman.client.http import read_all
+        from dragoman.security.egress import EgressError
+
+        headers = {"accept": "application/json", **self._credential()}
+        content = None
+        if body is not None:
+            headers["content-type"] = "application/json"
+            content = msgspec.json.encode(body)
+        http: Egress
+        async with dialling(self._run, secret=bool(self._token)) as http:
+            try:
+                async with http.open(verb, url, headers=headers, body=content) as exchange:
+                    answer, _ = await read_all(exchange, _LARGEST)
+                    return exchange.status, answer
+            except EgressError as error:
+                raise Failure(
+                    UNREACHABLE,
+                    f"the gateway at {self.url} could not be reached: {error.reason}",
+                    hint="dragoman up",
+                ) from None
+
+    def _credential(self) -> dict[str, str]:
+        if not self._token:
+            return {}
+        if self._token.startswith(("dgm_", "nxk_")):
+            return {"x-api-key": self._token}
+        return {"authorization": f"Bearer {self._token}"}
+
+    def _data(self, status: int, answer: bytes) -> Any:
+        import msgspec
+
+        try:
+            found: Any = msgspec.json.decode(answer) if answer else {}
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = None
+        if not isinstance(found, dict):
+            raise Failure(
+                GATEWAY, f"{self.url} answered with HTTP {status} and no JSON; is it a gateway?"
+            )
+        fields = cast("dict[str, Any]", found)
+        if status < 400:
+            return fields.get("data")
+        error = fields.get("error")
+        facts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+        code = str(facts.get("code", ""))
+        raise Failure(
+            _CODES.get(code, AUTH_FAILED if status in (401, 403) else GATEWAY),
+            str(facts.get("message") or f"{self.url} answered with HTTP {status}"),
+            hint=_hint(code, status),
+        )
+
+
+def path_of(name: str, *steps: str) -> str:
+    """Return the path of an agent; it may be named with an @, as elsewhere."""
+    return "/".join(["agents", quote(name.removeprefix("@"), safe=""), *steps])
+
+
+def _hint(code: str, status: int) -> str | None:
+    if code == "AGENT_NOT_FOUND":
+        return "dragoman agents list"
+    if status == 401:
+        return "DRAGOMAN_ADMIN_TOKEN='<token>' dragoman agents list"
+    return None

@@ -1,0 +1,234 @@
+"""Agents as callers of this API write and read them."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from dragoman.gateway.agents import HouseDialect, Registered, Status
+from dragoman.gateway.api.asking import Credits, Name, Paged, micro
+from dragoman.gateway.api.record import credit
+from dragoman.gateway.api.table import Ask
+from dragoman.gateway.registration import Changes, Registration, Secret
+from dragoman.model.card import AgentSkill
+from dragoman.model.instant import stamp
+
+_Url = Annotated[str, Meta(min_length=1, max_length=2000)]
+_Tags = Annotated[list[Name], Meta(max_length=64)]
+_Description = Annotated[str, Meta(max_length=1000)]
+
+
+class SkillRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """One thing an agent can do."""
+
+    id: Name
+    name: Name
+    description: str = ""
+    tags: list[str] = []
+    examples: list[str] = []
+    input_schema: dict[str, Any] | UnsetType = UNSET
+    output_schema: dict[str, Any] | UnsetType = UNSET
+
+
+class CredentialGiven(msgspec.Struct, frozen=True):
+    """What the gateway shows the agent when it calls it. Kept sealed and never shown again."""
+
+    kind: Literal["bearer", "apiKey", "header"]
+    value: Annotated[str, Meta(min_length=1, max_length=10_000)]
+    header: str = ""
+
+    def __repr__(self) -> str:
+        return f"CredentialGiven(kind={self.kind!r}, value='***', header={self.header!r})"
+
+
+class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An agent that is registered: where it is, and what its card does not say."""
+
+    endpoint: _Url
+    name: Annotated[str, Meta(max_length=100)] = ""
+    description: _Description | None = None
+    skills: Annotated[list[SkillRecord], Meta(max_length=200)] | None = None
+    tags: _Tags = []
+    metadata: dict[str, Any] = {}
+    price_per_task: Credits = 0
+    replicas: Annotated[list[_Url], Meta(max_length=32)] = []
+    origins: Annotated[list[_Url], Meta(max_length=32)] = []
+    repeatable: bool = False
+    dialect: HouseDialect = ""
+    is_default: bool = False
+    credential: CredentialGiven | None = None
+
+
+class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What is said anew of an agent; what is left out stays."""
+
+    endpoint: _Url | UnsetType = UNSET
+    name: Name | UnsetType = UNSET
+    description: _Description | UnsetType = UNSET
+    skills: Annotated[list[SkillRecord], Meta(max_length=200)] | UnsetType = UNSET
+    tags: _Tags | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    price_per_task: Credits | UnsetType = UNSET
+    replicas: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
+    origins: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
+    repeatable: bool | UnsetType = UNSET
+    dialect: HouseDialect | UnsetType = UNSET
+    is_default: bool | UnsetType = UNSET
+    # None: it is shown nothing any more.
+    credential: CredentialGiven | UnsetType | None = UNSET
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent. `slug` is its name in addresses, `/a2a/{slug}`."""
+
+    id: str
+    slug: str
+    name: str
+    description: str
+    endpoint: str
+    skills: list[SkillRecord]
+    tags: list[str]
+    metadata: dict[str, Any]
+    price_per_task: float
+    status: Status
+    trust_score: int
+    is_mine: bool
+    repeatable: bool
+    is_default: bool
+    agent_card: dict[str, Any] | None
+    last_heartbeat: str | None
+    last_seen_at: str | None
+    created_at: str
+    updated_at: str
+    # Of one's own: a later card that waits until its owner has looked at it, and why.
+    pending_card: dict[str, Any] | None = None
+    pending_reason: str | None = None
+
+
+class AgentQuery(Paged, frozen=True, rename="camel", kw_only=True):
+    """Which agents are looked for; what is left out does not matter."""
+
+    text: Annotated[str, Meta(max_length=200)] = ""
+    skill: Annotated[str, Meta(max_length=200)] = ""
+    # Any of these, with commas in between.
+    skill_tags: Annotated[str, Meta(max_length=400)] = ""
+    category: Annotated[str, Meta(max_length=100)] = ""
+    min_trust_score: Annotated[int, Meta(ge=0, le=100)] = 0
+    max_price: Credits | UnsetType = UNSET
+    status: Status | UnsetType = UNSET
+
+
+class Agents(msgspec.Struct, frozen=True):
+    """A page of agents, the most trusted first."""
+
+    agents: list[AgentRecord]
+    total: int
+    limit: int
+    offset: int
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """A sign of life. One that says nothing says that the agent is online."""
+
+    status: Status = "online"
+    metadata: dict[str, Any] | UnsetType = UNSET
+
+
+def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
+    """Return an agent as this API shows it to whoever asks."""
+    is_mine = agent.owner == ask.owner
+    schemas: dict[str, dict[str, Any]] = agent.schemas
+    return AgentRecord(
+        id=agent.id,
+        slug=agent.name,
+        name=agent.title,
+        description=agent.description,
+        endpoint=agent.url,
+        skills=[_skill_record(skill, schemas.get(skill.id, {})) for skill in agent.skills],
+        tags=agent.tags,
+        metadata=agent.metadata,
+        price_per_task=credit(agent.price),
+        status=agent.status,
+        trust_score=ask.gateway.trust.score(agent.id),
+        is_mine=is_mine,
+        repeatable=agent.repeatable,
+        is_default=agent.is_default,
+        agent_card=agent.card,
+        last_heartbeat=_instant(agent.beat_at),
+        last_seen_at=_instant(agent.last_seen_at),
+        created_at=stamp(agent.created_at * 1000),
+        updated_at=stamp(agent.updated_at * 1000),
+        pending_card=agent.pending if is_mine else None,
+        pending_reason=(agent.pending_reason or None) if is_mine else None,
+    )
+
+
+def _instant(milliseconds: int) -> str | None:
+    return stamp(milliseconds * 1000) if milliseconds else None
+
+
+def _skill_record(skill: AgentSkill, schemas: dict[str, Any]) -> SkillRecord:
+    return SkillRecord(
+        id=skill.id,
+        name=skill.name,
+        description=skill.description,
+        tags=skill.tags,
+        examples=skill.examples,
+        input_schema=schemas.get("inputSchema", UNSET),
+        output_schema=schemas.get("outputSchema", UNSET),
+    )
+
+
+def _skills(records: list[SkillRecord]) -> list[AgentSkill]:
+    return [
+        AgentSkill(one.id, one.name, one.description, one.tags, one.examples) for one in records
+    ]
+
+
+def _schemas(records: list[SkillRecord]) -> dict[str, dict[str, Any]]:
+    """Return what the skills of a card have no member for."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in records:
+        both = {"inputSchema": one.input_schema, "outputSchema": one.output_schema}
+        if said := {name: schema for name, schema in both.items() if schema is not UNSET}:
+            found[one.id] = said
+    return found
+
+
+def _secret(given: CredentialGiven | None) -> Secret | None:
+    if given is None:
+        return None
+    return Secret(kind=given.kind, value=given.value, header=given.header)
+
+
+def registration_of(body: NewAgent) -> Registration:
+    """Return what is said of an agent that is registered."""
+    return Registration(
+        url=body.endpoint,
+        name=body.name,
+        description=body.description,
+        skills=None if body.skills is None else _skills(body.skills),
+        schemas=_schemas(body.skills or []),
+        tags=body.tags,
+        metadata=body.metadata,
+        price=micro(body.price_per_task),
+        replicas=body.replicas,
+        repeatable=body.repeatable,
+        origins=body.origins,
+        dialect=body.dialect,
+        is_default=body.is_default,
+        credential=_secret(body.credential),
+    )
+
+
+def changes_of(body: AgentChange) -> Changes:
+    """Return what is said anew of an agent."""
+    same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
+    said: dict[str, Any] = {name: getattr(body, name) for name in (*same, "dialect", "is_default")}
+    if body.skills is not UNSET:
+        said |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}
+    if body.price_per_task is not UNSET:
+        said["price"] = micro(body.price_per_task)
+    if body.credential is not UNSET:
+        said["credential"] = _secret(body.credential)
+    return Changes(url=body.endpoint, **said)

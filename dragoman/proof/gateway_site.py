@@ -1,0 +1,145 @@
+"""A gateway and the agents behind it as processes that may be killed: each has an address that it
+keeps when it is started again, and a file.
+"""
+
+import asyncio
+import random
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from dragoman.errors import ConfigError
+from dragoman.proof import gateway_agent
+from dragoman.proof.gateway_load import Party
+from dragoman.proof.harness import ANSWER_WITHIN, HOST, House, Json, Server
+
+# Below what systems give to whoever dials: a call to an agent that is down must not be given the
+# agent's own port to call from, and thereby answer itself.
+_PORTS = range(12_000, 30_000)
+_CREATED = 201
+# What the agent that works once asks of whoever calls it.
+SECRET = "a-secret-between-gateway-and-agent"
+
+
+class Settled(Server):
+    """A server that keeps its address."""
+
+    def __init__(
+        self, store: Path, chance: random.Random, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        agent = Path(gateway_agent.__file__)
+        super().__init__(store, agent=agent, name=store.stem, environment=environment)
+        self.name = store.stem
+        self.address = _free_port(chance)
+
+    @property
+    def url(self) -> str:
+        """Where it is, while it is up."""
+        return f"http://{HOST}:{self.address}"
+
+    def command(self) -> list[str]:
+        """Return what is run."""
+        *words, _, _, _, store = super().command()
+        return [*words, "--listen", f"{HOST}:{self.address}", "--store", store]
+
+    def forget(self) -> None:
+        """Lose the store, while it is down."""
+        for path in self.store.parent.glob(f"{self.store.name}*"):
+            path.unlink()
+
+
+class GatewayServer(Settled):
+    """The gateway."""
+
+    def command(self) -> list[str]:
+        """Return what is run."""
+        serve = [sys.executable, "-m", "dragoman", "gateway"]
+        return [*serve, "--listen", f"{HOST}:{self.address}", "--store", str(self.store)]
+
+
+def _free_port(chance: random.Random) -> int:
+    while True:
+        port = chance.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        return port
+
+
+class Site:
+    """All processes of a run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        parties: list[Party],
+        chance: random.Random,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        tokens = folder / "tokens.toml"
+        tokens.touch(mode=0o600)
+        tokens.write_text("".join(f'[{one.name}]\ntoken = "{one.token}"\n' for one in parties))
+        self.runs = {name: folder / f"{name}.runs" for name in ("many", "once")}
+        settings = {
+            "DRAGOMAN_AUTH_TOKENS": str(tokens),
+            "DRAGOMAN_ALLOW": HOST,
+            "DRAGOMAN_INITIAL_CREDITS": "1000000",
+            "DRAGOMAN_LEASE": "2",
+            # Here it is the proof that kills, and not what is worked on.
+            "DRAGOMAN_MAX_ATTEMPTS": "1000",
+            "DRAGOMAN_FORWARD_ATTEMPTS": "10",
+            "DRAGOMAN_FORWARD_TIMEOUT": "5",
+            "DRAGOMAN_FORWARD_PATIENCE": "30",
+        }
+        self.gateway = GatewayServer(
+            folder / "gateway.db", chance, environment=settings | dict(environment or {})
+        )
+        lasting = {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_LEASE": "2"}
+        of_many = lasting | {"PROOF_RUNS": str(self.runs["many"])}
+        self.replicas = [
+            Settled(folder / f"many-{n}.db", chance, environment=of_many) for n in range(3)
+        ]
+        of_once = {"PROOF_RUNS": str(self.runs["once"]), "DRAGOMAN_AUTH_TOKEN": SECRET}
+        self.once = Settled(folder / "once.db", chance, environment=lasting | of_once)
+        self.house = House([self.gateway])
+
+    async def start(self) -> None:
+        """Start all of them."""
+        async with asyncio.TaskGroup() as group:
+            for server in [*self.replicas, self.once]:
+                group.create_task(server.start())
+            group.create_task(self.house.start(self.gateway))
+
+    def kill_all(self) -> None:
+        """End all of them."""
+        for server in [self.gateway, *self.replicas, self.once]:
+            server.kill()
+
+    async def register(self, party: Party, said: Json) -> str:
+        """Register an agent for its owner; return its id."""
+        answer = await self._post("/api/v1/agents", party, said)
+        return answer["data"]["id"]
+
+    async def _post(self, path: str, party: Party, body: Json) -> Json:
+        content = msgspec.json.encode(body)
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {party.token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        async with asyncio.timeout(ANSWER_WITHIN):
+            reader, writer = await asyncio.open_connection(HOST, self.gateway.port)
+            try:
+                writer.write(head.encode() + content)
+                status = int((await reader.readline()).split()[1])
+                answer = (await reader.read()).partition(b"\r\n\r\n")[2]
+            finally:
+                writer.close()
+        if status != _CREATED:
+            raise ConfigError(f"the gateway answers {status}: {answer[:300].decode()}")
+        return msgspec.json.decode(answer)

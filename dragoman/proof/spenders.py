@@ -1,0 +1,305 @@
+"""Processes that spend credits, to be killed: `python -m dragoman.proof.spenders`.
+
+It is told what to do on stdin and does each job in a process of its own, which it forks: starting
+an interpreter for each of hundreds would take most of a proof's time. A job uses the real store
+with the real books, as a gateway does, and writes down outside of it what it was told is durable.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+import apsw
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.errors import HoldRefused, StoreRefused
+from dragoman.model.errand import Errand
+from dragoman.model.events import StatusUpdate
+from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.money import MICRO
+from dragoman.model.record import Recorded
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.stores.interface import Append, Create, Head, Standing, Write
+from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.books import Books
+from dragoman.stores.sqlite.purchases import Checkout, begin, pay
+from dragoman.stores.sqlite.schema import run as query
+
+AGENT = "gateway"
+OWNERS = ("alice", "bob", "carol", "dave")
+_ENDS = (TaskState.COMPLETED, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process is to do, and where it is to die."""
+
+    # Errands of all kinds until it is killed; one account spent by many; what is left, ended.
+    kind: Literal["errands", "spend", "finish"]
+    store: str
+    # Where it writes down what is durable.
+    acks: str
+    seed: int
+    # So many statements before this one, of those that have this text: it dies there. 0: nowhere.
+    dies_at: int = 0
+    point: str = ""
+    spenders: int = 0
+    price: int = 0
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the proof wants: a job begun, or an ended process's status."""
+
+    job: Job | None = None
+    wait: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The process of the job, or how it ended."""
+
+    pid: int
+    # None: it was only begun.
+    status: int | None = None
+
+
+class Spending:
+    """One process at work on a store."""
+
+    def __init__(self, job: Job, store: SQLiteStore) -> None:
+        self._job = job
+        self._store = store
+        self._chance = random.Random(job.seed)
+        self._count = 0
+        self._acks = os.open(job.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._books = Books()
+
+    async def run(self) -> None:
+        """Do the job."""
+        match self._job.kind:
+            case "errands":
+                await self._finish(half=True)
+                while True:
+                    await self._some_errands()
+            case "spend":
+                await asyncio.gather(*(self._spend(n) for n in range(self._job.spenders)))
+            case "finish":
+                await self._finish(half=False)
+                await self._store.change(lambda c: self._books.resolve(c, _now()))
+
+    def _ack(self, text: str) -> None:
+        os.write(self._acks, f"{text}\n".encode())
+
+    async def write(self, write: Write) -> Exception | None:
+        """Make a write; return why it was refused."""
+        told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._store.submit(write, lambda error, _: told.set_result(error))
+        return await told
+
+    async def _finish(self, *, half: bool) -> None:
+        """Take over what the dead left, and end it: all of it, or as much as comes."""
+        for head, _ in await self._store.claim(AGENT, 10_000):
+            if not half or self._chance.random() < 0.5:
+                await self._end(head)
+        if half:
+            # As a push that comes twice would: what has ended is ended again.
+            await self._end_again()
+
+    async def _some_errands(self) -> None:
+        chance = self._chance
+        await asyncio.gather(*(self._errand() for _ in range(chance.randint(1, 6))))
+        if chance.random() < 0.2:
+            await self._purchase()
+        if chance.random() < 0.2:
+            await self._end_again()
+
+    def _new_id(self) -> str:
+        self._count += 1
+        return f"{self._job.seed}-{os.getpid()}-{self._count}"
+
+    async def _errand(self) -> None:
+        chance = self._chance
+        requester, payee = chance.choice(OWNERS), chance.choice(OWNERS)
+        price = chance.choice((0, 50_000, 1_110_000, 10 * MICRO, 99_990_000, 300 * MICRO))
+        errand = Errand(
+            agent="a1",
+            requester=requester,
+            payee=payee,
+            price=price,
+            held=price + chance.choice((0, MICRO)),
+        )
+        task_id = self._new_id()
+        error = await self.write(creation(task_id, requester, errand))
+        if error is not None:
+            assert isinstance(error, HoldRefused), error
+            return
+        self._ack(f"begun {task_id}")
+        head = await self._store.head(_scope(requester), TaskId(task_id))
+        assert head is not None, "it is durable"
+        if chance.random() < 0.3:
+            cheaper = replace(errand, agent="a2", price=price // 2, held=price // 2)
+            await self.write(_status(head, TaskState.WORKING, cheaper))
+            head = await self._store.head(_scope(requester), TaskId(task_id))
+            assert head is not None
+        if chance.random() < 0.8:
+            await self._end(head)
+
+    async def _end(self, head: Head) -> None:
+        if head.standing.state.is_terminal:
+            return
+        if await self.write(_status(head, self._chance.choice(_ENDS))) is None:
+            self._ack(f"ended {head.task_id}")
+
+    async def _end_again(self) -> None:
+        """End some tasks that have ended; the store lets it happen, the books must not mind."""
+        rows = await self._store.look(_some_ended)
+        for task_id, owner in rows:
+            head = await self._store.head(_scope(owner), TaskId(task_id))
+            if head is not None:
+                await self.write(_status(head, self._chance.choice(_ENDS)))
+
+    async def _purchase(self) -> None:
+        owner = self._chance.choice(OWNERS)
+        checkout = Checkout(self._new_id(), owner, "starter", 1_000 * MICRO, 1_000, _now())
+        grant = self._books.terms.grant
+        await self._store.change(lambda c: begin(c, checkout))
+        for _ in range(2):
+            await self._store.change(
+                lambda c: pay(c, f"e-{checkout.id}", checkout.id, grant, _now())
+            )
+        self._ack(f"paid {checkout.id}")
+
+    async def _spend(self, spender: int) -> None:
+        """Begin tasks on the one account until there is nothing left."""
+        price = self._job.price
+        errand = Errand(agent="a1", requester="alice", payee="bob", price=price, held=price)
+        tasks = 0
+        while True:
+            tasks += 1
+            task_id = f"{os.getpid()}-{spender}-{tasks}"
+            error = await self.write(creation(task_id, "alice", errand))
+            if isinstance(error, HoldRefused):
+                return
+            assert error is None, error
+            self._ack(f"begun {task_id}")
+
+
+def creation(task_id: str, requester: str, errand: Errand) -> Create:
+    """Return the first write of a task with its errand."""
+    status = TaskStatus(TaskState.WORKING)
+    task = Task(TaskId(task_id), ContextId("c"), status)
+    return Create(
+        scope=_scope(requester),
+        task_id=task.id,
+        context_id=task.context_id,
+        keys=[],
+        events=[Recorded(1, task)],
+        standing=Standing(TaskState.WORKING, _now(), 1),
+        snapshot=None,
+        errand=errand,
+    )
+
+
+def _status(head: Head, state: TaskState, errand: Errand | None = None) -> Append:
+    event = StatusUpdate(head.task_id, head.context_id, TaskStatus(state))
+    seq = head.standing.last_seq + 1
+    return Append(
+        number=head.number,
+        scope=head.scope,
+        before=head.standing,
+        fence=head.fence,
+        next_fence=head.fence,
+        keys=[],
+        events=[Recorded(seq, event)],
+        standing=Standing(state, _now(), seq),
+        snapshot=None,
+        errand=errand,
+    )
+
+
+def ending(head: Head, state: TaskState) -> Append:
+    """Return a write that ends a task."""
+    return _status(head, state)
+
+
+def _some_ended(connection: apsw.Connection) -> Sequence[tuple[str, str]]:
+    sql = "SELECT task_id, requester FROM errands WHERE ended_at > 0 ORDER BY task DESC LIMIT 3"
+    return [(task_id, owner) for task_id, owner in query(connection, sql)]
+
+
+def _scope(owner: str) -> Scope:
+    return Scope(AGENT, "", owner)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _work(job: Job) -> None:
+    store = SQLiteStore(Path(job.store), books=Books())
+    await store.open()
+    if job.dies_at:
+        writing = cast("apsw.Connection", vars(vars(store)["_writer"])["_connection"])
+        writing.exec_trace = _dying(job.dies_at, job.point)
+    try:
+        await Spending(job, store).run()
+    finally:
+        await store.close()
+
+
+def _dying(at: int, point: str) -> Callable[[apsw.Cursor, str, object], bool]:
+    """Return what ends the process before a statement, as a crash would: in any thread."""
+    left = at
+
+    def trace(cursor: apsw.Cursor, sql: str, values: object) -> bool:
+        nonlocal left
+        if point in sql:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    return trace
+
+
+def main() -> None:
+    """Do as told until there is nobody to tell."""
+    decode = msgspec.json.Decoder(Asked).decode
+    for line in sys.stdin.buffer:
+        asked = decode(line)
+        if asked.job is None:
+            _, status = os.waitpid(asked.wait, 0)
+            answer = Answer(asked.wait, status)
+        else:
+            pid = os.fork()
+            if not pid:
+                _do(asked.job)
+            answer = Answer(pid)
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _do(job: Job) -> None:
+    """Do a job and end the process: nothing of the one it was forked from is to run."""
+    code = 1
+    try:
+        asyncio.run(_work(job))
+        code = 0
+    except StoreRefused as error:
+        print(f"a job was refused: {error!r}", file=sys.stderr)
+    except BaseException as error:
+        # Whatever it is, the proof is told: this process has nobody above it.
+        import traceback
+
+        traceback.print_exception(error)
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

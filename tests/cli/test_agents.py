@@ -1,0 +1,196 @@
+"""`dragoman agents` as somebody types it, against a gateway and agents in this process."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway.carrying import GatewaySite, gateway
+from gateway.registering import CARD_PATH, Peer
+from serving import hosting
+
+from cli.calling import Ended, call, document, fields, lines
+
+pytestmark = pytest.mark.anyio
+CANARY = "c4nary-0123456789abcdef"
+
+
+class Here:
+    """A gateway, an agent that shows a card, and the command beside them."""
+
+    def __init__(self, folder: Path, site: GatewaySite, peer: Peer) -> None:
+        self.folder = folder
+        self.site = site
+        self.peer = peer
+
+    async def agents(self, *words: str | Path, **env: str) -> Ended:
+        return await call(
+            "agents", *words, cwd=self.folder, env={"DRAGOMAN_GATEWAY": self.site.url} | env
+        )
+
+    async def json(self, *words: str | Path, **env: str) -> Any:
+        return document(await self.agents(*words, "-o", "json", **env))
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Here]:
+    peer = Peer()
+    async with AsyncExitStack() as stack:
+        site = await stack.enter_async_context(gateway(tmp_path))
+        peer.url = await stack.enter_async_context(hosting(peer, lifespan="off"))
+        peer.shows(peer.card())
+        yield Here(tmp_path, site, peer)
+
+
+async def test_an_agent_is_registered_shown_listed_and_removed(here: Here) -> None:
+    made = await here.agents(
+        *("register", here.peer.url, "--tag", "geo", "--tag", "maps", "--price", "1.25"),
+        *("--repeatable", "--default", "--refresh", "10m"),
+    )
+    assert made.returncode == 0, made.stderr
+    shown = fields(made.stdout)
+    assert shown["Name"] == "maps" and shown["Health"] == "online" and shown["Price"] == "1.25"
+    assert shown["Address"] == f"{here.site.url}/a2a/maps" and shown["Tags"] == "geo maps"
+
+    one = await here.json("show", "maps")
+    assert one["card"] == here.peer.cards[CARD_PATH] and one["health"] == "online"
+    assert one["tags"] == ["geo", "maps"] and one["skills"] == ["route"]
+    assert await here.json("show", "@maps") == one
+    agent = here.site.gateway.registry.get("maps")
+    assert agent is not None and agent.repeatable and agent.is_default
+    assert agent.price == 1_250_000
+
+    listed = await here.json("list", "--tag", "geo", "--health", "online")
+    assert [item["name"] for item in listed["items"]] == ["maps"]
+    assert "card" not in listed["items"][0] and listed["nextPageToken"] == ""
+    assert (await here.json("list", "--text", "no such words"))["items"] == []
+
+    kept = await here.agents("remove", "maps")
+    assert kept.returncode == 2 and "--yes" in kept.stderr
+    dry = await here.json("remove", "maps", "--dry-run")
+    assert dry["result"] == "would be removed" and here.site.gateway.registry.get("maps")
+    gone = await here.json("remove", "maps", "--yes")
+    assert gone["result"] == "removed" and here.site.gateway.registry.get("maps") is None
+    missing = await here.agents("show", "maps")
+    assert missing.returncode == 1 and "dragoman agents list" in missing.stderr
+
+
+async def test_lists_come_in_pages(here: Here) -> None:
+    for name in "abc":
+        await here.site.register(here.peer.url, name=name)
+    first = await here.json("list", "--limit", "2")
+    assert [item["name"] for item in first["items"]] == ["a", "b"]
+    rest = await here.agents(
+        "list", "--page-token", first["nextPageToken"], "-o", "json", "--stream"
+    )
+    assert [item["name"] for item in lines(rest)] == ["c"]
+    text = (await here.agents("list", "--limit", "1")).stdout
+    assert text.startswith("Name: a\n") and "Next-Page: 1" in text
+    assert (await here.agents("list", "--page-token", "x")).returncode == 2
+
+
+async def test_a_change_names_what_changes_and_leaves_the_rest(here: Here) -> None:
+    await here.site.register(here.peer.url, tags=["geo"])
+    changed = await here.json("update", "maps", "--price", "2", "--description", "Other.")
+    assert (changed["price"], changed["description"], changed["tags"]) == (2, "Other.", ["geo"])
+    assert (await here.agents("update", "maps")).returncode == 2
+    dry = await here.json("update", "maps", "--price", "9", "--dry-run")
+    assert dry["result"] == "would be changed" and dry["price"] == 9
+    assert (await here.json("show", "maps"))["price"] == 2
+    off = await here.agents("update", "maps", "--price", "-1")
+    assert off.returncode == 2 and "--price" in off.stderr
+
+
+async def test_a_card_that_is_held_is_told_and_accepted(here: Here) -> None:
+    await here.site.register(here.peer.url)
+    here.peer.shows(here.peer.card(path="/elsewhere"))
+    probed = await here.agents("probe", "maps")
+    assert "addresses change" in probed.stderr and "dragoman agents accept maps" in probed.stderr
+    assert fields(probed.stdout)["Health"] == "online"
+    assert (await here.json("show", "maps"))["pendingCard"] == here.peer.cards[CARD_PATH]
+    accepted = await here.json("accept", "maps")
+    assert accepted["card"] == here.peer.cards[CARD_PATH] and accepted["pendingReason"] is None
+    again = await here.agents("update", "maps", "--accept")
+    assert again.returncode == 1
+
+
+async def test_the_origin_a_card_needs_is_allowed_by_the_command_it_is_told(here: Here) -> None:
+    other = "https://other.example.com"
+    interface = {"url": other, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    here.peer.shows(here.peer.card(supportedInterfaces=[interface]))
+    refused = await here.agents("register", here.peer.url)
+    assert refused.returncode == 1 and f"--origin {other}" in refused.stderr
+    assert (await here.agents("register", here.peer.url, "--origin", other)).returncode == 0
+
+
+@pytest.mark.parametrize("way", ["env", "file"])
+async def test_a_token_is_read_from_its_place_and_shown_nowhere(here: Here, way: str) -> None:
+    file = here.folder / "token"
+    file.write_text(f"{CANARY}\n")
+    given = ["--token-env", "MAPS_TOKEN"] if way == "env" else ["--token-file", str(file)]
+    outputs = [
+        await here.agents("register", here.peer.url, *given, "--dry-run", MAPS_TOKEN=CANARY),
+        await here.agents("register", here.peer.url, *given, "--debug", MAPS_TOKEN=CANARY),
+        await here.agents("show", "maps", "-o", "json"),
+        await here.agents("list"),
+    ]
+    assert all(one.returncode == 0 for one in outputs), [one.stderr for one in outputs]
+    assert CANARY not in "".join(one.stdout + one.stderr for one in outputs)
+    assert "bearer" in outputs[0].stdout
+    credential = await here.site.gateway.registry.credential("maps")
+    assert getattr(credential, "token", "") == CANARY
+    await here.agents("update", "maps", *given, "--token-as", "X-Mine", MAPS_TOKEN=CANARY)
+    agent = here.site.gateway.registry.get("maps")
+    assert agent is not None and (agent.credential, agent.credential_header) == ("header", "X-Mine")
+    await here.agents("update", "maps", "--no-token")
+    assert await here.site.gateway.registry.credential("maps") is None
+
+
+async def test_a_token_that_is_not_there_is_told(here: Here) -> None:
+    wrong = [
+        ("--token-env", "NOT_SET"),
+        ("--token-file", "missing"),
+        ("--token-env", "A", "--token-file", "b"),
+        ("--token-file", str(here.folder)),
+    ]
+    for words in wrong:
+        ended = await here.agents("register", here.peer.url, *words)
+        assert ended.returncode == 2 and "--token" in ended.stderr
+
+
+async def test_a_file_of_a_card_and_a_dry_run(here: Here) -> None:
+    file = here.folder / "card.json"
+    file.write_text(json.dumps(here.peer.cards[CARD_PATH]))
+    dry = await here.json("register", file, "--name", "Ways", "--dry-run")
+    assert dry["url"] == here.peer.url and dry["name"] == "Ways" and dry["skills"] == ["route"]
+    assert here.site.gateway.registry.all() == []
+    assert (await here.json("register", file, "--name", "Ways"))["name"] == "ways"
+    file.write_text("{}")
+    assert (await here.agents("register", file)).returncode == 1
+    assert (await here.agents("register", "@maps")).returncode == 2
+
+
+async def test_a_gateway_that_is_not_there_or_none_is_told(here: Here) -> None:
+    away = await here.agents("list", DRAGOMAN_GATEWAY="http://127.0.0.1:9")
+    assert away.returncode == 3 and "dragoman up" in away.stderr
+    none = await here.agents("list", "--gateway", here.peer.url)
+    assert none.returncode == 1 and "gateway" in none.stderr
+    assert (await here.agents("list", "--gateway", "nowhere")).returncode == 2
+
+
+async def test_a_gateway_that_wants_a_token_gets_it_and_nobody_else_sees_it(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path, auth_token=CANARY) as site:
+        given = {"DRAGOMAN_GATEWAY": site.url}
+        refused = await call("agents", "list", cwd=tmp_path, env=given)
+        assert refused.returncode == 4 and "DRAGOMAN_ADMIN_TOKEN" in refused.stderr
+        for token in (CANARY, "wrong-token-0123456789"):
+            env = given | {"DRAGOMAN_ADMIN_TOKEN": token}
+            ended = await call("agents", "list", "--debug", cwd=tmp_path, env=env)
+            assert ended.returncode == (0 if token == CANARY else 4)
+            assert token not in ended.stdout + ended.stderr
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)

@@ -1,0 +1,130 @@
+"""Agents that answer anything: a task that meets one ends in our words, and we go on."""
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from carrying import GatewaySite, gateway
+from malformed import answers, shapes, streams, wires
+from malformed.script import LEGAL, MARK, Script
+from peers_raw import Answer, Asked, Peer, card, raw_peer
+from serving import V1, message
+
+from dragoman.client.remote import Remote
+from dragoman.gateway import carrier, retrying, upstreams
+
+SCRIPTS = [*answers.SCRIPTS, *wires.SCRIPTS, *shapes.SCRIPTS, *streams.SCRIPTS]
+NAMED = {f"s{number}": script for number, script in enumerate(SCRIPTS)}
+AT_ONCE = 24
+# A hang is a failure of its script, and not of the run.
+WITHIN = 20.0
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for an agent that is away for as long as a test can wait."""
+    monkeypatch.setattr(carrier, "_LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(upstreams, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(retrying, "LONGEST_WISH", 1.0)
+    # A large answer is one of 4 MB here, so that there is no need to write one of 64.
+    most = {**Remote.__init__.__kwdefaults__, "most": 4 << 20}
+    monkeypatch.setattr(Remote.__init__, "__kwdefaults__", most)
+    monkeypatch.setattr("dragoman.client.line.LONGEST_WAIT", 0.2)
+    monkeypatch.setattr("dragoman.client.stream.LONGEST_WAIT", 0.2)
+    monkeypatch.setattr("dragoman.client.stream.POLL_EVERY", 0.05)
+
+
+def played(name: str, asked: Asked) -> Answer:
+    return NAMED[name].answer(asked)
+
+
+async def registered(gate: GatewaySite, peer: Peer, name: str, script: Script) -> None:
+    url = f"{peer.url}/{name}"
+    if script.house:
+        await gate.register(url, name=name, dialect=script.house)
+        return
+    shown = card(
+        url,
+        version=script.version,
+        binding=script.binding,
+        streaming=script.streaming,
+        extensions=script.extensions,
+    )
+    await gate.register(url, name=name, card=shown)
+
+
+async def ended(gate: GatewaySite, name: str, script: Script) -> tuple[str, Any]:
+    """Send a task; return everything that its caller saw, and the task in the end."""
+    metadata = {"timeoutSeconds": script.timeout} if script.timeout else {}
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendStreamingMessage",
+        "params": {"message": message("x"), "metadata": metadata},
+    }
+    said = ""
+    async with asyncio.timeout(WITHIN):
+        async with gate.http.stream("POST", f"/a2a/{name}", json=body, headers=V1) as response:
+            async for text in response.aiter_text():
+                said += text
+        first = json.loads(said.partition("data: ")[2].partition("\n")[0])
+        task_id = first["result"]["task"]["id"]
+        task = await gate.call("GetTask", {"id": task_id}, path=f"/a2a/{name}", headers=V1)
+    return said, task
+
+
+def problem_of(script: Script, said: str, task: Any) -> str:
+    """Return what is wrong about the end of a task, or nothing."""
+    state = task["status"]["state"].removeprefix("TASK_STATE_").lower()
+    parts = task["status"].get("message", {}).get("parts", [])
+    text = "".join(part.get("text", "") for part in parts)
+    if MARK in said or MARK in json.dumps(task):
+        return f"leaks: {state} {text[:200]!r}"
+    if state != script.ends:
+        return f"{state} {text[:200]!r}"
+    if script.says and not any(word in text for word in script.says):
+        return f"says {text[:200]!r}"
+    return ""
+
+
+async def test_whatever_an_agent_answers_its_task_ends_in_our_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    problems: dict[str, str] = {}
+    took: list[tuple[float, str]] = []
+    settings = {"forward_timeout": 2.0, "forward_patience": 3.0, "forward_attempts": 2}
+    async with raw_peer(played) as peer, gateway(tmp_path, **settings) as gate:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def run(name: str, script: Script) -> None:
+            async with places:
+                began = time.monotonic()
+                try:
+                    await registered(gate, peer, name, script)
+                    problem = problem_of(script, *await ended(gate, name, script))
+                except Exception as error:
+                    problem = repr(error)
+                took.append((time.monotonic() - began, script.name))
+                if problem:
+                    problems[script.name] = problem
+
+        await asyncio.gather(*(run(name, script) for name, script in NAMED.items()))
+        # The gateway goes on as if nothing had been.
+        good = next(name for name, one in NAMED.items() if one.name == "a good answer")
+        _, task = await ended(gate, good, NAMED[good])
+        assert LEGAL in json.dumps(task)
+    print("\n".join(map(str, sorted(took)[-40:])))
+    told = "\n".join(f"{name}: {problem}" for name, problem in problems.items())
+    assert not problems, f"{len(problems)} of {len(SCRIPTS)}:\n{told}\n{sorted(took)[-8:]}"
+    crashes = [record.getMessage() for record in caplog.records if record.exc_info]
+    assert crashes == []
+
+
+def test_there_are_as_many_scripts_as_promised() -> None:
+    assert len(SCRIPTS) >= 200
+    assert len({script.name for script in SCRIPTS}) == len(SCRIPTS)

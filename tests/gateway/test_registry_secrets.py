@@ -1,0 +1,259 @@
+"""What agents are shown when they are called, and the keys of agents themselves: kept from view."""
+
+import logging
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+from gateway.registering import Desk, desk
+
+from dragoman.client.credentials import ApiKey, Bearer, choose
+from dragoman.client.origins import Origins
+from dragoman.config import Settings
+from dragoman.errors import InternalError, InvalidParams
+from dragoman.gateway.agent_keys import AgentKeys, allows, scopes_of
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.registration import Changes, Registration, Secret, card_of
+from dragoman.gateway.registry import Registry
+from dragoman.model.identity import Caller
+from dragoman.security import key_file
+from dragoman.security.api_keys import ApiKeys
+from dragoman.security.authentication import Evidence, Refused
+from dragoman.security.egress import Egress
+from dragoman.security.vault import key_file_of, read_key_file, vault_of, write_key_file
+from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.rotation import rotate
+
+pytestmark = pytest.mark.anyio
+DEAD = "http://127.0.0.1:9/"
+CANARY = "c4nary-0123456789"
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with desk(tmp_path) as found:
+        yield found
+
+
+async def secretive(there: Desk, **said: object) -> Registry:
+    registry = await there.registry()
+    secret = Secret(kind="bearer", value=CANARY)
+    values = {"url": DEAD, "name": "Bank", "credential": secret, **said}
+    await registry.register(Registration(**values), "alice")  # type: ignore[arg-type]
+    return registry
+
+
+def on_disk(there: Desk) -> bytes:
+    folder = there.path.parent
+    return b"".join(path.read_bytes() for path in folder.glob(f"{there.path.name}*"))
+
+
+async def test_a_credential_is_given_back_and_shown_nowhere(
+    there: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    registry = await secretive(there)
+    assert await registry.credential("bank") == Bearer(CANARY)
+    agent = registry.all()[0]
+    assert agent.credential == "bearer"
+    shown = [repr(agent), str(there.audit.all), caplog.text, msgspec.json.encode(agent).decode()]
+    shown += [repr(Secret(kind="bearer", value=CANARY)), repr(Registration(url="x"))]
+    shown += [repr(Registration(url="x", credential=Secret(kind="bearer", value=CANARY)))]
+    assert CANARY not in "".join(shown)
+    assert CANARY.encode() not in on_disk(there)
+
+
+async def test_a_credential_survives_a_restart_and_a_change_of_key(there: Desk) -> None:
+    first = await secretive(there)
+    await first.close()
+    file = key_file_of(there.path)
+    vault = vault_of(Settings(store=str(there.path)))
+    key = vault.add()
+    done = rotate(there.path, vault, key)
+    assert done.damaged == 0 and done.values >= 1
+    # Only the later key is left.
+    write_key_file(file, read_key_file(file)[:1])
+    second = await there.registry()
+    assert await second.credential("bank") == Bearer(CANARY)
+
+
+async def test_what_an_unsealed_file_had_is_sealed_when_there_is_a_key(there: Desk) -> None:
+    store = SQLiteStore(there.path)
+    await store.open()
+    async with Egress(allow_private=True) as http:
+        registry = Registry(store, http, watches=False)
+        await registry.open()
+        secret = Secret(kind="bearer", value=CANARY)
+        await registry.register(Registration(url=DEAD, name="Bank", credential=secret))
+        await registry.close()
+    await store.close()
+    assert CANARY.encode() in on_disk(there)
+    second = await there.registry()
+    assert await second.credential("bank") == Bearer(CANARY)
+    assert CANARY.encode() not in on_disk(there)
+
+
+async def test_a_credential_goes_along_when_its_owner_moves_the_agent(there: Desk) -> None:
+    registry = await secretive(there)
+    await registry.update("bank", Changes(url="http://127.0.0.1:10/", replicas=[DEAD]), "alice")
+    assert await registry.credential("bank") == Bearer(CANARY)
+    other = Secret(kind="header", value="Token x", header="Authorization")
+    after = await registry.update("bank", Changes(credential=other), "alice")
+    assert (after.credential, after.credential_header) == ("header", "Authorization")
+    assert await registry.credential("bank") == ApiKey("Token x")
+    await registry.update("bank", Changes(credential=None), "alice")
+    assert await registry.credential("bank") is None and registry.all()[0].credential == ""
+
+
+async def test_a_credential_is_gone_with_its_agent(there: Desk) -> None:
+    registry = await secretive(there)
+    await registry.remove("bank", "alice")
+    assert await registry.credential("bank") is None
+    connection = apsw.Connection(str(there.path))
+    assert connection.execute("SELECT count(*) FROM agent_credentials").fetchall() == [(0,)]
+    connection.close()
+
+
+@pytest.mark.parametrize("places", [["agents.body"], ["agents.body", "agent_credentials.shown"]])
+async def test_who_writes_the_file_without_its_key_cannot_send_a_credential_elsewhere(
+    there: Desk, places: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await secretive(there)
+    await first.close()
+    connection = apsw.Connection(str(there.path))
+    for place in places:
+        table, column = place.split(".")
+        connection.execute(
+            f"UPDATE {table} SET {column} = CAST(replace(CAST({column} AS TEXT), ?, ?) AS BLOB)",
+            (DEAD, "https://evil.example.com/"),
+        )
+    connection.close()
+    second = await there.registry()
+    assert second.all()[0].url == "https://evil.example.com/"
+    assert await second.credential("bank") is None
+    assert "set it anew" in caplog.text and CANARY not in caplog.text
+
+
+KINDS = [
+    (Secret(kind="bearer", value="t0ken-1"), {"authorization": "Bearer t0ken-1"}),
+    (Secret(kind="apiKey", value="key-1"), {"x-api-key": "key-1"}),
+    (Secret(kind="apiKey", value="key-1", header="X-Mine"), {"x-mine": "key-1"}),
+    (
+        Secret(kind="header", value="Token 1", header="Authorization"),
+        {"authorization": "Token 1"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("secret", "headers"), KINDS)
+@pytest.mark.parametrize("has_card", [False, True])
+async def test_each_kind_is_shown_as_its_owner_meant(
+    there: Desk, secret: Secret, headers: dict[str, str], has_card: bool
+) -> None:
+    peer, registry = await there.peer(**({"name": "Bank"} if has_card else {})), None
+    registry = await there.registry()
+    said = Registration(url=peer.url, name="Bank", credential=secret)
+    agent = await registry.register(said)
+    credential = await registry.credential(agent.id)
+    assert credential is not None and (agent.card is not None) == has_card
+    chosen = choose(card_of(agent), [credential], peer.url)
+    async with Egress() as http:
+        attached = await chosen.attach(peer.url, http, Origins([peer.url]))
+    assert attached.headers == headers
+
+
+async def test_a_card_that_asks_for_something_itself_says_where_it_goes(there: Desk) -> None:
+    peer, registry = await there.peer(), await there.registry()
+    scheme = {"k": {"apiKeySecurityScheme": {"location": "query", "name": "key"}}}
+    needs = [{"schemes": {"k": {"list": []}}}]
+    peer.shows(peer.card(securitySchemes=scheme, securityRequirements=needs))
+    agent = await registry.register(
+        Registration(url=peer.url, credential=Secret(kind="apiKey", value="k1"))
+    )
+    credential = await registry.credential("maps")
+    assert credential is not None
+    chosen = choose(card_of(agent), [credential], peer.url)
+    async with Egress() as http:
+        attached = await chosen.attach(peer.url, http, Origins([peer.url]))
+    assert attached.query == {"key": "k1"} and not attached.headers
+
+
+# Keys of agents
+
+AGENT = Registered(id="0190-a", name="bank", title="Bank", url=DEAD, owner="token:alice")
+
+
+async def known_by(path: Path, text: str) -> Caller:
+    keys = ApiKeys(path)
+    await keys.start()
+    found = await keys.look(Evidence([(b"x-api-key", text.encode())]))
+    assert found is not None
+    return found.caller
+
+
+async def test_a_key_of_an_agent_speaks_for_its_owner_and_no_further(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = AgentKeys(path)
+    key, text = await keys.create(AGENT, "ci", scopes=["agents:heartbeat"], days=30)
+    assert text.startswith("nxk_") and text not in path.read_text()
+    assert key.expires_at is not None
+    assert timedelta(days=29) < key.expires_at - datetime.now(UTC) <= timedelta(days=30)
+    caller = await known_by(path, text)
+    assert caller.owner == "token:alice" and caller.authenticated
+    assert allows(caller, "agents:heartbeat", AGENT.id)
+    assert not allows(caller, "agents:write", AGENT.id)
+    assert not allows(caller, "agents:heartbeat", "another agent")
+    _, whole = await keys.create(AGENT, "all")
+    assert allows(await known_by(path, whole), "tasks:write")
+    # Who came another way is not held by these.
+    assert allows(Caller("token:alice", True, frozenset({"maps"})), "agents:write", AGENT.id)
+
+
+async def test_keys_are_listed_without_their_text_and_revoked_by_id(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    keys = AgentKeys(path)
+    key_file.create(path, "someone", scopes=[], tenant=None, lifetime=None)
+    first, text = await keys.create(AGENT, "first", scopes=["*"])
+    await keys.create(msgspec.structs.replace(AGENT, id="other"), "other")
+    (found,) = await keys.all(AGENT)
+    assert found == first and found.label == "first" and scopes_of(found) == ["*"]
+    assert text not in repr(found)
+    others = msgspec.structs.replace(AGENT, id="other")
+    with pytest.raises(InvalidParams):
+        await keys.revoke(others, first.id)
+    assert (await keys.revoke(AGENT, first.id)).revoked_at is not None
+    with pytest.raises(Refused):
+        await known_by(path, text)
+
+
+async def test_a_key_is_for_nothing_that_is_an_operators(tmp_path: Path) -> None:
+    keys = AgentKeys(tmp_path / "keys.json")
+    for wrong in (["dragoman:operator"], ["*", "dragoman:admin"], []):
+        with pytest.raises(InvalidParams, match="scopes"):
+            await keys.create(AGENT, "x", scopes=wrong)
+    for days in (0, 366):
+        with pytest.raises(InvalidParams, match="expiresInDays"):
+            await keys.create(AGENT, "x", days=days)
+    for label in ("", "x" * 101):
+        with pytest.raises(InvalidParams, match="name"):
+            await keys.create(AGENT, label)
+    assert not (tmp_path / "keys.json").exists()
+
+
+async def test_a_rotated_key_of_an_agent_is_still_the_agents(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    first, _ = await AgentKeys(path).create(AGENT, "first")
+    _, key, text = key_file.rotate(path, first.id, overlap=timedelta(0), lifetime=None)
+    assert key.agent == AGENT.id and text.startswith("nxk_")
+    assert (await known_by(path, text)).owner == "token:alice"
+
+
+async def test_where_the_file_is_concerns_nobody_outside(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text("no keys")
+    with pytest.raises(InternalError) as failed:
+        await AgentKeys(path).all(AGENT)
+    assert str(tmp_path) not in failed.value.public

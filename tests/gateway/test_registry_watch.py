@@ -1,0 +1,225 @@
+"""Registered agents are looked after: cards, heartbeats and probes, under a clock of our own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from gateway.registering import CARD_PATH, OLDER_PATH, Desk, Peer, desk, eventually
+from serving import hosting
+
+from dragoman.errors import InvalidParams
+from dragoman.gateway.registration import Changes, Registration
+from dragoman.gateway.registry import Registry
+
+pytestmark = pytest.mark.anyio
+DEAD = "http://127.0.0.1:9/"
+MINUTE = 60_000
+
+
+@pytest.fixture
+async def there(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with desk(tmp_path) as found:
+        yield found
+
+
+async def watched(there: Desk) -> tuple[Peer, Registry]:
+    """Return an agent that is registered and looked after."""
+    peer, registry = await there.peer(name="Maps"), await there.registry(watches=True)
+    await registry.register(Registration(url=peer.url), "alice")
+    return peer, registry
+
+
+def status(registry: Registry, name: str = "maps") -> str:
+    agent = registry.get(name)
+    assert agent is not None
+    return agent.status
+
+
+async def test_a_card_is_looked_at_when_due_and_fetched_only_if_it_changed(there: Desk) -> None:
+    peer, registry = await watched(there)
+    assert registry.all()[0].refresh == 3600
+    await registry.update("maps", Changes(refresh=300), "alice")
+    began = there.clock.now()
+    peer.asked.clear()
+    await there.tick(registry, lambda: there.clock.now() - began > 11 * MINUTE)
+    gets = [one for one in peer.asked if one[0] == "GET"]
+    assert gets == [("GET", CARD_PATH, 304)] * 2
+    # In between it is asked for no body.
+    assert 9 <= len(peer.asked) <= 14
+    assert {one[0] for one in peer.asked} == {"GET", "HEAD"}
+
+
+async def test_a_refresh_of_ones_own_is_kept_to(there: Desk) -> None:
+    peer, registry = await watched(there)
+    await registry.update("maps", Changes(refresh=120), "alice")
+    peer.shows(peer.card(name="Maps", description="Other."))
+    began = there.clock.now()
+    await there.tick(registry, lambda: registry.all()[0].description == "Other.")
+    assert there.clock.now() - began <= 130_000
+    assert there.audit.names[-1] == "agent.card.change"
+
+
+async def test_a_card_that_sends_calls_elsewhere_is_held_until_it_is_accepted(there: Desk) -> None:
+    peer, registry = await watched(there)
+    before = registry.all()[0]
+    peer.shows(peer.card(name="Maps", path="/elsewhere"))
+    after = await registry.probe("maps", "alice")
+    assert after.card == before.card and "addresses change" in after.pending_reason
+    assert there.audit.all[-1]["act"] == "agent.card.hold"
+    assert there.audit.all[-1]["outcome"] == "held"
+    # Once is enough.
+    count = len(there.audit.all)
+    assert (await registry.probe("maps", "alice")) == after and len(there.audit.all) == count
+    accepted = await registry.accept("maps", "alice")
+    assert accepted.card == peer.cards[CARD_PATH] and accepted.pending is None
+    assert there.audit.all[-1] | {"reason": ""} == {
+        "act": "agent.card.accept",
+        "outcome": "done",
+        "who": "alice",
+        "object": f"{accepted.id} maps",
+        "reason": "",
+    }
+
+
+async def test_a_card_that_moves_to_another_origin_stays_held_until_it_is_allowed(
+    there: Desk,
+) -> None:
+    peer, registry = await watched(there)
+    evil = await there.peer()
+    peer.shows(peer.card(supportedInterfaces=evil.card()["supportedInterfaces"]))
+    await registry.probe("maps", "alice")
+    with pytest.raises(InvalidParams, match="--origin"):
+        await registry.accept("maps", "alice")
+    await registry.update("maps", Changes(origins=[evil.url]), "alice")
+    assert (await registry.accept("maps", "alice")).pending is None
+    assert evil.asked == []
+
+
+async def test_a_card_that_is_gone_or_broken_changes_nothing(there: Desk) -> None:
+    peer, registry = await watched(there)
+    before = registry.all()[0]
+    for card in (b"no json", {"name": "x"}, b"[" * 100_000):
+        peer.shows(card)
+        after = await registry.probe("maps", "alice")
+        assert after.card == before.card and after.status == "online"
+    peer.cards.clear()
+    assert (await registry.probe("maps", "alice")).card == before.card
+    peer.shows(peer.card(name="Moved"), OLDER_PATH)
+    assert (await registry.probe("maps", "alice")).title == "Moved"
+
+
+async def test_a_silent_agent_is_degraded_and_then_offline(there: Desk) -> None:
+    registry = await there.registry(watches=True)
+    await registry.register(Registration(url=DEAD, name="Beats"))
+    began = there.clock.now()
+    assert (await registry.heartbeat("beats")).status == "online"
+    await there.tick(registry, lambda: status(registry, "beats") == "degraded")
+    assert there.clock.now() - began == MINUTE + 1
+    await there.tick(registry, lambda: status(registry, "beats") == "offline")
+    assert there.clock.now() - began == 3 * MINUTE + 1
+    after = await registry.heartbeat("beats", None, {"load": 1})
+    assert after.status == "online" and after.metadata == {"load": 1}
+
+
+async def test_heartbeats_keep_an_agent_online(there: Desk) -> None:
+    registry = await there.registry(watches=True)
+    await registry.register(Registration(url=DEAD, name="Beats"))
+    for _ in range(5):
+        await registry.heartbeat("beats")
+        now = there.clock.now()
+        await there.tick(registry, lambda now=now: there.clock.now() - now >= 50_000)
+        assert status(registry, "beats") == "online"
+
+
+async def test_an_agent_that_sends_none_is_probed(there: Desk) -> None:
+    peer, registry = await watched(there)
+    peer.is_up = False
+    began = there.clock.now()
+    await there.tick(registry, lambda: status(registry) == "offline")
+    assert there.clock.now() - began <= 2 * MINUTE
+    peer.is_up = True
+    down = there.clock.now()
+    await there.tick(registry, lambda: status(registry) == "online")
+    assert there.clock.now() - down <= 2 * MINUTE
+
+
+async def test_an_agent_that_is_down_when_registered_is_found_soon(there: Desk) -> None:
+    peer, registry = await there.peer(), await there.registry(watches=True)
+    peer.is_up = False
+    agent = await registry.register(Registration(url=peer.url, name="Late"))
+    assert agent.status == "offline" and agent.card is None
+    peer.is_up = True
+    began = there.clock.now()
+    await there.tick(registry, lambda: status(registry, "late") == "online")
+    assert there.clock.now() - began <= 10_000
+
+
+async def test_one_replica_that_answers_is_enough(there: Desk) -> None:
+    peer, registry = await there.peer(), await there.registry()
+    said = Registration(url=DEAD, name="Many", replicas=[f"{peer.url}/a", peer.url])
+    await registry.register(said)
+    assert (await registry.probe("many")).status == "online"
+    peer.is_up = False
+    assert (await registry.probe("many")).status == "degraded"
+
+
+async def test_who_was_ejected_by_tasks_comes_back_by_probes(there: Desk) -> None:
+    _, registry = await watched(there)
+    agent = registry.all()[0]
+    for _ in range(3):
+        registry.missed(agent.id)
+    assert status(registry) == "offline"
+    registry.saw(agent.id)
+    assert status(registry) == "offline"
+    assert (await registry.heartbeat("maps", "online", None, "alice")).status == "offline"
+    began = there.clock.now()
+    await there.tick(registry, lambda: status(registry) == "online")
+    assert 10_000 <= there.clock.now() - began <= 30_000
+
+
+async def test_a_heartbeat_after_an_eviction_is_enough_again(there: Desk) -> None:
+    _, registry = await watched(there)
+    await registry.heartbeat("maps", None, None, "alice")
+    for _ in range(3):
+        registry.missed(registry.all()[0].id)
+    await there.tick(registry, lambda: status(registry) == "online")
+    assert (await registry.heartbeat("maps", "degraded", None, "alice")).status == "degraded"
+
+
+async def test_few_are_looked_at_at_once(there: Desk) -> None:
+    busy = most = 0
+    release = asyncio.Event()
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await release.wait()
+        busy -= 1
+        await send({"type": "http.response.start", "status": 404, "headers": []})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+    async with hosting(app, lifespan="off") as url:
+        registry = await there.registry(watches=True)
+        release.set()
+        for number in range(40):
+            await registry.register(Registration(url=f"{url}/{number}", name="Many"))
+        release.clear()
+        most = 0
+        await there.clock.leap()
+        there.clock.move_to(there.clock.now() + 10_000)
+        await eventually(lambda: most >= 32)
+        assert len(registry._attendance.watch._looking) == 32
+        release.set()
+        await eventually(lambda: all(agent.status == "online" for agent in registry.all()))
+        assert most == 32
+
+
+async def test_agents_are_looked_after_from_the_start(there: Desk) -> None:
+    peer, first = await there.peer(name="Maps"), await there.registry()
+    await first.register(Registration(url=peer.url))
+    await first.close()
+    second = await there.registry(watches=True)
+    peer.is_up = False
+    await there.tick(second, lambda: status(second) == "offline")
