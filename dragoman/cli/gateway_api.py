@@ -125,7 +125,10 @@ class GatewayApi:
         code = str(facts.get("code", ""))
         raise Failure(
             _CODES.get(code, AUTH_FAILED if status in (401, 403) else GATEWAY),
-            str(facts.get("message") or f"{self.url} answered with HTTP {status}"),
+            str(
+                facts.get("message")
+                or f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
+            ),
             hint=_hint(code, status),
         )
 

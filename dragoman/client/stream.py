@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -66,6 +66,8 @@ class Polling(msgspec.Struct, frozen=True):
     interval: float | None = None
     # How much history the last read asks for; the others ask for none.
     history: int | None = None
+    # What is done between two looks: whoever hears of the task otherwise may cut it short.
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 class Stream:
@@ -491,7 +493,7 @@ class Stream:
             if failures:
                 await asyncio.sleep(_spread(max(interval, AFTER_FAILURE), failures))
             elif not is_first:
-                await asyncio.sleep(interval)
+                await self._polling.pause(interval)
             try:
                 task = await self._get(history)
                 if task.status.state.is_resting and history != self._polling.history:

@@ -53,6 +53,7 @@ class GatewayApp(App):
             self.audit,
             is_local=self._is_local,
         )
+        self.gateway.hooks.add_to(routes)
         limit = self.settings.max_body_bytes
         Api(self.gateway, self._streams, max_body_bytes=limit).add_to(routes)
 
@@ -86,6 +87,8 @@ class GatewayApp(App):
 
     async def listening(self, urls: Sequence[str]) -> None:
         """Register the agents of this process with the gateway, by the address they are at."""
+        hooks = self.gateway.hooks
+        hooks.base = hooks.base or urls[0]
         for place, agent in enumerate(self.agents[1:]):
             url = f"{urls[0]}/agents/{agent.name}"
             try:

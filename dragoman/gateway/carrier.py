@@ -11,14 +11,14 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from dragoman.client.line import Line
 from dragoman.client.seen import Seen
-from dragoman.client.stream import Shown, Stream
+from dragoman.client.stream import Polling, Shown, Stream
 from dragoman.config import Settings
 from dragoman.dialects.house import Nexus
 from dragoman.engine.log import read_task
@@ -36,6 +36,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
+from dragoman.gateway.hooks import Hooks
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.upstreams import Upstream, Upstreams
 from dragoman.model import operations as ops
@@ -43,6 +44,7 @@ from dragoman.model.errand import Errand
 from dragoman.model.events import ArtifactUpdate, Event, Forwarded, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Role
+from dragoman.model.push import PushConfig
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.stores.interface import Store
 
@@ -89,6 +91,9 @@ class Means(msgspec.Struct, frozen=True):
     settings: Settings
     upstreams: Upstreams
     directory: Directory
+    hooks: Hooks
+    # Does something beside.
+    soon: Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Carrier:
@@ -232,8 +237,10 @@ class Carrier:
             upstream.budget.requested()
             try:
                 line = await upstream.line(self._place.url)
-                async with contextlib.aclosing(await self._stream(line, agent)) as stream:
-                    await self._relay_all(stream, line)
+                with self._means.hooks.expecting(self._worker.log.task_id) as pause:
+                    opened = await self._stream(line, agent, Polling(pause=pause))
+                    async with contextlib.aclosing(opened) as stream:
+                        await self._relay_all(stream, line)
             except (TaskWaits, TaskEnded, TaskFailed):
                 if not self._is_heard:
                     breaker.left(era)
@@ -249,8 +256,9 @@ class Carrier:
                 breaker.left(era)
                 raise
 
-    async def _stream(self, line: Line, agent: Registered) -> Stream:
+    async def _stream(self, line: Line, agent: Registered, polling: Polling) -> Stream:
         """Return the agent's answer: to the message, or of the task that it has."""
+        patience = self._patience(agent) / 2
         message = self._message(line)
         operation = outgoing(self._worker, message, self._means.id, line.card)
         if self._is_doubtful:
@@ -259,10 +267,10 @@ class Carrier:
             task_id = TaskId(self._place.task_id)
             followed = ops.SubscribeToTask(task_id=task_id)
             begun = self._seen.task()
-            return Stream(line, followed, begun=begun, patience=self._patience(agent) / 2)
+            return Stream(line, followed, begun=begun, patience=patience, polling=polling)
         # From here on it may have arrived.
         self._is_doubtful = True
-        return Stream(line, operation, patience=self._patience(agent) / 2)
+        return Stream(line, operation, patience=patience, polling=polling)
 
     def _patience(self, agent: Registered) -> float:
         """Return for how many seconds an agent that has the task may be out of reach. Where the
@@ -327,6 +335,7 @@ class Carrier:
                 if not self._is_heard:
                     self._is_heard, self._is_doubtful = True, False
                     self._on_heard()
+                    self._ask_for_posts(line)
                     self._means.directory.saw(self._place.agent)
                 self._relay(event)
                 if self._worker.log.is_full:
@@ -336,6 +345,22 @@ class Carrier:
             raise InvalidAgentResponse("The agent's stream ended before its task did")
         # It waits as it did before, and that is its answer.
         self._end(task.status)
+
+    def _ask_for_posts(self, line: Line) -> None:
+        """Have an agent that cannot stream tell us when there is something to look at."""
+        url = self._means.hooks.url(self._worker.log.task_id)
+        if url and not line.can_stream and line.card.capabilities.push_notifications:
+            self._means.soon(self._register_posts(line, url))
+
+    async def _register_posts(self, line: Line, url: str) -> None:
+        config = PushConfig(url=url, id="gateway")
+        operation = ops.CreatePush(task_id=TaskId(self._place.task_id), config=config)
+        try:
+            async with asyncio.timeout(CANCEL_WITHIN):
+                await line.answer(operation)
+        except (A2AError, TimeoutError) as error:
+            # It is looked at now and then all the same.
+            logger.info("task %s: no posts: %s", self._worker.log.task_id, error)
 
     def _relay(self, event: Shown) -> None:
         match event:

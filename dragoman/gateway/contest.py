@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -59,12 +58,10 @@ class Contest:
         worker: Worker,
         chosen: Sequence[str],
         wanted: Wishes,
-        soon: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._means = means
         self._worker = worker
         self._wanted = wanted
-        self._soon = soon
         found = [means.directory.get(name) for name in chosen]
         self._rivals = [_Rival(agent) for agent in found if agent is not None][: wanted.race]
 
@@ -98,7 +95,7 @@ class Contest:
             await asyncio.gather(*running, return_exceptions=True)
             for rival in self._rivals:
                 if rival is not winner and rival.answer is None:
-                    self._soon(self._cancel(rival))
+                    self._means.soon(self._cancel(rival))
         if winner is None or winner.answer is None:
             raise TaskFailed(f"No {self._wanted.quorum} of the agents gave the same answer.")
         self._record(winner, winner.answer)

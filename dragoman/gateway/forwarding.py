@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -64,7 +64,6 @@ class Forwarding:
         self._means = means
         self._router = router
         self._clock = clock or SystemClock()
-        self._beside: set[asyncio.Task[None]] = set()
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
@@ -119,13 +118,13 @@ class Forwarding:
             found = self._router.choose(worker.replay.began, wanted)
             chosen, why = [agent.id for agent in found.agents], found.why
         if wanted.race > 1 and worker.replay.turn == 0:
-            return await Contest(self._means, worker, chosen, wanted, self.soon).run()
+            return await Contest(self._means, worker, chosen, wanted).run()
         carrier = Carrier(self._means, worker, chosen, why)
         try:
             await carrier.carry()
         except asyncio.CancelledError:
             if worker.is_cancelled or worker.log.is_over:
-                self.soon(carrier.cancel())
+                self._means.soon(carrier.cancel())
             raise
         finally:
             self._router.ended()
@@ -138,16 +137,3 @@ class Forwarding:
             artifact_id=worker.artifact_id(), parts=[Part(data=found)], name="agents"
         )
         worker.artifact(artifact)
-
-    def soon(self, deed: Coroutine[Any, Any, None]) -> None:
-        """Do something that nobody waits for."""
-        task = asyncio.get_running_loop().create_task(deed)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
-
-    async def stop(self, within: float = 2.0) -> None:
-        """Let what is done beside have a moment, then end it."""
-        if self._beside:
-            await asyncio.wait(self._beside, timeout=within)
-        for task in self._beside:
-            task.cancel()

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from dragoman.config import Settings
@@ -13,6 +13,7 @@ from dragoman.gateway import routing, wishes
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.carrier import Means
 from dragoman.gateway.forwarding import Chosen, Forwarding
+from dragoman.gateway.hooks import Hooks
 from dragoman.gateway.ledger import ErrandRow, Ledger
 from dragoman.gateway.payments import FakeProvider
 from dragoman.gateway.registry import Registry
@@ -40,6 +41,8 @@ _PORTS = range(1, 65_536)
 _PER_HOST = 4_000
 # Seconds between two looks for what nobody settled.
 _SWEEP_EVERY = 30.0
+# Seconds that agents have to be told of a cancel when the gateway stops.
+_LAST_WORDS = 2.0
 
 
 def books_of(settings: Settings) -> Books:
@@ -104,6 +107,9 @@ class Gateway:
         )
         self.upstreams = Upstreams(self._http, self.registry.credential, settings)
         self._turns = routing.Memory()
+        self.hooks = Hooks()
+        self.hooks.base = settings.public_url.rstrip("/")
+        self._beside: set[asyncio.Task[None]] = set()
         self.service: Service
         self.workflows: Workflows
         self.id = ""
@@ -119,19 +125,30 @@ class Gateway:
         self.id = hashlib.sha256(b"gateway" + self.store.secret).hexdigest()[:16]
         await self.registry.open()
         await self.trust.open()
-        means = Means(self.id, self.store, self.settings, self.upstreams, self)
-        self.forwarding = Forwarding(means, self)
+        self.hooks.open(self.store.secret)
+        means = Means(
+            self.id, self.store, self.settings, self.upstreams, self, self.hooks, self._soon
+        )
         self._sweeping = asyncio.get_running_loop().create_task(self._keep_books())
-        return self.forwarding
+        return Forwarding(means, self)
 
     async def close(self) -> None:
         """Let go of everything."""
         self._sweeping.cancel()
         await asyncio.gather(self._sweeping, return_exceptions=True)
-        await self.forwarding.stop()
+        if self._beside:
+            await asyncio.wait(self._beside, timeout=_LAST_WORDS)
+        for task in self._beside:
+            task.cancel()
         await self.trust.close()
         await self.registry.close()
         await self._http.close()
+
+    def _soon(self, deed: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(deed)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def errand(self, task_id: str) -> ErrandRow | None:
         """Return what a task means to those who keep books."""

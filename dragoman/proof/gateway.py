@@ -29,13 +29,12 @@ from dragoman.proof.gateway_load import (
     Party,
     text_of,
 )
+from dragoman.proof.gateway_result import GatewayResult
 from dragoman.proof.gateway_site import SECRET, Settled, Site
 from dragoman.proof.harness import (
     Line,
     Progress,
     Refused,
-    Result,
-    Row,
     bound,
     silent,
     workplace,
@@ -57,76 +56,15 @@ _PARTIES = ("ada", "bob", "ann", "ben")
 _OWNERS = {"many": "ann", "once": "ben"}
 
 
-class GatewayResult(Result, kw_only=True):
-    """What became of what callers were told."""
-
-    proof: str = "gateway"
-    kills: int
-    gateway_kills: int
-    flaps: int
-    # Errands that were acknowledged, and of these the ones that were followed as a stream.
-    tasks: int
-    streams: int
-    # Not there, not ended, or not seen through by their callers.
-    lost: int
-    # Ended otherwise, or with other words, than undisturbed.
-    differing: int
-    changed: int
-    doubled: int
-    # Streams or logs that are not contiguous.
-    gaps: int
-    captures: int
-    double_charges: int
-    uncharged: int
-    sum: int
-    holds: int
-    # Messages an agent's code ran on, and how often it did.
-    worked_once: tuple[int, int]
-    worked_many: tuple[int, int]
-    # How often a task was given to another address, and requests and streams that were cut off.
-    moves: int
-    unknown: int
-    resumed: int
-    refused: dict[str, int]
-    bound_per_kill: float | None = None
-
-    def rows(self) -> list[Row]:
-        """Return the promises."""
-        of = f"of {self.tasks:,} tasks, {self.kills:,} kills"
-        money = f"{self.double_charges} and {self.uncharged} of {self.captures:,} charges"
-        books = f"off by {self.sum}, {self.holds} holds left"
-        broken = f"{self.gaps} of {self.streams:,} streams, resumed {self.resumed:,} times"
-        messages, runs = self.worked_once
-        tries = f"{self.doubled} of {messages:,}, and its code ran {runs:,} times"
-        return [
-            Row("Tasks lost by a gateway", f"{self.lost} {of}", not self.lost, self.bound),
-            Row(
-                "Tasks that end otherwise than undisturbed",
-                f"{self.differing} {of}",
-                not self.differing + self.changed,
-                self.bound,
-            ),
-            Row("Streams through a gateway with gaps", broken, not self.gaps, bound(self.streams)),
-            Row(
-                "Tasks charged twice or for nothing, and not charged",
-                money,
-                not self.double_charges + self.uncharged,
-                bound(self.captures),
-            ),
-            Row("Books after the run", books, not self.sum + self.holds),
-            Row("Messages an agent that works once has twice", tries, not self.doubled),
-        ]
-
-
 class _Run:
     """One run."""
 
     def __init__(
         self, folder: Path, seed: int, pause: float, environment: Mapping[str, str] | None
     ) -> None:
-        self.chance = random.Random(seed)
+        self.chance = random.Random(f"{seed}/kills")
         self.parties = {name: Party(name, f"token-of-{name}-{seed:012}") for name in _PARTIES}
-        self.site = Site(folder, list(self.parties.values()), self.chance, environment)
+        self.site = Site(folder, list(self.parties.values()), seed, environment)
         self.load = GatewayLoad(self.site.house, seed, [], pause)
         self.prices: dict[str, Prices] = {}
         self.ids: dict[str, str] = {}
@@ -209,7 +147,7 @@ class _Run:
                 state = task["status"]["state"]
                 if state not in TERMINAL:
                     verdict.add("lost", f"task {errand.task_id} ({errand.kind}) is {state}")
-                elif problem := _differs(errand, state, text_of(task)):
+                elif problem := differs(errand, state, text_of(task)):
                     differing += 1
                     said = task["status"].get("message", {}).get("parts", "")
                     if differing <= 5:
@@ -221,7 +159,8 @@ class _Run:
         return differing
 
 
-def _differs(errand: Errand, state: str, text: str) -> str:
+def differs(errand: Errand, state: str, text: str) -> str:
+    """Return how an errand ended otherwise than it would have undisturbed, or nothing."""
     if errand.kind == "cancel" and state == "TASK_STATE_CANCELED":
         return ""
     if state != "TASK_STATE_COMPLETED":

@@ -112,7 +112,7 @@ class GatewayCaller:
             await self._dialogue(kind)
         elif kind == "cancel":
             await self._canceled(
-                self._new("cancel", "tale", f"40 100 {self._name()}", at_once=True)
+                self._new("cancel", "tale", f"20 100 {self._name()}", at_once=True)
             )
         else:
             skill = self._chance.choice(["short", "tale"])

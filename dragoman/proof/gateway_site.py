@@ -78,9 +78,11 @@ class Site:
         self,
         folder: Path,
         parties: list[Party],
-        chance: random.Random,
+        seed: int,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        # Apart from what is drawn for kills: how many are drawn depends on which ports are free.
+        chance = random.Random(f"{seed}/ports")
         tokens = folder / "tokens.toml"
         tokens.touch(mode=0o600)
         tokens.write_text("".join(f'[{one.name}]\ntoken = "{one.token}"\n' for one in parties))

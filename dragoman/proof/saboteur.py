@@ -195,7 +195,7 @@ def _unique_keys(patches: Patches) -> None:
 
 def _hold(patches: Patches) -> None:
     """Reserve whatever is asked for; the file has no say in it either."""
-    covered = "AND balance - held >= :held"
+    covered = "AND balance - held >= ?1"
     patches.put(journal, "RESERVE", lambda sql: _edited(sql, covered, ""))
     _edit_schema(patches, 4, _IS_COVERED, "")
 

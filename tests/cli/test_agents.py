@@ -1,16 +1,13 @@
 """`dragoman agents` as somebody types it, against a gateway and agents in this process."""
 
 import json
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gateway.carrying import GatewaySite, gateway
 from gateway.registering import CARD_PATH, Peer
-from serving import hosting
 
 from cli.calling import Ended, call, document, fields, lines
 
@@ -35,14 +32,21 @@ class Here:
         return document(await self.agents(*words, "-o", "json", **env))
 
 
+@pytest.fixture(scope="module")
+async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Here]:
+    folder = tmp_path_factory.mktemp("agents")
+    async with gateway(folder) as site, Peer() as peer:
+        yield Here(folder, site, peer)
+
+
 @pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[Here]:
-    peer = Peer()
-    async with AsyncExitStack() as stack:
-        site = await stack.enter_async_context(gateway(tmp_path))
-        peer.url = await stack.enter_async_context(hosting(peer, lifespan="off"))
-        peer.shows(peer.card())
-        yield Here(tmp_path, site, peer)
+async def here(whole: Here) -> AsyncIterator[Here]:
+    """The same gateway for all, without agents."""
+    whole.peer.shows(whole.peer.card())
+    yield whole
+    registry = whole.site.gateway.registry
+    for agent in registry.all():
+        await registry.remove(agent.id, operator=True)
 
 
 async def test_an_agent_is_registered_shown_listed_and_removed(here: Here) -> None:
@@ -193,4 +197,3 @@ async def test_a_gateway_that_wants_a_token_gets_it_and_nobody_else_sees_it(
             ended = await call("agents", "list", "--debug", cwd=tmp_path, env=env)
             assert ended.returncode == (0 if token == CANARY else 4)
             assert token not in ended.stdout + ended.stderr
-    shutil.rmtree(tmp_path / "cache", ignore_errors=True)

@@ -1,12 +1,10 @@
 """Registered agents are looked after: cards, heartbeats and probes, under a clock of our own."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from gateway.registering import CARD_PATH, OLDER_PATH, Desk, Peer, desk, eventually
-from serving import hosting
 
 from dragoman.errors import InvalidParams
 from dragoman.gateway.registration import Changes, Registration
@@ -188,32 +186,18 @@ async def test_a_heartbeat_after_an_eviction_is_enough_again(there: Desk) -> Non
 
 
 async def test_few_are_looked_at_at_once(there: Desk) -> None:
-    busy = most = 0
-    release = asyncio.Event()
-
-    async def app(scope: object, receive: object, send: object) -> None:
-        nonlocal busy, most
-        busy += 1
-        most = max(most, busy)
-        await release.wait()
-        busy -= 1
-        await send({"type": "http.response.start", "status": 404, "headers": []})  # type: ignore[operator]
-        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
-
-    async with hosting(app, lifespan="off") as url:
-        registry = await there.registry(watches=True)
-        release.set()
-        for number in range(40):
-            await registry.register(Registration(url=f"{url}/{number}", name="Many"))
-        release.clear()
-        most = 0
-        await there.clock.leap()
-        there.clock.move_to(there.clock.now() + 10_000)
-        await eventually(lambda: most >= 32)
-        assert len(registry._attendance.watch._looking) == 32
-        release.set()
-        await eventually(lambda: all(agent.status == "online" for agent in registry.all()))
-        assert most == 32
+    peer, registry = await there.peer(), await there.registry(watches=True)
+    peer.is_up = False
+    for number in range(40):
+        await registry.register(Registration(url=f"{peer.url}/{number}", name="Many"))
+    peer.is_up = True
+    peer.may_answer.clear()
+    peer.seen.clear()
+    there.clock.move_to(there.clock.now() + 10_000)
+    await eventually(lambda: len(peer.seen) >= 32)
+    assert len(peer.seen) == len(registry._attendance.watch._looking) == 32
+    peer.may_answer.set()
+    await eventually(lambda: all(agent.status == "online" for agent in registry.all()))
 
 
 async def test_agents_are_looked_after_from_the_start(there: Desk) -> None:

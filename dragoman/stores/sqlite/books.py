@@ -118,8 +118,8 @@ class Books:
         prices = (held, errand.price, int(held > 0), at, errand.due_at, errand.cause)
         run(connection, _BEGIN, (*values, *prices))
         if held:
-            touch(connection, errand.requester, self.terms.grant, at)
-            hold(connection, _transfer(task, task_id, "hold", 0, at), errand.requester, held)
+            transfer = _transfer(task, task_id, "hold", 0, at)
+            hold(connection, transfer, errand.requester, held, self.terms.grant)
 
     def assign(self, connection: apsw.Connection, task: int, errand: Errand, at: int) -> None:
         """Note what is another from here on: with an agent, who is paid and how much; the rest
@@ -140,8 +140,7 @@ class Books:
         run(connection, _ASSIGN, {"task": task, "held": held, "holds": holds, **values})
         transfer = _transfer(task, row.task_id, "hold", row.holds, at)
         if held > row.held:
-            touch(connection, row.requester, self.terms.grant, at)
-            hold(connection, transfer, row.requester, held - row.held)
+            hold(connection, transfer, row.requester, held - row.held, self.terms.grant)
         elif held < row.held:
             back = Leg(USER, row.requester, "release", held=held - row.held)
             post(connection, transfer._replace(memo="Less is reserved"), [back])
@@ -166,13 +165,12 @@ class Books:
         debit = "task_debit" if charged else "release"
         legs = [Leg(USER, row.requester, debit, -charged, -row.held)]
         if charged:
-            touch(connection, row.payee, self.terms.grant, at)
             legs.append(Leg(USER, row.payee, "task_credit", earning))
         if fee:
             # Told to whoever earned, and taken by the house.
             legs.append(Leg(USER, row.payee, "platform_fee"))
             legs.append(Leg(FEES, "", "platform_fee", fee))
-        post(connection, transfer, legs)
+        post(connection, transfer, legs, self.terms.grant)
 
     def refund(self, connection: apsw.Connection, task: int, memo: str, at: int) -> bool:
         """Give back what a task cost, once; tell whether anything had been taken. Raises

@@ -29,13 +29,13 @@ _LAST = "SELECT number, at, hash FROM transfers ORDER BY number DESC LIMIT 1"
 _ADD = "INSERT INTO transfers VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _ENTRY = "(?, ?, ?, ?, ?, ?, ?)"
 _MOVE = """
-UPDATE accounts SET balance = balance + :amount, held = held + :held
-WHERE kind = :kind AND owner = :owner RETURNING number, balance, held
+UPDATE accounts SET balance = balance + ?, held = held + ?
+WHERE kind = ? AND owner = ? RETURNING number, balance, held
 """
 # Who holds more than there is matches nothing.
 RESERVE = """
-UPDATE accounts SET held = held + :held
-WHERE kind = 'user' AND owner = :owner AND balance - held >= :held
+UPDATE accounts SET held = held + ?1
+WHERE kind = 'user' AND owner = ?2 AND balance - held >= ?1
 RETURNING number, balance, held
 """
 _FREE = "SELECT balance - held FROM accounts WHERE kind = 'user' AND owner = ?"
@@ -92,21 +92,34 @@ def link(
     return hashlib.sha256(prior + msgspec.json.encode(content)).digest()
 
 
-def post(connection: apsw.Connection, transfer: Transfer, legs: Sequence[Leg]) -> None:
-    """Make a transfer. Raises `apsw.ConstraintError` if it was made before, or if it would take
-    more than there is."""
-    moved = [Moved(*run(connection, _MOVE, leg_values(leg))[0]) for leg in legs]
+def post(
+    connection: apsw.Connection, transfer: Transfer, legs: Sequence[Leg], grant: int = 0
+) -> None:
+    """Make a transfer; whoever it touches first gets an account with the grant. Raises
+    `apsw.ConstraintError` if it was made before, or if it would take more than there is."""
+    moved: list[Moved] = []
+    for leg in legs:
+        if not (leg.amount or leg.held):
+            # Says something of the leg before it, and moves nothing.
+            moved.append(moved[-1])
+            continue
+        values = (leg.amount, leg.held, leg.account, leg.owner)
+        rows = run(connection, _MOVE, values)
+        if not rows:
+            touch(connection, leg.owner, grant, transfer.at)
+            rows = run(connection, _MOVE, values)
+        moved.append(Moved(*rows[0]))
     _write(connection, transfer, legs, moved)
 
 
-def leg_values(leg: Leg) -> dict[str, str | int]:
-    """Return what moves an account."""
-    return {"kind": leg.account, "owner": leg.owner, "amount": leg.amount, "held": leg.held}
-
-
-def hold(connection: apsw.Connection, transfer: Transfer, owner: str, amount: int) -> None:
-    """Reserve something of what is free; raises `HoldRefused` and changes nothing."""
-    rows = run(connection, RESERVE, {"owner": owner, "held": amount})
+def hold(
+    connection: apsw.Connection, transfer: Transfer, owner: str, amount: int, grant: int = 0
+) -> None:
+    """Reserve something of what is free, in an account with the grant if there is none yet; raises
+    `HoldRefused`, and then nothing of the write may stay."""
+    rows = run(connection, RESERVE, (amount, owner))
+    if not rows and touch(connection, owner, grant, transfer.at):
+        rows = run(connection, RESERVE, (amount, owner))
     if not rows:
         raise HoldRefused(balance=free(connection, owner), needed=amount)
     _write(connection, transfer, [Leg(USER, owner, "hold", held=amount)], [Moved(*rows[0])])

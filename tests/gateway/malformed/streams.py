@@ -12,6 +12,7 @@ from malformed.script import (
     INVALID,
     LEGAL,
     MARK,
+    REFUSED,
     UNKNOWN,
     UNREACHABLE,
     Answering,
@@ -33,7 +34,9 @@ from malformed.script import (
 BEGUN = {"task": task("WORKING")}
 DONE = status("COMPLETED")
 _M = MARK.encode()
-BROKEN = (INVALID, UNREACHABLE, UNKNOWN)
+# Events of a task, at the gateway that plays these.
+MOST = 2_000
+BROKEN = (INVALID, UNREACHABLE, UNKNOWN, REFUSED)
 
 
 def _events(count: int) -> Answering:
@@ -54,6 +57,7 @@ def _endless(value: Any) -> Answering:
     def answer(asked: Asked) -> Answer:
         yield STREAM
         yield event(asked, BEGUN)
+        yield event(asked, chunk())
         while True:
             yield event(asked, value)
             yield 0.02
@@ -239,7 +243,13 @@ SCRIPTS = [
         Script(f"fine: {name}", stream(BEGUN, *events), streaming=True, ends="completed", says=())
         for name, events in FINE.items()
     ),
-    Script("stream: 20,000 events", _events(20_000), streaming=True, ends="completed", says=()),
+    Script("stream: many events", _events(MOST // 2), streaming=True, ends="completed", says=()),
+    Script(
+        "stream: more events than a task may have",
+        _events(MOST * 2),
+        streaming=True,
+        says=("events",),
+    ),
     Script(
         "stream: news for ever",
         _endless(status("WORKING", metadata={"x": "y"})),

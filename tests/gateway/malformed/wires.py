@@ -151,14 +151,21 @@ WIRES: dict[str, Answering] = {
     "an encoding nobody knows": raw(
         http(_M, "200 OK", "application/json", f"content-encoding: {MARK}")
     ),
-    "packed without being asked": _packed("gzip"),
-    "deflated without being asked": _packed("deflate"),
 }
 
 SCRIPTS = [
     *each("wire", WIRES, says=BROKEN),
     # The second answer is nobody's; what was asked was answered.
     Script("wire: two answers", _two_answers, ends="completed", says=()),
+    *each(
+        "wire",
+        {
+            "packed without being asked": _packed("gzip"),
+            "deflated without being asked": _packed("deflate"),
+        },
+        ends="completed",
+        says=(),
+    ),
     Script("wire: hints before the answer", _informed(3), ends="completed", says=()),
     Script(
         "wire: a large answer",
