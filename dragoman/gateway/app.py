@@ -89,6 +89,8 @@ class GatewayApp(App):
         """Register the agents of this process with the gateway, by the address they are at."""
         hooks = self.gateway.hooks
         hooks.base = hooks.base or urls[0]
+        if len(self.agents) > 1:
+            self.gateway.allow(urls[0])
         for place, agent in enumerate(self.agents[1:]):
             url = f"{urls[0]}/agents/{agent.name}"
             try:

@@ -114,6 +114,10 @@ class Gateway:
         self.workflows: Workflows
         self.id = ""
 
+    def allow(self, url: str) -> None:
+        """Let agents be at an address of our own, which may be private."""
+        self._http.allow(url.partition("://")[2])
+
     def _score(self, agent_id: str) -> int:
         return self.trust.score(agent_id)
 

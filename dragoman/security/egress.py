@@ -268,6 +268,10 @@ class Egress:
                     asyncio.run_coroutine_threadsafe(session.close(), loop)
         self._names.close()
 
+    def allow(self, entry: str) -> None:
+        """Dial one more target: a host, a host with a port, or a network."""
+        self._policy.admit(entry)
+
     def check(self, url: str) -> None:
         """Raise EgressRefused for a URL that can be refused without resolving its name."""
         self._target(url)

@@ -173,9 +173,10 @@ class Policy:
         self._hosts: set[tuple[str, int | None]] = set()
         self._networks: list[Network] = []
         for entry in allow:
-            self._admit(entry.strip())
+            self.admit(entry.strip())
 
-    def _admit(self, entry: str) -> None:
+    def admit(self, entry: str) -> None:
+        """Allow one more target; raises `ConfigError`."""
         try:
             if "/" in entry:
                 self._networks.append(ip_network(entry))

@@ -134,7 +134,6 @@ async def test_whatever_an_agent_answers_its_task_ends_in_our_words(
         good = next(name for name, one in NAMED.items() if one.name == "a good answer")
         _, task = await caller.ended(good, NAMED[good])
         assert LEGAL in json.dumps(task)
-    print("\n".join(map(str, sorted(took)[-40:])))
     told = "\n".join(f"{name}: {problem}" for name, problem in problems.items())
     assert not problems, f"{len(problems)} of {len(SCRIPTS)}:\n{told}\n{sorted(took)[-8:]}"
     crashes = [record.getMessage() for record in caplog.records if record.exc_info]

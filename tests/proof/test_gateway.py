@@ -20,7 +20,7 @@ from dragoman.proof.gateway_result import GatewayResult
 
 WITHIN = 90.0
 # Of its two kills one is the gateway's.
-SEED = 0
+SEED = 12
 
 
 class Ran(NamedTuple):

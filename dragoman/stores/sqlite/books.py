@@ -21,7 +21,6 @@ from dragoman.stores.sqlite.journal import (
     hold,
     post,
     task_transfer,
-    touch,
 )
 from dragoman.stores.sqlite.schema import run
 

@@ -98,8 +98,8 @@ def post(
     """Make a transfer; whoever it touches first gets an account with the grant. Raises
     `apsw.ConstraintError` if it was made before, or if it would take more than there is."""
     moved: list[Moved] = []
-    for leg in legs:
-        if not (leg.amount or leg.held):
+    for place, leg in enumerate(legs):
+        if place and not (leg.amount or leg.held) and leg[:2] == legs[place - 1][:2]:
             # Says something of the leg before it, and moves nothing.
             moved.append(moved[-1])
             continue

@@ -10,6 +10,10 @@ import pytest
 from api_site import DONE, GatewaySite, gateway, owners
 from serving import WAIT, frames, within
 
+from dragoman.model import operations as ops
+from dragoman.model.identity import TaskId
+from dragoman.service import Call, TaskReply
+
 
 @pytest.fixture(scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewaySite]:
@@ -130,6 +134,15 @@ async def test_the_same_request_under_the_same_key_is_the_same_task(site: Gatewa
     again = await site.make(headers=key, input={"n": 1})
     other = await site.make(headers=key, input={"n": 2})
     assert again["id"] == first["id"] != other["id"]
+    # Agents may know a message by its id alone, so two that differ have not the same.
+    sent: list[str] = []
+    for one in (first, other):
+        reply = await site.app.gateway.service.answer(
+            Call(operation=ops.GetTask(task_id=TaskId(one["id"])))
+        )
+        assert isinstance(reply, TaskReply)
+        sent.append(reply.reading.task.history[0].message_id)
+    assert sent[0] != sent[1]
     assert (await site.ask("GET", "/tasks"))["total"] == before + 2
 
 
@@ -261,6 +274,9 @@ async def test_a_stream_goes_on_from_the_last_event_that_was_seen(site: GatewayS
     whole = await site.events(made["id"], Last_Event_ID="1")
     seen = [frame.id for frame in whole if frame.id is not None]
     assert len(seen) > 3
+    states = [frame.data["a2a_state"] for frame in whole if frame.event == "status"]
+    # Each as it was at its position, and not as it is.
+    assert "input-required" in states and states.count("completed") == 1
     for position in seen[:-1]:
         rest = await site.events(made["id"], Last_Event_ID=str(position))
         # The task as it was then opens the stream, under the position it was at.

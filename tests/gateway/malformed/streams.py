@@ -248,7 +248,7 @@ SCRIPTS = [
         "stream: more events than a task may have",
         _events(MOST * 2),
         streaming=True,
-        says=("events",),
+        says=("limit",),
     ),
     Script(
         "stream: news for ever",
