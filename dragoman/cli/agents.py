@@ -49,8 +49,10 @@ def register(
     if dry_run:
         _show(run, {"result": "would be registered", **described(body)})
         return
-    agent = item_of(api.ask("POST", "agents", body))
+    answer = api.ask("POST", "agents", body)
+    agent = item_of(answer)
     _show(run, {"result": "registered", **agent, "address": f"{api.url}/a2a/{agent['name']}"})
+    _check_taken(run, body, answer)
 
 
 @command("list")
@@ -148,6 +150,7 @@ def update(
     if accepts:
         found = api.ask("POST", path_of(agent, "accept"))
     _show(run, {"result": "changed", **item_of(found)})
+    _check_taken(run, body, found)
 
 
 @command("probe")
@@ -183,6 +186,12 @@ def remove(
     if not dry_run:
         api.ask("DELETE", path_of(agent))
     _show(run, {"result": "would be removed" if dry_run else "removed", **item})
+
+
+def _check_taken(run: Invocation, body: dict[str, Any], agent: dict[str, Any]) -> None:
+    """Say what a gateway passed over: one of another release may not know it."""
+    if "refresh" in body and agent.get("refresh") != body["refresh"]:
+        run.out.warn("--refresh was not taken: this gateway does not say how often it looks")
 
 
 def _show(run: Invocation, item: dict[str, Any]) -> None:

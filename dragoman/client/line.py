@@ -70,6 +70,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     backoff: float = 0.2
     # Whether a message whose first try failed is the caller's to send again.
     sends_once: bool = False
+    # Whether calls are made for somebody else, whose `tracestate` may say who that is.
+    is_for_others: bool = False
 
 
 class Line:
@@ -313,7 +315,10 @@ class Line:
             self._origins.check(url)
         attached = await self._chosen.attach(url, self._http, self._origins)
         named = {name.lower(): value for name, value in self.options.headers.items()}
-        return attached.onto({**tracing.outgoing(), **named, **headers})
+        traced = tracing.outgoing()
+        if self.options.is_for_others:
+            traced = {name: value for name, value in traced.items() if name != "tracestate"}
+        return attached.onto({**traced, **named, **headers})
 
     # Calls
 

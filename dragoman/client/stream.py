@@ -487,6 +487,7 @@ class Stream:
         history = None if is_substitute else 0
         interval = self._polling.interval or (POLL_SOON if is_substitute else POLL_EVERY)
         failures = 0
+        answered_at = time.monotonic()
         # The first look is at once, unless there just was one.
         is_first = not is_read
         while not self._is_done:
@@ -500,9 +501,11 @@ class Stream:
                     # Polls leave the history out; the last look has what the caller wants of it.
                     task = await self._get(self._polling.history)
                 failures = 0
+                answered_at = time.monotonic()
             except _BREAKS as error:
                 failures += 1
-                if failures >= FAILED_POLLS:
+                is_late = time.monotonic() - answered_at > max(self._patience, interval)
+                if failures >= FAILED_POLLS or is_late:
                     raise
                 await asyncio.sleep(asked_wait(error))
                 continue

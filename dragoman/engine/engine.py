@@ -453,7 +453,7 @@ class Engine:
 
         Where others share the store the code of a task waits: see `_start_recorded`."""
         self._holdings.make_room(scope.owner)
-        plan = self._code.plan(operation)
+        plan = self._code.plan(operation, caller=call.caller)
         self._code.admit(call.caller, operation)
         message = operation.message
         if message.task_id and self._holdings.get(scope, message.task_id) is not None:

@@ -38,7 +38,7 @@ from dragoman.model.events import (
     StepRecorded,
     TurnBegan,
 )
-from dragoman.model.identity import Caller, Scope, new_id
+from dragoman.model.identity import ANONYMOUS, Caller, Scope, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.operations import SendMessage
@@ -84,12 +84,17 @@ class AgentCode(Protocol):
         ...
 
     def plan(
-        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+        self,
+        operation: SendMessage,
+        began: SendMessage | None = None,
+        *,
+        is_answer: bool = False,
+        caller: Caller = ANONYMOUS,
     ) -> Plan:
         """Return what will be done; raises an `A2AError` for a message that cannot be served.
 
         `began` is what the task began with, if this is a further message to it; an answer goes to
-        code that waits for it, whatever it says."""
+        code that waits for it, whatever it says. `caller` is who begins it."""
         ...
 
 

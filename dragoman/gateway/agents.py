@@ -40,6 +40,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     # Origins besides that of `url` to which the card may send calls.
     origins: list[str] = []
+    # Who besides its owner may have tasks done by it; empty: everybody.
+    callers: list[str] = []
     dialect: HouseDialect = ""
     # Whether it gets what nobody else is asked for.
     is_default: bool = False
@@ -62,3 +64,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     # What we show it, without the secret: the kind, and the header that carries it.
     credential: CredentialKind = ""
     credential_header: str = ""
+
+
+def serves(agent: Registered, requester: str) -> bool:
+    """Say whether an agent does tasks for somebody."""
+    return not agent.callers or requester == agent.owner or requester in agent.callers

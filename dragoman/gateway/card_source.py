@@ -8,7 +8,14 @@ import logging
 
 from dragoman.client.cards import Cards, Fetched
 from dragoman.client.references import CARD_PATH, Reference
-from dragoman.errors import A2AError, CardNotFound, InvalidParams
+from dragoman.errors import (
+    A2AError,
+    CallFailed,
+    CardNotFound,
+    InvalidParams,
+    TimedOut,
+    Unreachable,
+)
 from dragoman.security.egress import Egress, EgressError, EgressRefused
 from dragoman.security.targets import NotCanonical, read_target
 
@@ -93,6 +100,14 @@ def places(url: str, known: str = "") -> list[Reference]:
 def is_card(url: str) -> bool:
     """Tell whether a URL is that of a card rather than of an agent."""
     return read_target(url).path.partition("?")[0].endswith(".json")
+
+
+def no_card(error: A2AError) -> InvalidParams:
+    """Return why an agent of which only a URL is known cannot be registered."""
+    is_away = isinstance(error, Unreachable | TimedOut) or not isinstance(error, CallFailed)
+    # One sentence: were a refusal told from silence, we would scan our network for callers.
+    why = "its card could not be fetched" if is_away else error.public
+    return InvalidParams(f"{why}; give a name to register it without a card", field="url")
 
 
 def _folder(url: str) -> str:

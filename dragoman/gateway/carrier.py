@@ -69,7 +69,9 @@ class Directory(Protocol):
         """Return an agent."""
         ...
 
-    def others(self, operation: ops.SendMessage, tried: Sequence[str], most: int) -> list[str]:
+    def others(
+        self, operation: ops.SendMessage, tried: Sequence[str], most: int, requester: str
+    ) -> list[str]:
         """Return who else could do a task that costs at most so much, best first."""
         ...
 
@@ -527,7 +529,9 @@ class Carrier:
             return True
         price = here.price if here is not None else 0
         others = [name for name in self._chosen if name not in self._tried]
-        others += self._means.directory.others(worker.replay.began, self._tried, price)
+        others += self._means.directory.others(
+            worker.replay.began, self._tried, price, worker.log.scope.owner
+        )
         for other in others:
             agent = self._means.directory.get(other)
             if agent is not None:

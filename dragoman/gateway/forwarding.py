@@ -17,7 +17,7 @@ from dragoman.gateway.wishes import Wishes
 from dragoman.model.artifact import Artifact
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.errand import Errand
-from dragoman.model.identity import Caller
+from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Json, Message, Part
 from dragoman.model.operations import SendMessage
 
@@ -38,8 +38,8 @@ class Chosen(msgspec.Struct, frozen=True):
 class Router(Directory, Protocol):
     """Knows the agents, and which of them is for what."""
 
-    def choose(self, operation: SendMessage, wanted: Wishes) -> Chosen:
-        """Return who does it; raises `NoAgentAvailable`, `AgentOffline`, `TrustTooLow` or
+    def choose(self, operation: SendMessage, wanted: Wishes, requester: str) -> Chosen:
+        """Return who does it for somebody; raises `NoAgentAvailable`, `AgentOffline`, `TrustTooLow` or
         `InsufficientCredits`."""
         ...
 
@@ -71,7 +71,12 @@ class Forwarding:
         """Everybody whom the gateway knows may have tasks done."""
 
     def plan(
-        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+        self,
+        operation: SendMessage,
+        began: SendMessage | None = None,
+        *,
+        is_answer: bool = False,
+        caller: Caller = ANONYMOUS,
     ) -> Plan:
         """Choose who does it. A further message goes where the first one went."""
         if is_answer or began is not None:
@@ -80,7 +85,7 @@ class Forwarding:
         wanted = wishes.read(operation)
         if wanted.skill == DISCOVERY and not wanted.agent:
             return Plan(self._found)
-        chosen = self._router.choose(operation, wanted)
+        chosen = self._router.choose(operation, wanted, caller.owner)
         if not chosen.agents:
             raise NoAgentAvailable("No agent available")
         now = self._clock.now()
@@ -115,7 +120,7 @@ class Forwarding:
         wanted = wanted or wishes.read(worker.replay.began)
         if not chosen and worker.replay.forwarded is None:
             # It was taken over before anything was sent.
-            found = self._router.choose(worker.replay.began, wanted)
+            found = self._router.choose(worker.replay.began, wanted, worker.caller.owner)
             chosen, why = [agent.id for agent in found.agents], found.why
         if wanted.race > 1 and worker.replay.turn == 0:
             return await Contest(self._means, worker, chosen, wanted).run()

@@ -10,7 +10,7 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.errors import AgentOffline, ConfigError, StoreRefused
 from dragoman.gateway import routing, wishes
-from dragoman.gateway.agents import Registered
+from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.carrier import Means
 from dragoman.gateway.forwarding import Chosen, Forwarding
 from dragoman.gateway.hooks import Hooks
@@ -172,8 +172,8 @@ class Gateway:
         """Note that an agent did not answer."""
         self.registry.missed(agent_id)
 
-    def choose(self, operation: SendMessage, wanted: Wishes) -> Chosen:
-        """Return who does a task, best first, and why."""
+    def choose(self, operation: SendMessage, wanted: Wishes, requester: str) -> Chosen:
+        """Return who does a task for somebody, best first, and why."""
         wish = Wish(
             agent=wanted.agent,
             skill=wanted.skill,
@@ -184,7 +184,11 @@ class Gateway:
             count=wanted.race,
         )
         named = self.registry.get(wanted.agent) if wanted.agent else None
-        agents = [named] if named is not None else self._able(wanted)
+        agents: Sequence[Registered] = []
+        if not wanted.agent:
+            agents = self._able(wanted, requester)
+        elif named is not None and serves(named, requester):
+            agents = [named]
         candidates = [self._candidate(agent, wanted.skill) for agent in agents]
         choice = routing.choose(wish, candidates, memory=self._turns)
         found = [agent for name in choice.order if (agent := self.registry.get(name)) is not None]
@@ -222,14 +226,16 @@ class Gateway:
                 logger.warning("the ledger could not be looked through; trying again")
             await asyncio.sleep(_SWEEP_EVERY)
 
-    def others(self, operation: SendMessage, tried: Sequence[str], most: int) -> list[str]:
+    def others(
+        self, operation: SendMessage, tried: Sequence[str], most: int, requester: str
+    ) -> list[str]:
         """Return who else could do a task that costs at most so much, best first."""
         wanted = wishes.read(operation)
         if wanted.agent:
             return []
         agents = [
             agent
-            for agent in self._able(wanted)
+            for agent in self._able(wanted, requester)
             if agent.id not in tried and agent.price <= most and agent.repeatable
         ]
         wish = Wish(skill=wanted.skill, text=operation.message.text, policy=self.settings.routing)
@@ -238,14 +244,13 @@ class Gateway:
         candidates = [self._candidate(agent, wanted.skill) for agent in agents]
         return routing.choose(wish, candidates, memory=self._turns).order
 
-    def _able(self, wanted: Wishes) -> Sequence[Registered]:
-        if wanted.skill:
-            return [
-                agent
-                for agent in self.registry.all()
-                if any(skill.id == wanted.skill for skill in agent.skills)
-            ]
-        return self.registry.all()
+    def _able(self, wanted: Wishes, requester: str) -> Sequence[Registered]:
+        return [
+            agent
+            for agent in self.registry.all()
+            if serves(agent, requester)
+            and (not wanted.skill or any(skill.id == wanted.skill for skill in agent.skills))
+        ]
 
     def _candidate(self, agent: Registered, skill: str) -> Candidate:
         upstream = self.upstreams.known(agent.id)

@@ -1,7 +1,7 @@
 """What of a request goes on to an agent: what was said, and nothing that lets anyone in here.
 
-Headers never do: the client makes its own. In the metadata of a request and of a message whatever
-is named like a credential is left out, and so is what only the gateway reads.
+Headers never do: the client makes its own. In the metadata of a request, a message and its parts
+whatever is named like a credential is left out, and so is what only the gateway reads.
 """
 
 import re
@@ -34,10 +34,12 @@ OWN = frozenset(
     }
 )
 _SECRET = re.compile(
-    r"authoriz|cookie|token|secret|passw|credential|api[-_]?key|bearer|private[-_]?key|session[-_]?id"
-    r"|x-forwarded|client[-_]?cert",
+    r"authoriz|authentic|\bauth\b|cookie|token|secret|passw|passphrase|passcode|\bpwd\b|credential"
+    r"|api[-_]?key|bearer|jwt|private[-_]?key|session[-_]?id|x-forwarded|client[-_]?cert",
     re.IGNORECASE,
 )
+# Language models count theirs.
+_COUNTED = re.compile(r"tokens|tokens?[-_]?(count|limit|budget|usage)", re.IGNORECASE)
 _DEPTH = 16
 
 
@@ -50,6 +52,10 @@ def outgoing(worker: Worker, message: Message, own_id: str, card: AgentCard) -> 
     message = msgspec.structs.replace(
         message,
         metadata=clean(message.metadata),
+        parts=[
+            msgspec.structs.replace(part, metadata=clean(part.metadata)) if part.metadata else part
+            for part in message.parts
+        ],
         extensions=[uri for uri in message.extensions if uri in declared],
     )
     kind = StreamMessage if card.capabilities.streaming else SendMessage
@@ -75,8 +81,14 @@ def _clean(value: Any, depth: int) -> Any:
         return {
             name: _clean(member, depth + 1)
             for name, member in members.items()
-            if not _SECRET.search(name)
+            if not _is_secret(name, member)
         }
     if isinstance(value, list):
         return [_clean(item, depth + 1) for item in cast("list[Any]", value)]
     return value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if isinstance(value, int | float) and _COUNTED.search(name):
+        return False
+    return _SECRET.search(name) is not None

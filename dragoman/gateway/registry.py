@@ -16,17 +16,14 @@ from msgspec.structs import replace
 from dragoman.client.credentials import Credential
 from dragoman.errors import (
     A2AError,
-    CallFailed,
     InvalidParams,
     NoAgentAvailable,
     PermissionDenied,
-    TimedOut,
-    Unreachable,
 )
 from dragoman.gateway import pinning
 from dragoman.gateway.agents import Registered, Status
 from dragoman.gateway.attendance import Attendance
-from dragoman.gateway.card_source import CardSource, is_card
+from dragoman.gateway.card_source import CardSource, is_card, no_card
 from dragoman.gateway.registration import (
     Changes,
     Registration,
@@ -150,8 +147,7 @@ class Registry:
         if said.card is not None and not said.url:
             agent = replace(agent, url=pinning.address_of(said.card))
         agent = pinning.registered(agent, said)
-        for field, url in (("url", agent.url), *(("replicas", url) for url in agent.replicas)):
-            self._source.check(url, field)
+        self._check_addresses(agent)
         if said.card is not None:
             agent = pinning.pinned(agent, said.card, "")
         else:
@@ -172,8 +168,7 @@ class Registry:
         agent = self._owned(ref, owner, operator)
         said = said.checked()
         after = pinning.changed(agent, said)
-        for field, url in (("url", after.url), *(("replicas", url) for url in after.replicas)):
-            self._source.check(url, field)
+        self._check_addresses(after)
         card: Registered | None = None
         if after.url != agent.url:
             # Another place: what was pinned is of the place before.
@@ -249,18 +244,28 @@ class Registry:
 
     # Within
 
+    def _check_addresses(self, agent: Registered) -> None:
+        self._source.check(agent.url, "url")
+        for url in agent.replicas:
+            self._source.check(url, "replicas")
+
     async def _with_card(self, agent: Registered, *, is_needed: bool) -> Registered:
         """Return an agent with the card it shows, or without one if it shows none."""
         try:
             fetched = await self._source.fetch(agent.id, agent.url)
         except A2AError as error:
+            self._source.forget(agent.id)
             if is_needed:
-                raise _no_card(error) from None
+                raise no_card(error) from None
             logger.info("an agent is registered without a card: %s", error)
             return replace(agent, title=agent.title or pinning.host_of(agent.url))
         if is_card(agent.url):
             agent = replace(agent, url=fetched.card.supported_interfaces[0].url)
-        agent = pinning.pinned(agent, fetched.raw, fetched.url)
+        try:
+            agent = pinning.pinned(agent, fetched.raw, fetched.url)
+        except InvalidParams:
+            self._source.forget(agent.id)
+            raise
         return replace(agent, status="online", last_seen_at=self._clock.now())
 
     def _owned(self, ref: str, owner: str, operator: bool) -> Registered:
@@ -298,11 +303,3 @@ class Registry:
             object=f"{agent.id} {agent.name}",
             reason=agent.pending_reason or card,
         )
-
-
-def _no_card(error: A2AError) -> InvalidParams:
-    """Say why an agent of which only a URL is known cannot be registered."""
-    is_away = isinstance(error, Unreachable | TimedOut) or not isinstance(error, CallFailed)
-    # One sentence: were a refusal told from silence, we would scan our network for callers.
-    why = "its card could not be fetched" if is_away else error.public
-    return InvalidParams(f"{why}; give a name to register it without a card", field="url")

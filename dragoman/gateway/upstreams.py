@@ -96,6 +96,7 @@ class Upstream:
                 origins=agent.origins,
                 timeout=_TIMEOUT,
                 sends_once=True,
+                is_for_others=True,
             )
             found = Line(fetched, self._http, Cards(), options)
             await found.open()

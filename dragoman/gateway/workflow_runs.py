@@ -31,7 +31,7 @@ from dragoman.gateway.workflow_plan import (
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import StepKind
-from dragoman.model.identity import Caller, TaskId
+from dragoman.model.identity import ANONYMOUS, Caller, TaskId
 from dragoman.model.message import Part
 from dragoman.model.task import Task, TaskState
 from dragoman.service import Call, Reply, Service, TaskReply
@@ -70,6 +70,7 @@ class Runs:
         began: ops.SendMessage | None = None,
         *,
         is_answer: bool = False,
+        caller: Caller = ANONYMOUS,
     ) -> Plan:
         """Read the order; raises `InvalidParams` for anything else."""
         try:

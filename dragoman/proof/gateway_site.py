@@ -87,7 +87,9 @@ class Site:
         tokens.touch(mode=0o600)
         tokens.write_text("".join(f'[{one.name}]\ntoken = "{one.token}"\n' for one in parties))
         self.runs = {name: folder / f"{name}.runs" for name in ("many", "once")}
-        settings = {
+        # Each is started many times, and must not translate its code anew every time.
+        fast = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "cache")}
+        settings = fast | {
             "DRAGOMAN_AUTH_TOKENS": str(tokens),
             "DRAGOMAN_ALLOW": HOST,
             "DRAGOMAN_INITIAL_CREDITS": "1000000",
@@ -101,7 +103,7 @@ class Site:
         self.gateway = GatewayServer(
             folder / "gateway.db", chance, environment=settings | dict(environment or {})
         )
-        lasting = {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_LEASE": "2"}
+        lasting = fast | {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_LEASE": "2"}
         of_many = lasting | {"PROOF_RUNS": str(self.runs["many"])}
         self.replicas = [
             Settled(folder / f"many-{n}.db", chance, environment=of_many) for n in range(3)

@@ -16,7 +16,7 @@ from dragoman.errors import (
     PermissionDenied,
 )
 from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
-from dragoman.model.identity import Caller
+from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage
 from dragoman.server.skill import Function, Skill
@@ -167,7 +167,12 @@ class Agent:
         return any(skill.scopes for skill in self.skills.values())
 
     def plan(
-        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+        self,
+        operation: SendMessage,
+        began: SendMessage | None = None,
+        *,
+        is_answer: bool = False,
+        caller: Caller = ANONYMOUS,
     ) -> Plan:
         """Choose the skill and check the message against it."""
         message = operation.message

@@ -66,6 +66,7 @@ async def test_an_agent_is_registered_shown_listed_and_removed(here: Here) -> No
     agent = here.site.gateway.registry.get("maps")
     assert agent is not None and agent.repeatable and agent.is_default
     assert agent.price == 1_250_000
+    assert agent.refresh == 600 or "--refresh was not taken" in made.stderr
 
     listed = await here.json("list", "--tag", "geo", "--health", "online")
     assert [item["name"] for item in listed["items"]] == ["maps"]

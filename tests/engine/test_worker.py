@@ -18,7 +18,7 @@ from dragoman.errors import InvalidParams, Overloaded, TaskNotCancelable, Unsupp
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, AttemptStarted, StatusUpdate
-from dragoman.model.identity import Caller
+from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import encode
@@ -194,7 +194,12 @@ class Scripted:
         self.act = act
 
     def plan(
-        self, operation: SendMessage, began: SendMessage | None = None, *, is_answer: bool = False
+        self,
+        operation: SendMessage,
+        began: SendMessage | None = None,
+        *,
+        is_answer: bool = False,
+        caller: Caller = ANONYMOUS,
     ) -> Plan:
         return Plan(self.run)
 

@@ -318,6 +318,28 @@ async def test_the_time_of_the_ledger_never_goes_back(store: SQLiteStore) -> Non
     assert await store.look(lambda c: run(c, "SELECT at FROM transfers")) == [(5000,)] * 3
 
 
+async def test_a_house_that_keeps_everything_still_names_who_earned_nothing(
+    tmp_path: Path,
+) -> None:
+    store = SQLiteStore(tmp_path / "all.db", books=Books(Terms(rate=MICRO)))
+    await store.open()
+    await write(store, begun("t", errand()))
+    await write(store, await ended(store, "t", TaskState.COMPLETED))
+    (line,) = await store.look(lambda c: statement(c, "bob", ["task_credit"], limit=5))
+    assert (line.amount, line.balance) == (0, 1000 * MICRO)
+    assert await of(store, "", "fees") == (10, 0)
+    assert await store.look(lambda c: verify(c).differences) == []
+    await asyncio.wait_for(store.close(), WITHIN)
+
+
+async def test_a_task_that_nobody_was_chosen_for_costs_nothing(store: SQLiteStore) -> None:
+    await write(store, begun("t", Errand(requester="alice", price=TEN, held=TEN)))
+    assert await of(store, "alice") == (990, 10)
+    await write(store, await ended(store, "t", TaskState.COMPLETED))
+    assert await of(store, "alice") == (1000, 0)
+    assert (await row(store, "t")).charged == 0
+
+
 OWNERS = st.sampled_from(["alice", "bob", "carol"])
 STEPS = st.one_of(
     st.tuples(

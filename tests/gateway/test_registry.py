@@ -260,6 +260,19 @@ async def test_another_process_sees_what_this_one_changes(there: Desk) -> None:
     assert heard and heard[-1] == "offline"
 
 
+async def test_what_comes_late_does_not_undo_what_came_after_it(there: Desk) -> None:
+    registry = await there.registry()
+    early = await registry.register(Registration(url=DEAD, name="a"))
+    roster = registry._roster
+    version = roster._versions[early.id]
+    after = await registry.update("a", Changes(price=2))
+    roster._keep(early, version)
+    assert registry.get("a") == after
+    await registry.remove("a")
+    roster._keep(after, version + 1)
+    assert registry.get("a") is None
+
+
 async def test_two_processes_give_a_name_to_one_agent_only(there: Desk) -> None:
     first, second = await there.registry(), await there.registry()
     names = {

@@ -20,7 +20,7 @@ from dragoman.gateway.workflows import MOST, Run, Workflow, Workflows
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller
 from dragoman.model.task import Task, TaskState
-from dragoman.service import Call, Reply, TaskPage
+from dragoman.service import Batch, Call, Reply, TaskPage
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
 
@@ -51,6 +51,8 @@ class Town:
         self.given: list[tuple[str, dict[str, Any]]] = []
         self.failures: Counter[str] = Counter()
         self.gate = asyncio.Event()
+        # Batches of their tasks' streams that runs were given.
+        self.followed = 0
         self.before: Callable[[Call], Awaitable[None]] | None = None
         self.registry = SimpleNamespace(get={"helper": object()}.get)
         self.settings = Settings(cancel_grace=10)
@@ -89,6 +91,7 @@ class Town:
         @agent.skill
         async def ask(text: str, turn: Turn) -> str:
             self.given.append(("ask", json.loads(text)))
+            await self.gate.wait()
             return f"told {(await turn.ask('Which?')).text}"
 
         @agent.skill
@@ -100,7 +103,7 @@ class Town:
     async def open(self) -> int:
         await self.store.open()
         self.engine = Engine(self.agent, self.store, self.settings)
-        self.service = SimpleNamespace(answer=self._answer, follow=self.engine.follow)
+        self.service = SimpleNamespace(answer=self._answer, follow=self._follow)
         self.workflows = Workflows(self.store, self, clock=self.clock)
         await self.engine.sweep()
         return await self.workflows.sweep()
@@ -109,6 +112,11 @@ class Town:
         if self.before is not None:
             await self.before(call)
         return await self.engine.answer(call)
+
+    async def _follow(self, call: Call) -> AsyncIterator[Batch]:
+        async for batch in self.engine.follow(call):
+            self.followed += 1
+            yield batch
 
     async def close(self) -> None:
         await self.workflows.stop()
@@ -422,6 +430,8 @@ async def test_a_step_that_takes_too_long_is_ended_and_has_failed(town: Town) ->
 
 async def test_a_question_of_a_steps_agent_is_answered_by_the_owner(town: Town) -> None:
     run = await town.begin(step("a", skill="ask"))
+    await eventually(lambda: town.followed)
+    town.gate.set()
 
     async def is_asked() -> bool:
         return [task.status.state for task in await town.tasks()] == [TaskState.INPUT_REQUIRED]

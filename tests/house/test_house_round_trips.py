@@ -1,6 +1,7 @@
 """What the model can hold comes back from the two houses that a client speaks too, all but what
 their shapes have no place for; and what they hold comes back unchanged."""
 
+import contextlib
 import string
 from typing import Any
 
@@ -8,16 +9,29 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dragoman.dialects.house import CORVID, NEXUS, Nexus, corvid, nexus_shapes
+from dragoman.config import HOUSES
+from dragoman.dialects import house
+from dragoman.dialects.house import (
+    CORVID,
+    NEXUS,
+    Nexus,
+    corvid,
+    nexus_shapes,
+    r,
+    selectools,
+    v0_1,
+)
+from dragoman.errors import A2AError
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.record import encode
+from dragoman.model.record import TaskReading, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.service import TaskReply
 
-PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 name = st.text(string.ascii_letters, min_size=1, max_size=6)
@@ -83,10 +97,10 @@ def nexus_part(part: Part) -> Part:
     return Part(data=part.data, metadata=part.metadata)
 
 
-def kept(said: list[Message], house: str, parts_of: Any) -> list[Message]:
+def kept(said: list[Message], speaker: str, parts_of: Any) -> list[Message]:
     """Return messages that have a place for an id, in the words of a house."""
     return [
-        Message(MessageId(f"{house}:messages[{place}]"), one.role, parts_of(one))
+        Message(MessageId(f"{speaker}:messages[{place}]"), one.role, parts_of(one))
         for place, one in enumerate(said)
     ]
 
@@ -207,6 +221,78 @@ def test_a_text_to_corvid_is_read_as_it_was_sent(said: str, skill: str | None) -
     assert isinstance(read, ops.SendMessage) and not read.wait
     assert (read.message.text, read.message.role) == (said, Role.USER)
     assert read.metadata == told | ({"skill": skill} if skill else {})
+
+
+# Whatever comes
+
+MEMBERS = """
+    message parts kind type data text role id taskId contextId sessionId messageId metadata
+    inputRequest toolUseId params timeoutMs depth skill configuration
+""".split()
+
+loose = st.recursive(
+    scalar | st.sampled_from(["text", "data", "file", "tool-result", "user", "data:a/b;base64,x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "message",
+                    "parts",
+                    "kind",
+                    "type",
+                    "data",
+                    "text",
+                    "role",
+                    "id",
+                    "taskId",
+                    "contextId",
+                    "sessionId",
+                    "messageId",
+                    "metadata",
+                    "inputRequest",
+                    "toolUseId",
+                    "params",
+                    "timeoutMs",
+                    "depth",
+                    "skill",
+                    "configuration",
+                ]
+            )
+            | name,
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=24,
+)
+
+
+@given(
+    st.sampled_from(["message/send", "message/stream", "tasks/send", "tasks/get", "x/y"]),
+    loose | st.fixed_dictionaries({"message": st.fixed_dictionaries({"parts": loose})}),
+)
+@settings(PATIENT, max_examples=200)
+def test_whatever_is_asked_is_decoded_or_refused(method: str, params: Any) -> None:
+    """N-11, R-9, S-13, C-17: by an error of the protocol, and never by one of ours."""
+    by_body = house.by_request(method, params, HOUSES)
+    for dialect in (NEXUS, r.RX, r.RX_REST, selectools.SELECTOOLS_TEXT, CORVID, v0_1.V0_1()):
+        with contextlib.suppress(A2AError):
+            dialect.decode_request(method, params)
+    if by_body is not None:
+        with contextlib.suppress(A2AError):
+            by_body.decode_request(method, params)
+
+
+@given(task)
+@PATIENT
+def test_whatever_a_task_is_every_house_can_show_it(task: Task) -> None:
+    """N-7, R-5, S-7, C-2: with its question and its parts, whoever made them."""
+    reply = TaskReply(TaskReading(1, task))
+    get = ops.GetTask(task_id=task.id)
+    for dialect in (NEXUS, r.RX, r.RX_ABROAD, selectools.SELECTOOLS, CORVID, v0_1.V0_1()):
+        shown = msgspec.json.decode(dialect.encode_reply(get, reply))
+        assert shown["id"] == task.id
 
 
 @given(identifier)

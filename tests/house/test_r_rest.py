@@ -199,6 +199,11 @@ async def test_who_only_follows_a_task_and_leaves_does_not_end_it() -> None:
         task = await site.call("message/send", params | {"configuration": configuration})
         async with site.stream("tasks/resubscribe", {"id": task["id"]}) as stream:
             await within(anext(stream))
+        async with asyncio.timeout(15):
+            while True:
+                if not len(site.app._streams):  # pyright: ignore[reportPrivateUsage] - who reads
+                    break
+                await asyncio.sleep(0.01)
         gates.setdefault("follower", asyncio.Event()).set()
         assert (await settled(site, task["id"]))["status"]["state"] == "TASK_STATE_COMPLETED"
 

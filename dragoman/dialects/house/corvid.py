@@ -59,7 +59,7 @@ class Corvid(V0):
             case "tasks/send":
                 return _decode_send(params)
             case "tasks/get":
-                task_id = reading.required(params, "id", "")
+                task_id = reading.required(reading.split(params, {}, "")[1], "id", "")
                 return ops.GetTask(task_id=TaskId(reading.identifier(task_id, "id")))
             case _:
                 raise MethodNotFound(method=method)

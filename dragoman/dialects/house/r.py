@@ -119,7 +119,7 @@ def is_spoken(method: str, params: Value) -> bool:
         return "taskId" in fields and "id" not in fields
     message = _fields(fields.get("message"))
     return "inputRequest" in message or any(
-        _fields(part).get("kind") in _TOOLS for part in _list(message.get("parts"))
+        _tool(_fields(part)) for part in _list(message.get("parts"))
     )
 
 
@@ -173,8 +173,8 @@ def _message_0_3(message: Object) -> Object:
 
 def _part_0_3(part: Value) -> Value:
     fields = _fields(part)
-    kind = fields.get("kind")
-    if kind not in _TOOLS:
+    kind = _tool(fields)
+    if not kind:
         return part
     if kind == "tool-result" and not isinstance(fields.get("toolUseId"), str):
         raise InvalidParams("must be a string", field="message.parts.toolUseId")
@@ -208,7 +208,7 @@ def _shown(value: Object) -> Object:
     metadata = value.get("metadata", {})
     if INPUT_REQUEST in metadata and value.get("kind") == "message":
         given = _fields(metadata[INPUT_REQUEST])
-        value["inputRequest"] = {"kind": "input-request", **given}
+        value["inputRequest"] = {**given, "kind": "input-request"}
         value["metadata"] = {n: item for n, item in metadata.items() if n != INPUT_REQUEST}
         if not value["metadata"]:
             del value["metadata"]
@@ -222,9 +222,16 @@ def _shown_part(part: Object) -> Object:
     )
     if not kind or part.get("kind") != "data":
         return part
-    value: Object = {"kind": kind, **part["data"]}
+    value: Object = {"kind": kind}
+    value |= {name: item for name, item in part["data"].items() if name != "kind"}
     own = {n: item for n, item in metadata.items() if n not in (KIND, v0_3.MEDIA_TYPE)}
     return value | {"metadata": own} if own else value
+
+
+def _tool(part: Object) -> str:
+    """Return which of this house's own kinds a part is of; empty: none."""
+    kind = part.get("kind")
+    return kind if isinstance(kind, str) and kind in _TOOLS else ""
 
 
 def _fields(value: Any) -> Object:

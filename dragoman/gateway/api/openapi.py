@@ -30,6 +30,21 @@ _EVENT = {
     },
 }
 
+# What is refused before anyone knows that it was for this API, in the server's own words.
+_AT_THE_DOOR = (429, 503)
+_PROBLEM = {"application/problem+json": {"schema": {"type": "object"}}}
+_UNKNOWN = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message"],
+            "properties": {"code": {"const": "UNAUTHORIZED"}, "message": {"type": "string"}},
+        }
+    },
+}
+
 
 def document(table: Table, version: str) -> dict[str, Any]:
     """Return the description of all endpoints."""
@@ -122,16 +137,14 @@ def _responses(endpoint: Endpoint, by_kind: dict[str, Any]) -> dict[str, Any]:
     for code in dict.fromkeys(codes_of(endpoint)):
         codes.setdefault(STATUSES[code], []).append(code)
     for status, named in sorted(codes.items()):
-        responses[str(status)] = {
-            "description": " or ".join(named),
-            "content": {_JSON: {"schema": by_kind[repr(Failure)]}},
-        }
+        content: dict[str, Any] = {_JSON: {"schema": by_kind[repr(Failure)]}}
+        if status in _AT_THE_DOOR:
+            content |= _PROBLEM
+        elif status == 401:
+            content = {_JSON: {"schema": _UNKNOWN}}
+        responses[str(status)] = {"description": " or ".join(named), "content": content}
     if endpoint.query is not None:
-        # Refused before anyone knows that it was for this API.
-        responses["414"] = {
-            "description": "The URL is too long",
-            "content": {"application/problem+json": {"schema": {"type": "object"}}},
-        }
+        responses["414"] = {"description": "The URL is too long", "content": _PROBLEM}
     return responses
 
 

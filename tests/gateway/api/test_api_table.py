@@ -195,6 +195,26 @@ async def test_health_and_the_document_are_served_to_everybody(tmp_path: Path) -
             assert (await site.http.get(path)).status_code == 401
 
 
+async def test_who_asks_too_often_is_refused_and_told_for_how_long(tmp_path: Path) -> None:
+    async with owners(tmp_path, rate_limit="3/60s") as (site, _, buyer):
+        refused = [await site.raw("GET", "/tasks", headers=buyer) for _ in range(4)][-1]
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+
+
+async def test_too_many_tasks_in_a_day_are_refused_in_the_words_of_the_api(
+    tmp_path: Path,
+) -> None:
+    async with owners(tmp_path, quota="1/86400s") as (site, _, buyer):
+        body = {"assignedAgentId": site.agent, "title": "a task"}
+        await site.ask("POST", "/tasks", body, status=202, headers=buyer)
+        refused = await site.raw("POST", "/tasks", body, headers=buyer)
+        assert refused.status_code == 429
+        error = refused.json()["error"]
+        assert error["code"] == "RATE_LIMIT_EXCEEDED"
+        assert error["details"] == {"retryAfter": int(refused.headers["retry-after"])}
+
+
 async def test_a_path_that_is_not_there_is_a_404(site: GatewaySite) -> None:
     error = await site.ask("GET", "/nothing/here", status=404)
     assert error["code"] == "NOT_FOUND"
