@@ -176,7 +176,7 @@ def _fields(run: Invocation, item: dict[str, Any]) -> None:
 
 
 @command("show")
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", help="A transfer's id or position, or the id of a task.")
 @STORE_OPTION
 def show(run: Invocation, id: str, store: str | None) -> None:
     """Show a transfer by its id or its position, or all transfers of a task by the task's id."""

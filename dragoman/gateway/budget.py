@@ -55,6 +55,8 @@ class Window:
 
     def _advance(self) -> None:
         second = int(self._now())
+        if second == self._second:
+            return
         size = len(self._counts)
         # A step at a time, but never more of them than there are places.
         for passed in range(max(self._second + 1, second - size + 1), second + 1):

@@ -135,15 +135,8 @@ class Registry:
         """
         said = said.checked()
         now = self._clock.now()
-        agent = Registered(
-            id=new_id(),
-            name="",
-            owner=owner,
-            title="",
-            url=said.url,
-            created_at=now,
-            updated_at=now,
-        )
+        agent = Registered(id=new_id(), name="", owner=owner, title="", url=said.url)
+        agent = replace(agent, created_at=now, updated_at=now)
         if said.card is not None and not said.url:
             agent = replace(agent, url=pinning.address_of(said.card))
         agent = pinning.registered(agent, said)

@@ -24,7 +24,7 @@ def test_what_leaves_one_gateway_is_understood_by_the_next() -> None:
     metadata = depart({"mine": 1}, "a", AT, now)
     arrival = arrive(metadata, "b")
     assert metadata["mine"] == 1
-    assert arrival == Arrival(("a",), AT - 500)
+    assert arrival == Arrival(("a",), AT - 100)
     assert arrive(depart(metadata, "b", arrival.deadline, now), "c").hops == ("a", "b")
 
 

@@ -16,6 +16,7 @@ from dragoman import Agent, TaskFailed, Turn
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
 from dragoman.errors import InvalidParams, Overloaded, TaskNotCancelable
+from dragoman.gateway.workflow_plan import checked
 from dragoman.gateway.workflows import MOST, Run, Workflow, Workflows
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller
@@ -250,11 +251,20 @@ async def test_a_workflow_is_kept_with_what_was_left_out_filled_in(town: Town) -
         ({"steps": [step("a"), step("b", agentId="nobody")]}, r"steps\[1\].agentId"),
     ],
 )
-async def test_what_cannot_be_run_is_refused_and_not_kept(
-    town: Town, change: dict[str, Any], field: str
-) -> None:
+def test_what_cannot_be_run_is_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidParams, match=field):
-        await town.workflows.create(OWNER, {"name": "Trip", "steps": [step("a")], **change})
+        checked({"name": "Trip", "steps": [step("a")], **change}, "helper".__eq__)
+
+
+@pytest.mark.parametrize("definition", [None, [], "Trip", {}, {"name": "Trip"}])
+def test_what_is_no_workflow_at_all_is_refused(definition: Any) -> None:
+    with pytest.raises(InvalidParams):
+        checked(definition, "helper".__eq__)
+
+
+async def test_what_is_refused_is_not_kept(town: Town) -> None:
+    with pytest.raises(InvalidParams, match=r"steps\[1\].agentId"):
+        await town.define(step("a"), step("b", agentId="nobody"))
     assert await town.workflows.list(OWNER) == []
 
 

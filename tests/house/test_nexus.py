@@ -263,6 +263,7 @@ async def test_the_printed_request_begins_a_task_and_does_not_wait_for_it(site: 
     assert response.status_code == 200
     answer = response.json()
     assert (answer["jsonrpc"], answer["id"]) == ("2.0", "1")
+    assert (answer["result"]["status"], answer["result"]["artifacts"]) == ("submitted", [])
     task = await ended(site, answer["result"]["id"])
     assert (task["status"], task["messages"][-1]["parts"]) == (
         "completed",
@@ -274,13 +275,25 @@ async def test_nobody_waits_at_the_front_door_unless_the_server_says_so(site: Si
     """N-14, N-031: the answer comes while the agent works; `nexus_sync` waits."""
     params = {"message": nexus_message("door"), "metadata": to("hold")}
     task = await within(sent(site, DOOR, **params))
-    assert task["status"] in ("submitted", "working")
+    assert task["status"] == "submitted"
     assert task["messages"] == [nexus_message("door")]
     gates.setdefault("door", asyncio.Event()).set()
     assert (await ended(site, task["id"]))["status"] == "completed"
     async with serving(agent, nexus_sync=True) as waiting:
         task = await sent(waiting, DOOR, message=nexus_message())
         assert task["status"] == "completed"
+
+
+async def test_a_message_to_a_task_that_waits_shows_at_the_door_how_it_stands(site: Site) -> None:
+    """N-12, N-20: only what begins a task is told that it began."""
+    id = str(uuid.uuid4())
+    begun = await sent(site, DOOR, id=id, message=nexus_message("go"), metadata=to("ask"))
+    assert begun["status"] == "submitted"
+    await settled(site, id)
+    assert await sent(site, DOOR, id=id, message=nexus_message("go"), metadata=to("ask")) == begun
+    more = await sent(site, DOOR, id=id, message=nexus_message("Rome"))
+    assert [said["parts"][0]["data"] for said in more["messages"]][:3] == ["go", "Where?", "Rome"]
+    assert (await ended(site, id))["status"] == "completed"
 
 
 async def test_official_parts_are_read_at_the_front_door_too(site: Site) -> None:

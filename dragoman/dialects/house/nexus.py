@@ -34,6 +34,7 @@ from dragoman.model.events import Event
 from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 from dragoman.model.message import Message, Metadata, Role
 from dragoman.model.record import TaskReading, encode
+from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Reply, TaskReply
 
 # The front door of a gateway.
@@ -93,7 +94,10 @@ class Nexus(House):
         """Return the JSON of a reply, which is a flat task in any case."""
         match reply:
             case TaskReply():
-                return encode(encode_task(reply.reading.task))
+                task = reply.reading.task
+                if not self._waits and isinstance(operation, ops.SendMessage):
+                    task = _as_begun(task, operation.message)
+                return encode(encode_task(task))
             case Message():
                 said = operation.message if isinstance(operation, ops.SendMessage) else None
                 return encode(encode_task(answered(reply, said)))
@@ -163,6 +167,14 @@ def is_spoken(parts: Value) -> bool:
 def began(message_id: str) -> bool:
     """Tell whether a task was begun by a peer of this house, by the id of its first message."""
     return message_id.startswith(ORIGIN)
+
+
+def _as_begun(task: Task, message: Message) -> Task:
+    """Return a task as it was when a message began it, however far it has come meanwhile: who does
+    not wait is told of a record that was made, each time the same."""
+    if not task.history or task.history[0].message_id != message.message_id:
+        return task
+    return Task(task.id, task.context_id, TaskStatus(TaskState.SUBMITTED), history=task.history[:1])
 
 
 def _message_id(task_id: TaskId, parts: Value) -> str:
