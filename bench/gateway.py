@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ RATE_CONNECTIONS = 64
 # What is aimed at: milliseconds added with one connection, forwarded sends per second.
 ADDED_MS, PER_SECOND = 3.0, 1_500
 CHOOSE_MS = 5.0
+_WITHIN = 300.0
 Figures = dict[str, Any]
 
 
@@ -133,12 +135,15 @@ async def choosing(folder: Path, rounds: int) -> Figures:
     settings = Settings(store=str(folder / "choosing.db"))
     books = books_of(settings)
     store = store_of(settings, books)
-    async with asyncio.timeout(300):
+    gateway = Gateway(store, books, settings, NoAudit(), is_local=True)
+    async with asyncio.timeout(_WITHIN):
         await store.open()
+        await gateway.open()
         try:
-            gateway = Gateway(store, books, settings, NoAudit(), is_local=True)
-            # As if they had been read from the file, which ten thousand registrations would fill.
-            gateway.registry._index.fill(registry.agents(registry.random.Random(7)))
+            # As if they had been registered, which would take a while.
+            many = registry.agents(random.Random(7))
+            gateway.registry._index.fill(many)  # pyright: ignore[reportPrivateUsage]
+            gateway.shortlist.fill(many)
             wanted = {
                 "an agent by its name": {"agentId": "agent-77"},
                 "a skill": {"skillId": "skill-77"},
@@ -147,6 +152,7 @@ async def choosing(folder: Path, rounds: int) -> Figures:
             }
             return {name: _chosen(gateway, said, rounds) for name, said in wanted.items()}
         finally:
+            await gateway.close()
             await store.close()
 
 
@@ -154,7 +160,7 @@ def _chosen(gateway: Gateway, metadata: dict[str, Any], rounds: int) -> float:
     parts = [Part(text="Who does word0007 and word0042 for me?")]
     message = Message(MessageId("m"), Role.USER, parts)
     operation = SendMessage(message=message, metadata=metadata)
-    return timed(lambda: gateway.choose(operation, wishes.read(operation)), rounds)
+    return timed(lambda: gateway.choose(operation, wishes.read(operation), ""), rounds)
 
 
 def table(figures: Figures) -> str:

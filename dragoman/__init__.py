@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dragoman.client.client import Client
     from dragoman.client.stream import Stream
     from dragoman.config import Settings
-    from dragoman.errors import A2AError, TaskFailed, TaskRejected
+    from dragoman.errors import A2AError, BudgetExceeded, TaskFailed, TaskRejected
     from dragoman.model.artifact import Artifact
     from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
     from dragoman.model.identity import Caller
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dragoman.model.task import Task, TaskState
     from dragoman.security.tokens import BearerTokens
     from dragoman.server.agent import Agent
+    from dragoman.server.budget import Budget
     from dragoman.server.app import App
     from dragoman.server.turn import Turn
 
@@ -33,6 +34,8 @@ __all__ = [
     "App",
     "Artifact",
     "BearerTokens",
+    "Budget",
+    "BudgetExceeded",
     "Caller",
     "Client",
     "Message",
@@ -54,6 +57,7 @@ _HOMES = {
     "Stream": "client.stream",
     "Settings": "config",
     "A2AError": "errors",
+    "BudgetExceeded": "errors",
     "TaskFailed": "errors",
     "TaskRejected": "errors",
     "Artifact": "model.artifact",
@@ -68,6 +72,7 @@ _HOMES = {
     "TaskState": "model.task",
     "BearerTokens": "security.tokens",
     "Agent": "server.agent",
+    "Budget": "server.budget",
     "App": "server.app",
     "Turn": "server.turn",
 }

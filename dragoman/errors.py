@@ -35,6 +35,7 @@
 
     AuthorError                     raised by, or because of, an agent's own code
     ├── TaskFailed                  ends the task as failed with a public sentence
+    │   └── BudgetExceeded          the code wants more of other agents than its task may
     └── TaskRejected                ends the task as rejected with a public sentence
 
     StepFailed                      a step failed in an earlier run of the code
@@ -216,11 +217,26 @@ class AuthorError(Exception):
 
     def __init__(self, public: str) -> None:
         super().__init__(public)
-        self.public = public
+
+    @property
+    def public(self) -> str:
+        """What the caller is told."""
+        return str(self.args[0]) if self.args else ""
 
 
 class TaskFailed(AuthorError):
     """Ends the task as failed; the text is shown to the caller."""
+
+
+class BudgetExceeded(TaskFailed):
+    """The task may not spend more on other agents. Code that does not catch it fails its task."""
+
+    # INVOCATION_LIMIT, UNIQUE_AGENT_LIMIT, COOLDOWN or TIME_LIMIT.
+    reason = ""
+
+    def __init__(self, public: str, *, reason: str = "") -> None:
+        super().__init__(public)
+        self.reason = reason
 
 
 class TaskRejected(AuthorError):

@@ -231,6 +231,11 @@ class Client:
         async with self._waits.until_closed(closed):
             return await line.look(fresh=fresh)
 
+    @property
+    def reference(self) -> str:
+        """What it was made for, as a text: a name, an address or a file."""
+        return self._ref.name if isinstance(self._ref, AgentCard) else str(self._ref)
+
     async def connect(self) -> AgentCard:
         """Read the agent's card and choose how to talk to it; the first call does so too."""
         await self._open()

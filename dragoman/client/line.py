@@ -18,7 +18,7 @@ from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.credentials import Chosen, Credential, challenged, choose
 from dragoman.client.http import Http
 from dragoman.client.interfaces import Candidate, candidates
-from dragoman.client.origins import Origins
+from dragoman.client.origins import Origins, origin_of
 from dragoman.client.references import Reference, parse
 from dragoman.client.remote import Exchanged, NotDialled, NotServed, Observer, Remote
 from dragoman.dialects.dialect import Dialect
@@ -401,8 +401,16 @@ class Line:
         if remote is not self._remote:
             # Another call found the same before, and has moved on already.
             return True
-        if self._is_proven or not self._candidates:
+        if isinstance(error, Unreachable) and not isinstance(error, NotServed):
+            # Nobody is there: the other interfaces of the same host are no better.
+            here = _origin(remote.interface)
+            others = [item for item in self._candidates if _origin(item.interface) != here]
+        else:
+            others = self._candidates
+        if self._is_proven or not others:
             return False
+        self._candidates.remove(chosen := others[0])
+        self._candidates.insert(0, chosen)
         self._next()
         return True
 
@@ -443,6 +451,14 @@ def _unread() -> ConfigError:
     return ConfigError(
         "nothing is known of the agent yet: connect() or the first call reads its card"
     )
+
+
+def _origin(interface: AgentInterface) -> str:
+    try:
+        return origin_of(interface.url)
+    except ConfigError:
+        # Where that leads is found out when it is called.
+        return interface.url
 
 
 def asked_wait(error: A2AError) -> float:

@@ -246,10 +246,11 @@ class Stream:
             # The stream broke off, or ended before its task did.
             is_late = time.monotonic() - broken_at > self._patience
             is_wrong = problem is not None and not _is_outage(problem)
+            # Whoever does not stream, or not any more, still tells how the task stands.
+            is_refused = isinstance(problem, _NO_STREAM)
             # One that is wrong again and again might show something each time, and never end.
-            if problem is not None and (
-                is_late or (is_wrong and (tries > TRIES or breaks > BREAKS))
-            ):
+            is_hopeless = is_late or (is_wrong and (tries > TRIES or breaks > BREAKS))
+            if problem is not None and is_hopeless and not is_refused:
                 raise problem
             if problem is None and self._is_waiting():
                 # Ended by the peer and not cut: waiting is its answer.
@@ -259,7 +260,6 @@ class Stream:
             if ends > TRIES:
                 # It ends its streams while the task goes on.
                 return
-            is_refused = isinstance(problem, _NO_STREAM)
             if not self._line.has_positions and (is_refused or self._line.version != "1.0"):
                 # It has ended, or its stream would begin without the Task. And a widespread server
                 # of 0.3 adds every chunk to its task once more for each who subscribes again.

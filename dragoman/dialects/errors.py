@@ -143,6 +143,11 @@ STANDARD_MESSAGES = {
     -32007: "Authenticated Extended Card is not configured",
 }
 
+# Codes of our own, which no version has words for, have those of their errors.
+STANDARD_MESSAGES.update(
+    (row.code, (row.error.__doc__ or "").strip()) for row in ROWS if -32099 <= row.code <= -32050
+)
+
 _BY_CLASS = {row.error: row for row in ROWS}
 _BY_CODE: dict[int, Row] = {}
 _BY_REASON: dict[str, Row] = {}

@@ -12,6 +12,7 @@ from dragoman.model.events import (
     AttemptStarted,
     CancelRequested,
     DeadlineSet,
+    Delegated,
     Event,
     Forwarded,
     MessageAdded,
@@ -58,6 +59,7 @@ _UNCHANGING = (
     TraceJoined,
     ScopesGranted,
     Forwarded,
+    Delegated,
 )
 _EMPTY = Artifact(artifact_id="", parts=[])
 

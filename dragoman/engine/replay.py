@@ -15,6 +15,7 @@ from dragoman.model.events import (
     AttemptStarted,
     CancelRequested,
     DeadlineSet,
+    Delegated,
     Event,
     Forwarded,
     MessageAdded,
@@ -68,6 +69,8 @@ class Replay:
         self.deadline = 0
         # Where a gateway sent it last.
         self.forwarded: Forwarded | None = None
+        # What other agents were given, by the turn and the place of the step that did.
+        self.children: dict[tuple[int, int], Delegated] = {}
         # The trace it belongs to; None: one of its own.
         self.trace: tracing.Trace | None = None
         # What the credentials of those who sent its messages grant, by message, where they do.
@@ -104,6 +107,9 @@ class Replay:
                 self.trace = tracing.parse(event.parent, event.state)
             case ScopesGranted():
                 self._granted[0] = frozenset(event.scopes)
+            case Delegated():
+                self.children[event.turn, event.index] = event
+                self.tries = 1
             case Forwarded():
                 self.forwarded = event
                 self.tries = 1

@@ -31,6 +31,7 @@ from dragoman.model.clock import Clock
 from dragoman.model.errand import Errand
 from dragoman.model.events import (
     ArtifactUpdate,
+    Delegated,
     Event,
     Forwarded,
     StatusUpdate,
@@ -300,6 +301,12 @@ class Worker:
         self.decide()
         self._emit(forwarded)
         self.replay.apply(forwarded)
+
+    def delegate(self, delegated: Delegated) -> None:
+        """Record what another agent calls what it was given."""
+        self.decide()
+        self._emit(delegated)
+        self.replay.apply(delegated)
 
     def say(self, parts: list[Part], metadata: Metadata | None = None) -> None:
         """Record what the agent says. A question that waits stands: the task goes on waiting."""

@@ -128,6 +128,7 @@ class Contest:
             message_id=MessageId(hashlib.blake2b(own.encode(), digest_size=16).hexdigest()),
             task_id=TaskId(""),
             context_id=ContextId(""),
+            reference_task_ids=[],
         )
         async with upstream.places.place():
             line = await upstream.line(rival.url)

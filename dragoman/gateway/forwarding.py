@@ -39,8 +39,8 @@ class Router(Directory, Protocol):
     """Knows the agents, and which of them is for what."""
 
     def choose(self, operation: SendMessage, wanted: Wishes, requester: str) -> Chosen:
-        """Return who does it for somebody; raises `NoAgentAvailable`, `AgentOffline`, `TrustTooLow` or
-        `InsufficientCredits`."""
+        """Return who does it for somebody; raises `NoAgentAvailable`, `AgentOffline`,
+        `TrustTooLow` or `InsufficientCredits`."""
         ...
 
     def find(self, text: str, caller: Caller) -> list[Json]:

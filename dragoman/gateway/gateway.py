@@ -19,6 +19,7 @@ from dragoman.gateway.payments import FakeProvider
 from dragoman.gateway.registry import Registry
 from dragoman.gateway.routing import Candidate, Wish
 from dragoman.gateway.search import LONGEST_TEXT, Search
+from dragoman.gateway.shortlist import Shortlist, described
 from dragoman.gateway.trust import Rules, Trust
 from dragoman.gateway.upstreams import Upstreams
 from dragoman.gateway.wishes import Wishes
@@ -107,6 +108,8 @@ class Gateway:
         )
         self.upstreams = Upstreams(self._http, self.registry.credential, settings)
         self._turns = routing.Memory()
+        self.shortlist = Shortlist()
+        self.registry.listen(self.shortlist.note)
         self.hooks = Hooks()
         self.hooks.base = settings.public_url.rstrip("/")
         self._beside: set[asyncio.Task[None]] = set()
@@ -128,6 +131,7 @@ class Gateway:
         await self.store.prepare()
         self.id = hashlib.sha256(b"gateway" + self.store.secret).hexdigest()[:16]
         await self.registry.open()
+        self.shortlist.fill(self.registry.all())
         await self.trust.open()
         self.hooks.open(self.store.secret)
         means = Means(
@@ -186,7 +190,7 @@ class Gateway:
         named = self.registry.get(wanted.agent) if wanted.agent else None
         agents: Sequence[Registered] = []
         if not wanted.agent:
-            agents = self._able(wanted, requester)
+            agents = self._able(operation, wanted, requester)
         elif named is not None and serves(named, requester):
             agents = [named]
         candidates = [self._candidate(agent, wanted.skill) for agent in agents]
@@ -235,7 +239,7 @@ class Gateway:
             return []
         agents = [
             agent
-            for agent in self._able(wanted, requester)
+            for agent in self._able(operation, wanted, requester)
             if agent.id not in tried and agent.price <= most and agent.repeatable
         ]
         wish = Wish(skill=wanted.skill, text=operation.message.text, policy=self.settings.routing)
@@ -244,20 +248,27 @@ class Gateway:
         candidates = [self._candidate(agent, wanted.skill) for agent in agents]
         return routing.choose(wish, candidates, memory=self._turns).order
 
-    def _able(self, wanted: Wishes, requester: str) -> Sequence[Registered]:
-        return [
-            agent
-            for agent in self.registry.all()
-            if serves(agent, requester)
-            and (not wanted.skill or any(skill.id == wanted.skill for skill in agent.skills))
-        ]
+    def _able(self, operation: SendMessage, wanted: Wishes, requester: str) -> list[Registered]:
+        if wanted.skill:
+            ids = self.shortlist.with_skill(wanted.skill)
+        else:
+            ids = self.shortlist.for_text(operation.message.text, self.trust.score)
+        found: list[Registered] = []
+        for id in ids:
+            agent = self.registry.get(id)
+            if agent is None:
+                # Nobody says so when an agent is removed, here or in another process.
+                self.shortlist.drop(id)
+            elif serves(agent, requester):
+                found.append(agent)
+        return found
 
     def _candidate(self, agent: Registered, skill: str) -> Candidate:
         upstream = self.upstreams.known(agent.id)
         return Candidate(
             id=agent.id,
             name=agent.name,
-            description=f"{agent.title} {agent.description}",
+            description=described(agent),
             skills=agent.skills,
             tags=agent.tags,
             status=agent.status,

@@ -129,15 +129,9 @@ class _Run:
 
     async def _restore(self) -> None:
         """Take up what an earlier worker left."""
-        draft = self._worker.log.draft
-        assert draft is not None, "a log begins with its task"
-        if draft.is_light:
-            reading = await read_task(self._store, self._worker.log.number)
-            assert reading is not None, "a task that is at work is there"
-            task = reading.task
-        else:
-            task = draft.task()
-        for state in states_of(task):
+        reading = await read_task(self._store, self._worker.log.number)
+        assert reading is not None, "a task that is at work is there"
+        for state in states_of(reading.task):
             self._states[state.index] = state
 
     def _show(self, index: int, **changes: Any) -> None:
@@ -184,9 +178,8 @@ class _Run:
                     error="",
                 )
             task, problem = await self._try(index, step)
-            if not problem:
-                output = None if task is None else output_of(task)
-                self._end(index, "completed", output=output)
+            if task is not None and not problem:
+                self._end(index, "completed", output=output_of(task))
                 return
             delay = step.retry_policy.delay(self._states[index].attempts)
             # Whoever canceled a step's task does not want it tried again.
@@ -252,8 +245,7 @@ class _Run:
         return False
 
     async def _pause(self) -> None:
-        clock = self._worker.clock
-        await clock.wait_until(clock.now() + _BUSY)
+        await self._worker.clock.wait_until(self._worker.clock.now() + _BUSY)
 
     # The steps' tasks
 
@@ -268,14 +260,16 @@ class _Run:
                 self._sending[index] = sending
             try:
                 reply = await asyncio.shield(sending)
-            except Overloaded:
+            except A2AError as error:
+                del self._sending[index]
+                if not isinstance(error, Overloaded):
+                    raise
                 await self._pause()
             else:
+                # Not if we are cancelled: whoever ends the step has to know of its task.
+                del self._sending[index]
                 assert isinstance(reply, TaskReply), "everything that is forwarded is a task"
                 return reply
-            finally:
-                if sending.done():
-                    self._sending.pop(index, None)
 
     def _message(self, index: int, step: Step) -> ops.SendMessage:
         message, metadata = task_of(self._worker.log.task_id, self._name, index, step, self._states)
@@ -290,8 +284,8 @@ class _Run:
 
     async def _cancel_tasks(self) -> None:
         """End what is under way for a run that was canceled."""
-        indices = [state.index for state in self._states if state.status == "running"]
-        await asyncio.gather(*(self._cancel_task(index) for index in indices))
+        running = [state.index for state in self._states if state.status == "running"]
+        await asyncio.gather(*map(self._cancel_task, running))
 
     async def _cancel_task(self, index: int) -> None:
         """End the task of a step, even one that is being made in this moment."""

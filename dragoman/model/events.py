@@ -136,6 +136,19 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     begun: list[str] = []
 
 
+class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """The code had another agent do something, and this is what it is called there. Not part of any
+    stream."""
+
+    # Which of the task's messages the code works on, and the place among its steps.
+    turn: int
+    index: int
+    # Whom the code named, and where that is.
+    agent: str
+    url: str
+    task_id: str
+
+
 # What only we read.
 Private = (
     MessageAdded
@@ -147,6 +160,7 @@ Private = (
     | TraceJoined
     | ScopesGranted
     | Forwarded
+    | Delegated
 )
 # A Task opens every log and every stream; a Message is the whole of a stream without a task.
 Event = Task | StatusUpdate | ArtifactUpdate | Message | Private

@@ -15,6 +15,7 @@ from dragoman.model.events import (
     AttemptStarted,
     CancelRequested,
     DeadlineSet,
+    Delegated,
     Event,
     Forwarded,
     MessageAdded,
@@ -47,6 +48,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     trace_joined: TraceJoined | UnsetType = UNSET
     scopes_granted: ScopesGranted | UnsetType = UNSET
     forwarded: Forwarded | UnsetType = UNSET
+    delegated: Delegated | UnsetType = UNSET
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
@@ -83,6 +85,8 @@ def encode_event(event: Event) -> bytes:
             return encode(_Entry(scopes_granted=event))
         case Forwarded():
             return encode(_Entry(forwarded=event))
+        case Delegated():
+            return encode(_Entry(delegated=event))
 
 
 def decode_event(body: bytes) -> Event:
@@ -102,6 +106,7 @@ def decode_event(body: bytes) -> Event:
         entry.trace_joined,
         entry.scopes_granted,
         entry.forwarded,
+        entry.delegated,
     ):
         if not isinstance(value, UnsetType):
             return value

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import apsw
 
-from dragoman.stores.sqlite.inspection import open_to_read
 from dragoman.stores.sqlite.reconciling import verify
 from dragoman.stores.sqlite.schema import run as query
 
 _TOLD = 10
 # The first schema with books: a process may die before it has made them.
 _SCHEMA = 4
+_PATIENCE_MS = 10_000
 _SUMS = """
 SELECT 'all balances', sum(balance) FROM accounts HAVING sum(balance) <> 0
 UNION ALL
@@ -50,8 +50,9 @@ _HELD = "SELECT count(*) FROM errands WHERE held > 0"
 
 @contextlib.contextmanager
 def opened(store: Path) -> Generator[apsw.Connection]:
-    """Open a store's file to read it."""
-    connection = open_to_read(store)
+    """Open a file to read it, also one that a process died over before it was a store."""
+    connection = apsw.Connection(str(store), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(_PATIENCE_MS)
     try:
         yield connection
     finally:

@@ -19,6 +19,7 @@ from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage
+from dragoman.server.budget import Budget, Delegation
 from dragoman.server.skill import Function, Skill
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,10 +57,11 @@ class Agent:
         streaming: bool = True,
         extensions: Sequence[AgentExtension] = (),
         extended_skills: "ExtendedSkills | None" = None,
+        budget: Budget | None = None,
     ) -> None:
-        """`extended_skills` are shown to known callers alone: a list, or a function that returns
-        the list for a caller. Of those with security requirements, a caller sees what its scopes
-        fulfil."""
+        """`budget` is what one task may spend on other agents. `extended_skills` are shown to known
+        callers alone: a list, or a function that returns the list for a caller. Of those with
+        security requirements, a caller sees what its scopes fulfil."""
         if not name.strip():
             raise ConfigError("an agent needs a name")
         self.title = name
@@ -79,6 +81,7 @@ class Agent:
         self.extended_skills: ExtendedSkills | None = extended_skills
         self.skills: dict[str, Skill] = {}
         self.threads: ThreadPoolExecutor | None = None
+        self.delegation = Delegation(budget or Budget())
         self._app: Any = None
 
     @overload
@@ -187,7 +190,7 @@ class Agent:
         async def run(worker: Worker) -> Message | None:
             if self.threads is None:
                 self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
-            return await skill.run(arguments, worker, self.threads)
+            return await skill.run(arguments, worker, self.threads, self.delegation)
 
         return Plan(run, skill.may_reply, _deadline(skill.deadline, operation.metadata))
 

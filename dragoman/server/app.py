@@ -148,6 +148,7 @@ class App:
             self._post_room = PostRoom(self.store, self.settings, self._engine_of)
         for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
             agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
+            opened.push_async_callback(agent.delegation.close)
             engine = self._engine(opened, await self._code(agent, opened))
             offered = offered_extensions(agent, self.settings)
             uris = frozenset(extension.uri for extension in offered)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dragoman.errors import StepFailed
+from dragoman.errors import A2AError, StepFailed
 from dragoman.model.content import json_value
 from dragoman.model.events import StepKind, StepRecorded
 
@@ -100,6 +100,9 @@ def decode_failure(body: msgspec.Raw) -> BaseException:
     kind: Any = sys.modules.get(module)
     for part in name.split("."):
         kind = getattr(kind, part, None)
+    if isinstance(kind, type) and issubclass(kind, A2AError):
+        # Its handlers read what its constructor sets.
+        return kind(failure.text)
     if isinstance(kind, type) and issubclass(kind, BaseException):
         error = kind.__new__(kind)
         error.args = (failure.text,)

@@ -20,6 +20,7 @@ from dragoman.errors import InvalidParams
 from dragoman.model.card import AgentSkill
 from dragoman.model.content import parts_of
 from dragoman.model.message import Message, Part
+from dragoman.server.budget import Delegation
 from dragoman.server.turn import Turn, WaitingTurn
 
 Function = Callable[..., Any]
@@ -143,10 +144,14 @@ class Skill:
             raise
 
     async def run(
-        self, arguments: dict[str, Any], worker: Worker, threads: ThreadPoolExecutor
+        self,
+        arguments: dict[str, Any],
+        worker: Worker,
+        threads: ThreadPoolExecutor,
+        delegation: Delegation,
     ) -> Message | None:
         """Call the function and record what it returns or yields."""
-        turn = Turn(worker, threads)
+        turn = Turn(worker, threads, delegation)
         if not (self._is_async or self._streams_async):
             return await self._run_in_thread(arguments, turn, worker, threads)
         if self._turn_name:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import msgspec
 
@@ -27,6 +27,7 @@ from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState
+from dragoman.server.budget import CallOptions, Delegation
 from dragoman.server.results import (
     decode_failure,
     decode_result,
@@ -37,13 +38,24 @@ from dragoman.server.results import (
 from dragoman.telemetry import figures
 from dragoman.telemetry.watching import Step
 
+if TYPE_CHECKING:
+    # Heavy: loaded with the first call of another agent.
+    from collections.abc import AsyncGenerator
+
+    from dragoman.client.answer import Answer
+    from dragoman.client.content import Content as CallContent
+    from dragoman.client.stream import Shown
+    from dragoman.server.delegation import Calls, Ref
+
 
 class Turn:
     """One message given to one task."""
 
-    def __init__(self, worker: Worker, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, worker: Worker, threads: ThreadPoolExecutor, delegation: Delegation) -> None:
         self._worker = worker
         self._threads = threads
+        self._delegation = delegation
+        self._calls: Calls | None = None
 
     @property
     def task_id(self) -> TaskId:
@@ -200,6 +212,32 @@ class Turn:
         figures.steps.add("ok")
         figures.step_seconds.add(seconds)
         await self._worker.remember(StepKind.STEP, index, name, value)
+
+    async def call(
+        self, agent: "Ref", content: "CallContent", **more: Unpack[CallOptions]
+    ) -> "Answer":
+        """Have another agent do something, and return its answer: a task of its own there, linked
+        to this one and canceled with it. `agent` is an address, a card or a client.
+
+        Code that runs again after a crash gets the answer, or waits on for the task that is under
+        way: nothing is sent twice. What the other agent asks back goes to this task's caller,
+        unless `relay` is off: then the answer is the question, and another call with its `task_id`
+        answers it. Raises what the client raises, and `BudgetExceeded`."""
+        return await self._all_calls().call(agent, content, **more)
+
+    def follow(
+        self, agent: "Ref", content: "CallContent", **more: Unpack[CallOptions]
+    ) -> "AsyncGenerator[Shown]":
+        """Yield what another agent does, as it does it; otherwise as `call` without `relay`. Code
+        that runs again sees the task as it ended where the call was done."""
+        return self._all_calls().follow(agent, content, **more)
+
+    def _all_calls(self) -> "Calls":
+        if self._calls is None:
+            from dragoman.server.delegation import Calls
+
+            self._calls = Calls(self, self._worker, self._delegation)
+        return self._calls
 
     async def sleep(self, duration: float | timedelta, *, name: str = "sleep") -> None:
         """Wait until a time that stays the same if the process ends meanwhile."""

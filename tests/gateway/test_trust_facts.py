@@ -81,6 +81,7 @@ def test_an_outcome_is_recorded_once_however_often_it_is_looked_for() -> None:
     run(connection, "UPDATE errands SET is_observed = 0")
     ratings.observe(connection, 10)
     assert events(connection) == [("task_completed", 3)]
+    assert facts_in(connection, CREATED, 20, NOW)["a"].completed == 1
     assert points(connection) == 72
 
 
@@ -100,6 +101,7 @@ def test_a_thousand_new_identities_that_never_paid_move_a_score_by_nothing() -> 
     end(connection, *[Past(requester=f"new{n}", state="failed") for n in range(500, 1000)])
     # Whoever pays themselves has paid nobody.
     end(connection, *[Past(requester=f"own{n}", payee=f"own{n}", charged=5) for n in range(20)])
+    end(connection, *[Past(requester=f"own{n}", state="failed") for n in range(20)])
     ratings.observe(connection, 2000)
     for n, task in enumerate(ids[:50]):
         ratings.rate(connection, "a", task, f"new{n}", 1, "", NOW)
@@ -188,6 +190,7 @@ def test_an_upheld_dispute_makes_the_outcome_a_failure_and_a_rejected_one_nothin
     ratings.dispute(connection, two, "", "it was late", NOW)
     # Decided before the outcomes were looked at: that makes no difference.
     ratings.resolve(connection, one, None, True, "indeed", NOW)
+    assert verify_store(connection, CREATED, **WAY).problem == ""
     ratings.observe(connection, 10)
     before = facts_in(connection, CREATED, 20, NOW)["a"]
     assert (before.completed, before.failed, before.response_ms) == (1, 1, 60_000)

@@ -71,6 +71,18 @@ def test_a_hold_that_is_left_when_all_is_over_is_found(books: Path) -> None:
     assert (audit.counts["errands"], audit.counts["transfers"]) == (2, 5)
 
 
+def test_a_file_that_is_no_store_yet_has_no_books_to_look_at(tmp_path: Path) -> None:
+    """As a process leaves it that is killed while it makes the file."""
+    path = tmp_path / "books.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.close()
+    assert path.stat().st_size
+    audit = Audit()
+    audit.look(path, path.with_suffix(".acks"))
+    assert not audit.counts and not audit.findings
+
+
 def test_a_process_dies_at_the_place_that_is_named(tmp_path: Path) -> None:
     stage = ledger.Stage(tmp_path)
     try:

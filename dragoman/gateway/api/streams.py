@@ -51,7 +51,7 @@ async def follow(ask: Ask) -> None:
     ask.streams.add(stream, request.pass_)
     frames = _frames(ask)
     try:
-        # A failure of ours is a plain error; that there is no task is an event.
+        # What is wrong with the request is a plain error; that there is no task is an event.
         first, is_reset = await anext(frames)
         headers = [*sse.HEADERS, *request.extra, *([RESET] if is_reset else [])]
         request.watched.responded(200)
@@ -90,6 +90,8 @@ async def _frames(ask: Ask) -> AsyncGenerator[tuple[bytes, bool]]:
         task_id = task_id_of(ask)
         reading = await reading_of(ask, task_id)
     except Refused as error:
+        if error.code != "TASK_NOT_FOUND":
+            raise
         yield _event("error", failure(error)[1].error), False
         return
     if reading.task.status.state.is_terminal and ask.request.after is None:

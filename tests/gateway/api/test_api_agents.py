@@ -1,5 +1,6 @@
 """Agents and their keys over the gateway's REST API."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,15 @@ async def market(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mark
 async def registered(site: GatewaySite, headers: dict[str, str], **said: Any) -> dict[str, Any]:
     body = {"endpoint": site.agent_url, **said}
     return await site.ask("POST", "/agents", body, status=201, headers=headers)
+
+
+async def known(site: GatewaySite, headers: dict[str, str]) -> None:
+    """Wait until a key is known: servers look at the file of keys once a second."""
+    for _ in range(100):
+        if (await site.raw("GET", "/nothing", headers=headers)).status_code != 401:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the key is not known")
 
 
 async def test_an_agent_is_registered_with_what_its_owner_says(market: Market) -> None:
@@ -175,6 +185,7 @@ async def test_a_key_lets_an_agent_do_what_it_is_for_and_no_more(market: Market)
     assert key["key"] not in str(listed) and "hash" not in str(listed)
 
     shown = {"X-API-Key": key["key"]}
+    await known(site, shown)
     await site.ask("POST", f"{path}/heartbeat", headers=shown)
     for verb, where, said in (
         ("POST", f"/agents/{other['id']}/heartbeat", None),

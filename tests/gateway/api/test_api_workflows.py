@@ -35,8 +35,10 @@ async def ended(site: GatewaySite, workflow: str, run: str) -> dict[str, Any]:
     return await site.ask("GET", f"/workflows/{workflow}/runs/{run}")
 
 
-async def test_a_workflow_is_defined_and_run(tmp_path: Path) -> None:
+async def test_a_workflow_is_defined_run_and_ended(tmp_path: Path) -> None:
     async with gateway(tmp_path) as site:
+        await _refuse_what_is_wrong(site)
+        await _end_a_run(site)
         made = await site.ask("POST", "/workflows", definition(site.agent), status=201)
         assert made["name"] == "two steps" and len(made["steps"]) == 2
         path = f"/workflows/{made['id']}"
@@ -51,30 +53,32 @@ async def test_a_workflow_is_defined_and_run(tmp_path: Path) -> None:
         shown = await site.ask("GET", path)
         assert [one["id"] for one in shown["runs"]] == [run["id"]]
         listed = await site.ask("GET", "/workflows?limit=1")
-        assert (listed["total"], listed["limit"]) == (1, 1)
+        assert (listed["total"], listed["limit"]) == (2, 1)
         assert listed["workflows"][0]["id"] == made["id"]
 
 
-async def test_a_run_is_ended_and_what_is_wrong_is_refused(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as site:
-        steps = [{"name": "waits", "agentId": site.agent, "input": {"do": "wait"}}]
-        made = await site.ask("POST", "/workflows", definition(site.agent, steps=steps), status=201)
-        path = f"/workflows/{made['id']}"
-        run = await site.ask("POST", f"{path}/execute", status=202)
-        cancelled = await site.ask("POST", f"{path}/runs/{run['id']}/cancel")
-        assert cancelled["status"] == "cancelled"
-        error = await site.ask("POST", f"{path}/runs/{run['id']}/cancel", status=400)
+async def _end_a_run(site: GatewaySite) -> None:
+    steps = [{"name": "waits", "agentId": site.agent, "input": {"do": "wait"}}]
+    made = await site.ask("POST", "/workflows", definition(site.agent, steps=steps), status=201)
+    path = f"/workflows/{made['id']}"
+    run = await site.ask("POST", f"{path}/execute", status=202)
+    cancelled = await site.ask("POST", f"{path}/runs/{run['id']}/cancel")
+    assert cancelled["status"] == "cancelled"
+    error = await site.ask("POST", f"{path}/runs/{run['id']}/cancel", status=400)
+    assert error["code"] == "VALIDATION_ERROR"
+
+
+async def _refuse_what_is_wrong(site: GatewaySite) -> None:
+    for wrong in (
+        {"name": ""},
+        {"steps": []},
+        {"steps": [{"name": "x", "agentId": NOBODY}]},
+        {"steps": [{"name": "x", "agentId": site.agent, "dependsOn": [0]}]},
+        {"steps": [{"name": "x", "agentId": site.agent, "timeout": 9}]},
+    ):
+        body = definition(site.agent, **wrong)
+        error = await site.ask("POST", "/workflows", body, status=400)
         assert error["code"] == "VALIDATION_ERROR"
-        for wrong in (
-            {"name": ""},
-            {"steps": []},
-            {"steps": [{"name": "x", "agentId": NOBODY}]},
-            {"steps": [{"name": "x", "agentId": site.agent, "dependsOn": [0]}]},
-            {"steps": [{"name": "x", "agentId": site.agent, "timeout": 9}]},
-        ):
-            body = definition(site.agent, **wrong)
-            error = await site.ask("POST", "/workflows", body, status=400)
-            assert error["code"] == "VALIDATION_ERROR"
 
 
 async def test_the_workflow_of_another_is_not_there(tmp_path: Path) -> None:

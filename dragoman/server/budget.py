@@ -1,0 +1,67 @@
+"""What a task may spend on other agents; and the clients that its agent's code has, if it has any.
+
+Light on purpose: an agent that calls nobody loads no client.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+import msgspec
+
+from dragoman.model.message import Metadata
+
+if TYPE_CHECKING:
+    # Heavy: loaded with the first call.
+    from dragoman.server.delegation import Delegates
+
+# Calls within calls within calls, unless the agent says otherwise.
+DEEPEST = 8
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What one task may spend on other agents. None: no limit."""
+
+    # Calls, and how many different agents.
+    calls: int | None = None
+    agents: int | None = None
+    # Seconds between two calls.
+    cooldown: float = 0.0
+    # Seconds that all calls together may take.
+    seconds: float | None = None
+    # How deep calls may be within calls.
+    depth: int = DEEPEST
+
+
+class CallOptions(TypedDict, total=False):
+    """How another agent is called, besides what it is told."""
+
+    # Go on with a task, or a conversation, that it has.
+    task_id: str
+    context_id: str
+    metadata: Metadata
+    accept: Sequence[str]
+    # Whether its questions go to the caller of this task (yes).
+    relay: bool
+
+
+class Delegation:
+    """How an agent's code calls others."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._delegates: Delegates | None = None
+
+    @property
+    def delegates(self) -> "Delegates":
+        """The clients of the code."""
+        if self._delegates is None:
+            from dragoman.server.delegation import Delegates
+
+            self._delegates = Delegates()
+        return self._delegates
+
+    async def close(self) -> None:
+        """Close what is open; the next call opens it again."""
+        delegates, self._delegates = self._delegates, None
+        if delegates is not None:
+            await delegates.close()

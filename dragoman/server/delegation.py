@@ -1,0 +1,272 @@
+"""Having another agent do something, as one step of a task.
+
+A call is a durable step: it is sent once, under an id that is the same if the code runs again, and
+what the other agent calls its task stands in the log as soon as it is known. Code that runs again
+gets the recorded answer, or goes on waiting for the task that is under way there.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import math
+from collections.abc import AsyncGenerator, Coroutine
+from typing import TYPE_CHECKING, Any, Unpack
+
+import msgspec
+
+from dragoman.client.answer import Answer
+from dragoman.client.client import Client
+from dragoman.client.content import Content, message_of
+from dragoman.client.stream import Shown
+from dragoman.engine.worker import Worker
+from dragoman.errors import A2AError, BudgetExceeded, ConfigError, TaskFailed
+from dragoman.model.card import AgentCard
+from dragoman.model.events import Delegated, StepKind, StepRecorded
+from dragoman.model.identity import MessageId
+from dragoman.model.instant import stamp
+from dragoman.model.message import Message, Metadata, Role
+from dragoman.model.record import encode
+from dragoman.model.task import TaskState
+from dragoman.server.budget import CallOptions, Delegation
+from dragoman.server.results import decode_failure
+from dragoman.telemetry.watching import Step
+
+if TYPE_CHECKING:
+    from dragoman.server.turn import Turn
+
+logger = logging.getLogger("dragoman")
+
+# What goes along with a call: how many agents it passed, and when it has to have ended.
+DEPTH = "depth"
+DEADLINE = "dragoman/deadline"
+# Seconds another agent has to hear that a task is canceled.
+CANCEL_WITHIN = 5.0
+_WAITS = "The agent waits for more."
+_NOTHING = Message(MessageId(""), Role.AGENT, [])
+
+Ref = str | AgentCard | Client
+
+
+class Delegates:
+    """The clients of one agent's code, kept open for as long as it is served."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Client] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+
+    def client(self, ref: Ref) -> tuple[str, Client]:
+        """Return who is meant, and the client to call it with."""
+        if isinstance(ref, Client):
+            return ref.reference, ref
+        name = ref if isinstance(ref, str) else ref.name
+        found = self._clients.get(name)
+        if found is None:
+            found = self._clients[name] = Client(ref)
+        return name, found
+
+    def soon(self, deed: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(deed)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def close(self) -> None:
+        """Have what is done beside end, and close all clients."""
+        if self._beside:
+            await asyncio.wait(self._beside, timeout=CANCEL_WITHIN)
+        for task in self._beside:
+            task.cancel()
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.close()
+
+
+class Calls:
+    """The calls of one turn, and what they may cost."""
+
+    def __init__(self, turn: "Turn", worker: Worker, delegation: Delegation) -> None:
+        self._turn = turn
+        self._worker = worker
+        self._delegates = delegation.delegates
+        self._budget = delegation.budget
+        self._made = 0
+        self._agents: set[str] = set()
+        self._last_at = -math.inf
+        self._spent = 0.0
+
+    async def call(self, agent: Ref, content: Content, **more: Unpack[CallOptions]) -> Answer:
+        """Have an agent do something; return its answer."""
+        relay = more.pop("relay", True)
+        answer = await self._answer(agent, content, more)
+        while relay and answer.task is not None and answer.task.status.state.is_interrupted:
+            status = answer.task.status
+            is_auth = status.state is TaskState.AUTH_REQUIRED
+            ask = self._turn.authorize if is_auth else self._turn.ask
+            said = status.message
+            reply = await ask(said.parts if said is not None else _WAITS)
+            more["task_id"] = answer.task_id
+            answer = await self._answer(agent, reply.parts, more)
+        return answer
+
+    async def _answer(self, agent: Ref, content: Content, more: CallOptions) -> Answer:
+        async with contextlib.aclosing(self._step(agent, content, more)) as events:
+            async for event in events:
+                if isinstance(event, Answer):
+                    return event
+        raise AssertionError("a step ends with its answer")
+
+    async def follow(
+        self, agent: Ref, content: Content, **more: Unpack[CallOptions]
+    ) -> AsyncGenerator[Shown]:
+        """Yield what an agent does."""
+        more.pop("relay", None)
+        async with contextlib.aclosing(self._step(agent, content, more)) as events:
+            async for event in events:
+                if not isinstance(event, Answer):
+                    yield event
+
+    async def _step(
+        self, agent: Ref, content: Content, more: CallOptions
+    ) -> AsyncGenerator[Shown | Answer]:
+        """Yield the events of a call, and in the end its answer: one step of the turn."""
+        name, client = self._delegates.client(agent)
+        label = f"call {name}"
+        index, done = await self._turn.recall_step(label)
+        if done is not None:
+            self._count(name)
+            answer = self._recalled(done)
+            yield answer.task if answer.task is not None else answer.message or _NOTHING
+            yield answer
+            return
+        step = Step(label)
+        try:
+            self._allow(name)
+            call = Call(self._worker, self._delegates, client, name, content, index, more)
+            async with contextlib.aclosing(call.events()) as events:
+                async for event in events:
+                    yield event
+            value = msgspec.Raw(encode(call.answer))
+        except BaseException as error:
+            await self._turn.fail_step(index, label, error, step.end(error))
+            raise
+        seconds = step.end()
+        self._spent += seconds
+        await self._turn.record_step(index, label, value, seconds)
+        yield call.answer
+
+    def _recalled(self, done: StepRecorded) -> Answer:
+        if done.kind is StepKind.FAILURE:
+            raise decode_failure(done.value)
+        return msgspec.json.decode(done.value, type=Answer)
+
+    def _allow(self, name: str) -> None:
+        """Raise `BudgetExceeded` for a call too many, `TaskFailed` for one too deep."""
+        budget = self._budget
+        if _depth(self._worker) > budget.depth:
+            raise TaskFailed("Invocation depth limit exceeded.")
+        if budget.calls is not None and self._made >= budget.calls:
+            raise BudgetExceeded(
+                f"The task may make {budget.calls} calls", reason="INVOCATION_LIMIT"
+            )
+        is_new = name not in self._agents
+        if budget.agents is not None and is_new and len(self._agents) >= budget.agents:
+            raise BudgetExceeded(
+                f"The task may call {budget.agents} agents", reason="UNIQUE_AGENT_LIMIT"
+            )
+        if asyncio.get_running_loop().time() - self._last_at < budget.cooldown:
+            raise BudgetExceeded(
+                f"There have to be {budget.cooldown:g} s between two calls", reason="COOLDOWN"
+            )
+        if budget.seconds is not None and self._spent >= budget.seconds:
+            raise BudgetExceeded(
+                f"The task may spend {budget.seconds:g} s on calls", reason="TIME_LIMIT"
+            )
+        self._count(name)
+
+    def _count(self, name: str) -> None:
+        self._made += 1
+        self._agents.add(name)
+        self._last_at = asyncio.get_running_loop().time()
+
+
+class Call:
+    """One call of another agent."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        delegates: Delegates,
+        client: Client,
+        name: str,
+        content: Content,
+        index: int,
+        more: CallOptions,
+    ) -> None:
+        self._worker = worker
+        self._delegates = delegates
+        self._client = client
+        self._name = name
+        self._index = index
+        self._accept = more.get("accept", ())
+        own = f"{worker.log.task_id}\n{worker.replay.turn}\n{index}"
+        message = message_of(
+            content,
+            task_id=more.get("task_id", ""),
+            context_id=more.get("context_id", ""),
+            message_id=hashlib.blake2b(own.encode(), digest_size=16).hexdigest(),
+        )
+        references = [*message.reference_task_ids, worker.log.task_id]
+        self._message = msgspec.structs.replace(message, reference_task_ids=references)
+        self._metadata = _onward(worker, more.get("metadata", {}))
+        self._known = worker.replay.children.get((worker.replay.turn, index))
+        self.answer = Answer()
+
+    async def events(self) -> AsyncGenerator[Shown]:
+        """Yield what the other agent does; when it is done, `answer` is what came of it."""
+        if self._known is not None and self._known.task_id:
+            stream = self._client.subscribe(self._known.task_id)
+        else:
+            stream = self._client.stream(
+                self._message, metadata=self._metadata, accept=self._accept
+            )
+        try:
+            async with contextlib.aclosing(stream):
+                async for event in stream:
+                    self._learn(stream.task_id)
+                    yield event
+                self.answer = stream.answer
+        except asyncio.CancelledError:
+            if self._worker.is_cancelled or self._worker.log.is_over:
+                self._delegates.soon(self._cancel())
+            raise
+
+    def _learn(self, task_id: str) -> None:
+        """Record what the other agent calls its task."""
+        if not task_id or (self._known is not None and self._known.task_id == task_id):
+            return
+        self._known = Delegated(
+            self._worker.replay.turn, self._index, self._name, self._client.reference, task_id
+        )
+        self._worker.delegate(self._known)
+
+    async def _cancel(self) -> None:
+        if self._known is None:
+            return
+        try:
+            async with asyncio.timeout(CANCEL_WITHIN):
+                await self._client.cancel(self._known.task_id)
+        except (A2AError, ConfigError, TimeoutError) as error:
+            logger.info("%s was not told that its task is canceled: %s", self._name, error)
+
+
+def _depth(worker: Worker) -> int:
+    said: Any = worker.replay.began.metadata.get(DEPTH)
+    return said if isinstance(said, int) and not isinstance(said, bool) else 1
+
+
+def _onward(worker: Worker, metadata: Metadata) -> Metadata:
+    onward: Metadata = {**metadata, DEPTH: _depth(worker) + 1}
+    if worker.deadline:
+        onward[DEADLINE] = stamp(worker.deadline * 1000)
+    return onward

@@ -1,0 +1,171 @@
+"""Agents that have other agents do something, as steps of their tasks."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import serving, within
+
+from dragoman import Agent, Answer, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
+
+
+def helper(runs: list[str], gate: asyncio.Event | None = None) -> Agent:
+    agent = Agent("Helper", "Helps.")
+
+    @agent.skill
+    async def help(text: str, turn: Turn) -> str:
+        runs.append(text)
+        if text == "ask":
+            return f"got {(await turn.ask('What?')).text}"
+        if gate is not None:
+            await gate.wait()
+        return f"helped {text}"
+
+    return agent
+
+
+def chief(url: str, seen: list[Any], budget: Budget | None = None) -> Agent:
+    agent = Agent("Chief", "Has others work.", budget=budget)
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        first = await turn.call(url, text)
+        seen.append(first)
+        return f"chief: {first.text}"
+
+    @agent.skill
+    async def twice(text: str, turn: Turn) -> str:
+        one, two = await asyncio.gather(turn.call(url, f"{text}1"), turn.call(url, f"{text}2"))
+        return f"{one.text} and {two.text}"
+
+    @agent.skill
+    async def many(text: str, turn: Turn) -> str:
+        for number in range(5):
+            try:
+                await turn.call(url, f"{number}")
+            except BudgetExceeded as error:
+                return f"{number}: {error.reason}"
+        return "all"
+
+    @agent.skill
+    async def watch(text: str, turn: Turn) -> str:
+        events = [type(event).__name__ async for event in turn.follow(url, text)]
+        return " ".join(events)
+
+    return agent
+
+
+async def test_the_answer_of_another_agent_is_a_step(tmp_path: Path) -> None:
+    runs, seen = list[str](), list[Any]()
+    async with serving(helper(runs)) as there, serving(chief(there.url, seen)) as here:
+        async with Client(here.url) as client:
+            answer = await within(client.send("x"))
+            assert answer.text == "chief: helped x"
+            assert isinstance(seen[0], Answer)
+            (child,) = (await there.call("ListTasks", {}))["tasks"]
+            told = await there.call("GetTask", {"id": child["id"]})
+            assert told["history"][0]["referenceTaskIds"] == [answer.task_id]
+            assert told["metadata"]["depth"] == 2
+
+
+async def test_calls_side_by_side_are_steps_of_their_own(tmp_path: Path) -> None:
+    runs = list[str]()
+    async with serving(helper(runs)) as there, serving(chief(there.url, [])) as here:
+        async with Client(here.url) as client:
+            answer = await within(client.send("y", metadata={"skillId": "twice"}))
+            assert answer.text == "helped y1 and helped y2"
+
+
+async def test_a_question_of_the_other_agent_goes_to_the_caller(tmp_path: Path) -> None:
+    runs = list[str]()
+    async with serving(helper(runs)) as there, serving(chief(there.url, [])) as here:
+        async with Client(here.url) as client:
+            asked = await within(client.send("ask"))
+            assert asked.state is TaskState.INPUT_REQUIRED and asked.text == "What?"
+            done = await within(client.send("this", task_id=asked.task_id))
+            assert done.text == "chief: got this"
+            assert runs == ["ask"]
+
+
+async def test_what_the_other_agent_does_is_seen_as_it_does_it(tmp_path: Path) -> None:
+    async with serving(helper([])) as there, serving(chief(there.url, [])) as here:
+        async with Client(here.url) as client:
+            answer = await within(client.send("z", metadata={"skillId": "watch"}))
+            assert answer.text.startswith("Task") and "ArtifactUpdate" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (Budget(calls=2), "2: INVOCATION_LIMIT"),
+        (Budget(cooldown=60), "1: COOLDOWN"),
+        (Budget(agents=1), "all"),
+        (Budget(agents=0), "0: UNIQUE_AGENT_LIMIT"),
+    ],
+)
+async def test_a_task_spends_no_more_than_its_budget(budget: Budget, said: str) -> None:
+    async with serving(helper([])) as there, serving(chief(there.url, [], budget)) as here:
+        async with Client(here.url) as client:
+            answer = await within(client.send("", metadata={"skillId": "many"}))
+            assert answer.text == said
+
+
+async def test_calls_do_not_go_deeper_than_they_may() -> None:
+    async with serving(helper([])) as there:
+        async with serving(chief(there.url, [], Budget(depth=3))) as here:
+            async with Client(here.url) as client:
+                assert (await within(client.send("x", metadata={"depth": 3}))).text
+                deep = await within(client.send("x", metadata={"depth": 4}))
+                assert deep.state is TaskState.FAILED
+                assert deep.text == "Invocation depth limit exceeded."
+
+
+async def test_a_cancel_reaches_the_agents_below() -> None:
+    gate, runs = asyncio.Event(), list[str]()
+    async with serving(helper(runs, gate)) as there, serving(chief(there.url, [])) as here:
+        async with Client(here.url) as client:
+            stream = client.stream("x")
+
+            async def begun() -> None:
+                async for _ in stream:
+                    if runs:
+                        return
+                    await asyncio.sleep(0)
+
+            following = asyncio.create_task(begun())
+            while not (await there.call("ListTasks", {}))["tasks"]:
+                await asyncio.sleep(0.01)
+            await client.cancel(stream.task_id)
+
+            async def canceled() -> None:
+                while True:
+                    (child,) = (await there.call("ListTasks", {}))["tasks"]
+                    if child["status"]["state"] == "TASK_STATE_CANCELED":
+                        return
+                    await asyncio.sleep(0.01)
+
+            await within(canceled(), 2.0)
+            following.cancel()
+
+
+async def test_code_that_runs_again_goes_on_with_the_task_that_is_under_way(
+    tmp_path: Path,
+) -> None:
+    gate, runs = asyncio.Event(), list[str]()
+    store = str(tmp_path / "chief.db")
+    async with serving(helper(runs, gate)) as there:
+        async with serving(chief(there.url, []), store=store) as here:
+            async with Client(here.url) as client:
+                begun = await within(client.send("x", wait=False))
+                while not (await there.call("ListTasks", {}))["tasks"]:
+                    await asyncio.sleep(0.01)
+                # Recorded before the process ends.
+                await asyncio.sleep(0.2)
+        gate.set()
+        app = App(chief(there.url, []), settings=Settings(store=store))
+        async with app.running():
+            async with Client(app=app) as client:
+                answer = await within(client.wait(begun.task_id))
+                assert answer.text == "chief: helped x"
+        assert runs == ["x"]
