@@ -64,6 +64,13 @@ DESCRIPTION = added(
             help="Where its card may send calls besides its own address. Repeatable.",
         ),
         said_of(
+            "--caller",
+            "callers",
+            multiple=True,
+            metavar="<owner>",
+            help="Who else may have tasks done by it (everybody). Repeatable.",
+        ),
+        said_of(
             "--refresh",
             type=Duration(),
             metavar="<duration>",
@@ -123,7 +130,7 @@ _PLAIN = {
 def body_of(run: Invocation, said: dict[str, Any]) -> dict[str, Any]:
     """Return what was said of an agent, as the gateway takes it."""
     body = {member: said[name] for name, member in _PLAIN.items() if said[name] is not None}
-    for name in ("tags", "replicas", "origins"):
+    for name in ("tags", "replicas", "origins", "callers"):
         if said[name]:
             body[name] = list(said[name])
     if said["price"] is not None:

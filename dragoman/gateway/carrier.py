@@ -29,6 +29,7 @@ from dragoman.errors import (
     DeliveryUnknown,
     InternalError,
     InvalidAgentResponse,
+    Overloaded,
     TaskFailed,
     TaskNotFound,
     TimedOut,
@@ -248,7 +249,7 @@ class Carrier:
                     breaker.left(era)
                 raise
             except (A2AError, TimeoutError) as error:
-                if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
+                if _is_failing(error):
                     breaker.failed(era, is_connection=isinstance(error, Unreachable))
                     self._means.directory.missed(agent.id)
                 else:
@@ -474,7 +475,13 @@ class Carrier:
         if not is_unknown:
             self._is_doubtful = False
         works_once = await self._works_once(upstream)
-        wait = retrying.Schedule(attempts=settings.forward_attempts).wait(failures, problem)
+        until = since + self._patience(agent)
+        schedule = retrying.Schedule(attempts=settings.forward_attempts)
+        wait = schedule.wait(failures, problem)
+        usual = schedule.delay(failures) or 0.0
+        if wait is not None and wait > max(usual, until - time.monotonic()):
+            # By then nobody would have patience left.
+            wait = None
         may_again = retrying.may_send_again(
             problem, works_once=works_once, repeatable=agent.repeatable
         )
@@ -482,15 +489,23 @@ class Carrier:
             if (agent.repeatable or not is_unknown) and self._turn_to(upstream):
                 return
             await self._pause(wait)
-            while not upstream.budget.may_retry():
-                await self._pause(upstream.budget.retry_in())
-            return
+            if await self._is_granted(upstream, until):
+                return
         if (agent.repeatable or not is_unknown) and self._move(problem):
             return
         if isinstance(problem, DeliveryUnknown | TimedOut):
             self._note_cause("delivery-unknown")
             raise TaskFailed(_UNKNOWN)
         raise self._failure(problem)
+
+    async def _is_granted(self, upstream: Upstream, until: float) -> bool:
+        """Wait until the agent is worth another try, as long as anybody has patience."""
+        while not upstream.budget.may_retry():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            await self._pause(min(left, upstream.budget.retry_in()))
+        return True
 
     def _upstream(self) -> Upstream | None:
         agent = self._means.directory.get(self._place.agent)
@@ -564,6 +579,10 @@ class Carrier:
         if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
             self._note_cause("unreachable")
             return TaskFailed("The agent could not be reached.")
+        if isinstance(problem, Overloaded) and problem.code is None:
+            # Our own queue for it is full, which is no fault of the agent's.
+            self._note_cause("busy")
+            return TaskFailed("Too many tasks wait for this agent.")
         self._note_cause("refused")
         return TaskFailed(f"The agent refused the task: {_words(problem)}")
 
@@ -588,6 +607,13 @@ class Carrier:
 
 def _nothing() -> None:
     """Nobody is to be told."""
+
+
+def _is_failing(error: A2AError | TimeoutError) -> bool:
+    """Say whether an agent did not answer, or not as one that works."""
+    if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
+        return True
+    return isinstance(error.code, int) and 500 <= error.code < 600
 
 
 def _words(problem: A2AError) -> str:

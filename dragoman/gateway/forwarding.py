@@ -33,6 +33,8 @@ class Chosen(msgspec.Struct, frozen=True):
 
     agents: Sequence[Registered]
     why: str = ""
+    # What was asked for, or what fits the text.
+    skill: str = ""
 
 
 class Router(Directory, Protocol):
@@ -98,7 +100,7 @@ class Forwarding:
             payee=best.owner,
             held=held,
             price=best.price,
-            skill=wanted.skill,
+            skill=chosen.skill or wanted.skill,
             due_at=ends or 0,
         )
         seconds = None if ends is None else max(0.001, (ends - now) / 1000)

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from dragoman.config import Settings
-from dragoman.errors import AgentOffline, ConfigError, StoreRefused
+from dragoman.errors import A2AError, AgentOffline, ConfigError, StoreRefused
 from dragoman.gateway import routing, wishes
 from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.carrier import Means
@@ -199,7 +199,7 @@ class Gateway:
         if found and all(self.upstreams.of(agent).is_open for agent in found):
             wait = min(self.upstreams.of(agent).retry_in for agent in found)
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
-        return Chosen(found, choice.why)
+        return Chosen(found, choice.why, choice.skill)
 
     def find(self, text: str, caller: Caller) -> list[Json]:
         """Return agents by what they can do, as a caller may see them."""
@@ -242,11 +242,21 @@ class Gateway:
             for agent in self._able(operation, wanted, requester)
             if agent.id not in tried and agent.price <= most and agent.repeatable
         ]
-        wish = Wish(skill=wanted.skill, text=operation.message.text, policy=self.settings.routing)
+        wish = Wish(
+            skill=wanted.skill,
+            text=operation.message.text,
+            min_trust=wanted.min_trust,
+            max_price=wanted.max_price,
+            policy=wanted.policy or self.settings.routing,
+        )
         if not agents:
             return []
         candidates = [self._candidate(agent, wanted.skill) for agent in agents]
-        return routing.choose(wish, candidates, memory=self._turns).order
+        try:
+            return routing.choose(wish, candidates, memory=self._turns).order
+        except A2AError:
+            # Nobody who is wanted: the failure that was met first is the one to tell of.
+            return []
 
     def _able(self, operation: SendMessage, wanted: Wishes, requester: str) -> list[Registered]:
         if wanted.skill:

@@ -84,7 +84,7 @@ def _in_force(agent: Registered, card: AgentCard, raw: dict[str, Any], url: str)
 
 def registered(agent: Registered, said: Registration) -> Registered:
     """Return an agent as its owner describes it; its card is not looked at here."""
-    same = ("schemas", "tags", "metadata", "price", "replicas", "repeatable", "origins")
+    same = ("schemas", "tags", "metadata", "price", "replicas", "repeatable", "origins", "callers")
     found: dict[str, Any] = {name: getattr(said, name) for name in same}
     written = {"title": said.name.strip(), "description": said.description, "skills": said.skills}
     texts = {name: value for name, value in written.items() if value not in (None, "")}

@@ -90,6 +90,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[str] = []
     repeatable: bool = False
     origins: list[str] = []
+    # Who besides its owner may use it; empty: everybody.
+    callers: list[str] = []
     dialect: HouseDialect = ""
     is_default: bool = False
     credential: Secret | None = None
@@ -132,6 +134,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[str] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
     origins: list[str] | UnsetType = UNSET
+    callers: list[str] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
     is_default: bool | UnsetType = UNSET
     # None: it is shown nothing any more.

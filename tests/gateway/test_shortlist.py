@@ -12,6 +12,7 @@ def agent(number: int, description: str = "", skill: str = "work", **more: objec
     made = Registered(
         id=f"id-{number}",
         name=f"agent-{number}",
+        title=f"Agent {number}",
         url=f"https://agent-{number}.example.com/",
         description=description,
         skills=skills,

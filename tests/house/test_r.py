@@ -10,9 +10,15 @@ from housemates import SSE, UNKNOWN, agent, gates, rx_message, settled, to
 from serving import Frame, Site, old_message, serving, within
 
 from dragoman import Agent, Part, TaskState
+from dragoman.dialects.house import r
 from dragoman.dialects.v0_3 import V0_3, decode_state
 from dragoman.engine.engine import Engine
 from dragoman.model.events import ArtifactUpdate
+from dragoman.model.identity import ContextId, MessageId, TaskId
+from dragoman.model.message import Message, Role
+from dragoman.model.record import TaskReading
+from dragoman.model.task import Task, TaskStatus
+from dragoman.service import TaskReply
 
 HOME = "/api/a2a"
 
@@ -241,6 +247,20 @@ async def test_a_question_says_how_it_is_answered(site: Site) -> None:
     other = await site.call("tasks/get", {"id": task["id"]})
     assert "inputRequest" not in other["status"]["message"]
     assert other["status"]["message"]["parts"] == [{"kind": "text", "text": "Where?"}]
+
+
+def test_a_question_that_says_itself_how_it_is_answered_is_shown_so() -> None:
+    """R-12: an author may set it, and an agent of R behind us has."""
+    form = {"prompt": "City?", "sensitive": True, "requestId": "q-1"}
+    for given in ({"metadata": {"rx:inputRequest": form}}, {"extra": {"inputRequest": form}}):
+        said = Message(MessageId("m"), Role.AGENT, [Part(text="Where?")], **given)
+        status = TaskStatus(TaskState.INPUT_REQUIRED, said)
+        task = Task(TaskId("t"), ContextId("c"), status)
+        value = json.loads(r.RX.encode_opening(TaskReply(TaskReading(1, task))))
+        shown = value["status"]["message"]
+        assert shown["inputRequest"] == {"kind": "input-request", **form}
+        assert "metadata" not in shown
+        assert r.request_id(status) == "q-1"
 
 
 async def test_an_answer_by_reference_goes_on_with_the_task_that_asked(site: Site) -> None:

@@ -134,6 +134,8 @@ async def test_a_message_needs_a_text_only_where_the_server_says_so(site: Site) 
         assert task["status"]["state"] == "completed"
         fine = await strict.call("message/send", {"message": old_message("y")}, path=PATH)
         assert fine["status"]["state"] == "completed"
+        *_, last = await strict.events("message/stream", {"message": old_message("z")}, path=PATH)
+        assert last.result["final"] is True, "everything else is there as before"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class Row(NamedTuple):
 _INVALID, _NO_METHOD, _NO_REQUEST = -32602, -32601, -32600
 
 ROWS = (
-    Row(classes.NoAgentAvailable, corvid=404),
+    Row(classes.NoAgentAvailable, rx_http=400, corvid=404),
     Row(classes.InvalidParams, rx_http=400),
     Row(classes.TaskNotFound, _INVALID, rx=-32004, corvid=404),
     Row(classes.TaskNotCancelable, _INVALID, _INVALID, rx_http=409),

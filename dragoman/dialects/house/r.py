@@ -147,7 +147,9 @@ def answers(message: Message) -> list[str]:
 
 def _input_request(question: Message) -> Object:
     """Return how a question is answered: as it says itself, else by its own id."""
-    given = _fields(question.metadata.get(INPUT_REQUEST))
+    # An agent of this house, whose words a client reads as those of 0.3, has it beside the parts.
+    found = question.metadata.get(INPUT_REQUEST) or question.extra.get("inputRequest")
+    given = _fields(found)
     return {
         "kind": "input-request",
         "prompt": question.text,

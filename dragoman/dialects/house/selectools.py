@@ -7,7 +7,7 @@ from dragoman.dialects import reading
 from dragoman.dialects.house import errors
 from dragoman.dialects.house.house import House
 from dragoman.dialects.reading import Object
-from dragoman.errors import A2AError, InvalidParams, MethodNotFound
+from dragoman.errors import A2AError, InvalidParams
 from dragoman.model import operations as ops
 from dragoman.model.identity import ContextId
 from dragoman.model.record import TaskReading
@@ -17,9 +17,6 @@ from dragoman.service import TaskReply
 # Where its callers call.
 PATHS = ("/a2a", "/a2a/")
 ALIAS = "tasks/send"
-_METHODS = {name: name for name in ("message/send", "tasks/get", "tasks/cancel")} | {
-    ALIAS: "message/send"
-}
 _RESULT = "response"
 
 
@@ -34,9 +31,7 @@ class Selectools(House):
 
     def decode_request(self, method: str, params: Object) -> ops.Operation:
         """Return the operation that a request asks for."""
-        if method not in _METHODS:
-            raise MethodNotFound(method=method)
-        operation = super().decode_request(_METHODS[method], params)
+        operation = super().decode_request("message/send" if method == ALIAS else method, params)
         if not isinstance(operation, ops.SendMessage):
             return operation
         message = operation.message

@@ -54,6 +54,10 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] = []
     origins: Annotated[list[_Url], Meta(max_length=32)] = []
     repeatable: bool = False
+    # Who besides its owner may have tasks done by it; empty: everybody.
+    callers: Annotated[list[str], Meta(max_length=1000)] = []
+    # Seconds between two looks at its card.
+    refresh: Annotated[float, Meta(ge=60, le=31_536_000)] = 3600.0
     dialect: HouseDialect = ""
     is_default: bool = False
     credential: CredentialGiven | None = None
@@ -72,6 +76,8 @@ class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     origins: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    callers: Annotated[list[str], Meta(max_length=1000)] | UnsetType = UNSET
+    refresh: Annotated[float, Meta(ge=60, le=31_536_000)] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
     is_default: bool | UnsetType = UNSET
     # None: it is shown nothing any more.
@@ -95,6 +101,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_mine: bool
     repeatable: bool
     is_default: bool
+    refresh: float
     agent_card: dict[str, Any] | None
     last_heartbeat: str | None
     last_seen_at: str | None
@@ -103,6 +110,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     # Of one's own: a later card that waits until its owner has looked at it, and why.
     pending_card: dict[str, Any] | None = None
     pending_reason: str | None = None
+    # Of one's own: who else may use it; empty: everybody.
+    callers: list[str] = []
 
 
 class AgentQuery(Paged, frozen=True, rename="camel", kw_only=True):
@@ -153,6 +162,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         is_mine=is_mine,
         repeatable=agent.repeatable,
         is_default=agent.is_default,
+        refresh=agent.refresh,
         agent_card=agent.card,
         last_heartbeat=_instant(agent.beat_at),
         last_seen_at=_instant(agent.last_seen_at),
@@ -160,6 +170,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         updated_at=stamp(agent.updated_at * 1000),
         pending_card=agent.pending if is_mine else None,
         pending_reason=(agent.pending_reason or None) if is_mine else None,
+        callers=agent.callers if is_mine else [],
     )
 
 
@@ -215,6 +226,8 @@ def registration_of(body: NewAgent) -> Registration:
         replicas=body.replicas,
         repeatable=body.repeatable,
         origins=body.origins,
+        callers=body.callers,
+        refresh=body.refresh,
         dialect=body.dialect,
         is_default=body.is_default,
         credential=_secret(body.credential),
@@ -224,7 +237,8 @@ def registration_of(body: NewAgent) -> Registration:
 def changes_of(body: AgentChange) -> Changes:
     """Return what is said anew of an agent."""
     same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
-    said: dict[str, Any] = {name: getattr(body, name) for name in (*same, "dialect", "is_default")}
+    more = ("callers", "refresh", "dialect", "is_default")
+    said: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
     if body.skills is not UNSET:
         said |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}
     if body.price_per_task is not UNSET:

@@ -54,14 +54,6 @@ def scope_of(ask: Ask) -> Scope:
     return Scope(GATEWAY, ask.caller.tenant or "", ask.caller.owner)
 
 
-def agent_of(ask: Ask, ref: str) -> Registered:
-    """Return an agent by its id or its name; raises what says that there is none."""
-    found = ask.gateway.registry.get(ref)
-    if found is None:
-        raise no_agent(ref)
-    return found
-
-
 def visible_agent(ask: Ask) -> Registered:
     """Return the agent in the path, if the caller may know of it."""
     try:

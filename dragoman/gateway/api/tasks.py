@@ -15,13 +15,13 @@ from dragoman.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
-from dragoman.gateway.agents import Registered
+from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.api import listing, streams
 from dragoman.gateway.api.asking import (
-    agent_of,
     idempotency_key,
     is_uuid,
     micro,
+    no_agent,
     reading_of,
     row_of,
     scope_of,
@@ -77,11 +77,13 @@ async def _create_in_words(ask: Ask) -> Made:
 
 def _assignee(ask: Ask, ref: str, field: str) -> Registered:
     """Return the agent that is named by its id or its name, if it can be given a task."""
-    if not is_uuid(ref) and ask.gateway.registry.get(ref) is None:
+    agent = ask.gateway.registry.get(ref)
+    if agent is None or not serves(agent, ask.owner):
+        if is_uuid(ref):
+            raise no_agent(ref)
         raise InvalidParams(
             "is neither the id of an agent, which is a UUID, nor the name of one", field=field
         )
-    agent = agent_of(ask, ref)
     if agent.status == "offline":
         raise AgentOffline(agentId=agent.id)
     return agent

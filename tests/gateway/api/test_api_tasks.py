@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from api_site import DONE, GatewaySite, gateway, owners
 from serving import WAIT, frames, within
@@ -89,6 +90,22 @@ async def test_an_agent_that_is_away_gets_no_task(site: GatewaySite) -> None:
     assert int(response.headers["retry-after"]) >= 1
     await site.ask("POST", f"/agents/{site.agent}/heartbeat")
     await site.make()
+
+
+async def test_an_agent_that_works_for_others_alone_is_not_there(tmp_path: Path) -> None:
+    async with owners(tmp_path) as (site, seller, buyer):
+        registry = site.app.gateway.registry
+        agent = registry.get(site.agent)
+        assert agent is not None
+        body = {"assignedAgentId": site.agent, "title": "a task"}
+        with pytest.MonkeyPatch.context() as patch:
+            kept = msgspec.structs.replace(agent, callers=["token:somebody"], status="offline")
+            patch.setattr(registry, "get", lambda ref: kept if ref == site.agent else None)
+            error = await site.ask("POST", "/tasks", body, status=404, headers=buyer)
+            assert error["code"] == "AGENT_NOT_FOUND"
+            # Its owner is told that it is away.
+            error = await site.ask("POST", "/tasks", body, status=503, headers=seller)
+            assert error["code"] == "AGENT_OFFLINE"
 
 
 @pytest.mark.parametrize("path", ["/api/v1/tasks", "/api/dashboard/tasks"])
