@@ -21,6 +21,7 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.identity import Scope, TaskId, new_id
+from dragoman.model.money import credits_text
 from dragoman.model.push import PushConfig
 from dragoman.service import Nothing, PushPage
 from dragoman.stores.interface import Head, Push, Store
@@ -143,7 +144,8 @@ class Receivers:
 def refused(error: StoreRefused) -> A2AError:
     """Return what a caller is told of a write that did not happen."""
     if isinstance(error, HoldRefused):
-        return InsufficientCredits(balance=error.balance, needed=error.needed)
+        balance, needed = credits_text(error.balance), credits_text(error.needed)
+        return InsufficientCredits(balance=balance, needed=needed)
     if isinstance(error, StoreFull):
         return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
     return Overloaded()

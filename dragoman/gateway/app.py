@@ -14,6 +14,7 @@ from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
 from dragoman.gateway.own import OwnToken
 from dragoman.gateway.registration import Changes, Registration, Secret
+from dragoman.gateway.workflow_runs import Runs
 from dragoman.gateway.workflows import Workflows
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
@@ -72,7 +73,7 @@ class GatewayApp(App):
         self._discovery.more_keys[:] = [self._receipt_keys]
         gateway.workflows = Workflows(gateway.store, gateway)
         opened.push_async_callback(gateway.workflows.stop)
-        self._engines["workflows"] = gateway.workflows.engine
+        self._engines[Runs.name] = gateway.workflows.engine
 
     async def _receipt_keys(self) -> list[dict[str, Any]]:
         return [dict(key) for key in await self.gateway.ledger.receipt_keys()]

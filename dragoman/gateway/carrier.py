@@ -159,7 +159,8 @@ class Carrier:
                 problem = TimedOut() if isinstance(error, TimeoutError) else error
             if self._is_heard:
                 failures, since = 0, time.monotonic()
-            failures += 1
+            # Where nothing was sent, nothing failed: the agent is left alone for a while.
+            failures += not isinstance(problem, AgentOffline)
             logger.info("task %s: %s: %s", worker.log.task_id, self._place.url, problem)
             await self._recover(problem, failures, since)
 
@@ -231,8 +232,11 @@ class Carrier:
         if agent is None:
             raise TaskFailed("The agent is not registered any more.")
         upstream = self._means.upstreams.of(agent)
+        breaker = upstream.breaker(self._place.url)
+        if breaker.state == "open":
+            # Before a place: those who have one may be waiting for the same dead agent.
+            raise AgentOffline(retryAfter=math.ceil(breaker.snapshot().retry_in))
         async with upstream.places.place(self._until()):
-            breaker = upstream.breaker(self._place.url)
             if wait := breaker.admit():
                 raise AgentOffline(retryAfter=math.ceil(wait))
             era = breaker.era
@@ -489,7 +493,7 @@ class Carrier:
             if (agent.repeatable or not is_unknown) and self._turn_to(upstream):
                 return
             await self._pause(wait)
-            if await self._is_granted(upstream, until):
+            if isinstance(problem, AgentOffline) or await self._is_granted(upstream, until):
                 return
         if (agent.repeatable or not is_unknown) and self._move(problem):
             return

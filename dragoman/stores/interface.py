@@ -140,10 +140,10 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     context_id: ContextId = ContextId("")
     state: TaskState | None = None
     status_since: int | None = None
-    # Only errands of this registered agent; a store without books has none.
-    errand_for: str = ""
     # The place of the last task of the page before: its status time and number.
     after: tuple[int, int] | None = None
+    # Only errands of this registered agent; a store without books has none.
+    errand_for: str = ""
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
