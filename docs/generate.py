@@ -210,12 +210,29 @@ def cli_errors() -> str:
     return table(("error", "code", "exit"), rows)
 
 
+def api_endpoints() -> str:
+    from dragoman.gateway.api.api import TABLE
+
+    rows = [(f"`{row.verb} {row.path}`", row.summary, str(row.status)) for row in TABLE.endpoints]
+    return table(("endpoint", "does", "status"), rows)
+
+
+def api_codes() -> str:
+    from dragoman.gateway.api.envelope import STATUSES
+
+    return table(
+        ("code", "status"), [(f"`{code}`", str(status)) for code, status in STATUSES.items()]
+    )
+
+
 def quote(path: str) -> str:
     """Return a file as a block of code."""
     return f"```python\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "api-endpoints": api_endpoints,
+    "api-codes": api_codes,
     "cli-commands": cli_commands,
     "cli-options": cli_options,
     "cli-errors": cli_errors,

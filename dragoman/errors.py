@@ -6,7 +6,6 @@
     │   └── BodyTooLarge
     ├── MethodNotFound              no such operation in this version
     ├── InvalidParams               a field is missing or wrong; says which
-    │   └── NoAgentAvailable        a gateway has nobody for it
     ├── TaskNotFound                unknown, purged or not the caller's: all look the same
     ├── TaskNotCancelable           it already ended
     ├── PushNotSupported
@@ -20,6 +19,7 @@
     ├── PermissionDenied
     ├── Overloaded                  try again later
     │   └── RateLimited             it is this caller who asks for too much
+    ├── NoAgentAvailable            a gateway has nobody for it
     ├── InsufficientCredits         the task costs more than its requester has, or will pay
     ├── TrustTooLow                 no agent is trusted as much as the requester wants
     ├── AgentOffline                nobody who could do it answers at present
@@ -94,7 +94,7 @@ class InvalidParams(A2AError):
         self.description = description
 
 
-class NoAgentAvailable(InvalidParams):
+class NoAgentAvailable(A2AError):
     """No agent available"""
 
 

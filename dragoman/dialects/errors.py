@@ -44,6 +44,9 @@ ROWS = (
     Row(errors.TaskNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
     Row(errors.MethodNotFound, -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"),
     Row(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", http_0_x=422),
+    Row(
+        errors.NoAgentAvailable, -32602, 400, "INVALID_ARGUMENT", "NO_AGENT_AVAILABLE", http_0_x=422
+    ),
     Row(errors.InternalError, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
     Row(
         errors.TaskNotCancelable,

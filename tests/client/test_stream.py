@@ -35,7 +35,7 @@ from dragoman.client.credentials import Attached, Bearer, Credential, Scheme
 from dragoman.client.http import Http
 from dragoman.client.line import Line
 from dragoman.client.origins import Origins
-from dragoman.client.stream import Shown
+from dragoman.client.stream import Shown, Stream
 from dragoman.errors import (
     A2AError,
     DeliveryUnknown,
@@ -48,7 +48,7 @@ from dragoman.errors import (
 )
 from dragoman.mock.agent import ScriptedAgent
 from dragoman.model import operations as ops
-from dragoman.model.card import AgentCard
+from dragoman.model.card import JSONRPC, AgentCard, AgentInterface
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.message import Message, Role
 from dragoman.model.record import TaskReading
@@ -290,6 +290,20 @@ async def test_a_request_that_never_left_is_made_again() -> None:
     assert len(stub.requests) == 2
 
 
+async def test_a_host_where_nobody_is_is_not_asked_for_an_older_version() -> None:
+    stub = Stub(
+        answers(
+            lambda asked: Said(is_lost=True, is_sent=False),
+            lambda asked: created(asked, task(DONE)),
+        )
+    )
+    now = card(streaming=False)
+    old = AgentInterface(f"{URL}/old", JSONRPC, "0.3")
+    both = msgspec.structs.replace(now, supported_interfaces=[*now.supported_interfaces, old])
+    await client(stub, both).send("hi")
+    assert [asked.headers["a2a-version"] for asked in stub.requests] == ["1.0", "1.0"]
+
+
 async def test_a_lost_message_is_sent_again_to_a_peer_that_works_once() -> None:
     stub = Stub(answers(lost, lost, lambda asked: stream(asked, (1, task()), (2, status(DONE)))))
     ours = client(stub, card(once=True, positions=True))
@@ -526,6 +540,30 @@ async def test_a_task_that_ended_while_we_were_away_is_read() -> None:
     )
     events = await shown(client(stub, card()).stream("hi"))
     assert texts(events) == "ab" and states(events)[-1] is DONE
+
+
+@pytest.mark.parametrize("positions", [False, True])
+async def test_a_task_that_ended_while_its_agent_was_away_for_long_is_read(positions: bool) -> None:
+    left, is_back = [None] * (module.TRIES + 1), asyncio.Event()
+
+    def subscribed(asked: Asked) -> Said:
+        if left:
+            left.pop()
+            return Said(is_lost=True, is_sent=False)
+        is_back.set()
+        return error(asked, UNSUPPORTED)
+
+    def told(asked: Asked) -> Said:
+        # It comes back when it is asked for the stream, and not before.
+        if not is_back.is_set():
+            return Said(is_lost=True, is_sent=False)
+        return got(asked, task(DONE, artifacts=[artifact("a", "b")]))
+
+    stub = Stub(by_method(SubscribeToTask=subscribed, GetTask=told))
+    line = client(stub, card(positions=positions))._line
+    known = task(artifacts=[artifact("a")])
+    events = await shown(Stream(line, ops.SubscribeToTask(task_id=T), begun=known))
+    assert texts(events) == "b" and states(events) == [DONE]
 
 
 async def test_an_old_peer_that_comes_back_without_a_task_has_each_chunk_shown_once() -> None:

@@ -1,0 +1,164 @@
+"""Functions as tools: their schema is read from their types, their arguments checked against it.
+
+Plain functions run in threads. A function that takes the turn may ask its caller and take steps of
+its own; it is then not a step itself, as a skill is none.
+"""
+
+import asyncio
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished
+from dragoman.errors import ConfigError
+from dragoman.model.content import json_value
+from dragoman.server.turn import Turn
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK = "__dragoman_tool__"
+
+
+@overload
+def tool(function: F, /) -> F: ...
+
+
+@overload
+def tool(
+    function: None = None, /, *, name: str = "", description: str = ""
+) -> Callable[[F], F]: ...
+
+
+def tool(function: Any = None, /, *, name: str = "", description: str = "") -> Any:
+    """Say what a model is told about a function: its name and docstring unless given here."""
+
+    def mark(function: Any) -> Any:
+        setattr(function, _MARK, (name, description))
+        return function
+
+    return mark if function is None else mark(function)
+
+
+class LocalTools:
+    """Functions of this process."""
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._functions: dict[str, _Function] = {}
+        for function in functions:
+            made = _Function(function)
+            if made.tool.name in self._functions:
+                raise ConfigError(f"two tools are called {made.tool.name}; rename one")
+            self._functions[made.tool.name] = made
+
+    async def list_tools(self) -> Sequence[Tool]:
+        """Return the functions as a model sees them."""
+        return [function.tool for function in self._functions.values()]
+
+    async def execute(self, call: ToolCall, turn: Turn) -> ToolResult | Unfinished:
+        """Call a function."""
+        function = self._functions[call.name]
+        if not function.turn_name:
+            return _result(await function.call(call.arguments, {}))
+
+        async def go_on() -> ToolResult | Unfinished:
+            return _result(await function.call(call.arguments, {function.turn_name: turn}))
+
+        return Unfinished(go_on)
+
+    async def close(self) -> None:
+        """Functions hold nothing open."""
+
+
+class _Function:
+    """One function, what is told about it, and how it is called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        name, description = getattr(function, _MARK, ("", ""))
+        name = name or getattr(function, "__name__", "")
+        description = description or inspect.getdoc(function) or ""
+        self._kinds, self._required, self.turn_name = _parameters(name, function)
+        self._is_async = inspect.iscoroutinefunction(function)
+        if self.turn_name and not self._is_async:
+            raise ConfigError(f"the tool {name} takes the turn: write it with `async def`")
+        self.tool = Tool(
+            name=name,
+            # Of a long docstring the beginning says most.
+            description=description[:MAX_DESCRIPTION],
+            schema=_schema(name, self._kinds, self._required),
+            records_itself=bool(self.turn_name),
+        )
+
+    async def call(self, given: Mapping[str, Any], more: dict[str, Any]) -> Any:
+        """Return what the function returns; raises `ValueError` for arguments that do not fit."""
+        arguments = self._arguments(given) | more
+        if self._is_async:
+            return await self._function(**arguments)
+        return await asyncio.to_thread(self._function, **arguments)
+
+    def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        if unknown := given.keys() - self._kinds.keys():
+            raise ValueError(f"there is no argument {sorted(unknown)[0]}")
+        for name in self._required:
+            if name not in given:
+                raise ValueError(f"the argument {name} is missing")
+        arguments: dict[str, Any] = {}
+        for name, value in given.items():
+            try:
+                # Models like to write numbers as text.
+                arguments[name] = msgspec.convert(value, self._kinds[name], strict=False)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"the argument {name}: {error}") from None
+        return arguments
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> tuple[dict[str, Any], list[str], str]:
+    """Return a function's parameters with their types, those it needs, and the one for the turn."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    kinds: dict[str, Any] = {}
+    required: list[str] = []
+    turn_name = ""
+    for key, parameter in inspect.signature(function).parameters.items():
+        kind = hints.get(key, Any)
+        if key == "turn" or kind is Turn:
+            turn_name = key
+            continue
+        if parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+            parameter.POSITIONAL_ONLY,
+        ):
+            raise ConfigError(f"the tool {name}: a model cannot fill {key}; give it a plain name")
+        kinds[key] = kind
+        if parameter.default is parameter.empty:
+            required.append(key)
+    return kinds, required, turn_name
+
+
+def _schema(name: str, kinds: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
+    try:
+        shapes, shared = msgspec.json.schema_components(
+            kinds.values(), ref_template="#/$defs/{name}"
+        )
+    except TypeError as error:
+        raise ConfigError(f"the tool {name}: a type has no JSON Schema; {error}") from None
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": dict(zip(kinds, shapes, strict=True)),
+        "required": required,
+        "additionalProperties": False,
+    }
+    return schema | ({"$defs": shared} if shared else {})
+
+
+def _result(value: Any) -> ToolResult:
+    """Return what a function returned as a model reads it: text as it is, all else as JSON."""
+    if isinstance(value, ToolResult):
+        return value
+    if value is None:
+        return ToolResult("Done.")
+    if isinstance(value, str):
+        return ToolResult(value)
+    return ToolResult(msgspec.json.encode(json_value(value)).decode())

@@ -1,0 +1,154 @@
+"""selectools' server on our engine: the same card and the same calls, with tasks that can be
+watched, canceled and kept.
+
+A message runs on a clone of the agent, so no caller sees another's words. What it raises ends its
+task as failed and goes to the log; the caller learns the kind of it alone.
+"""
+
+import hmac
+import logging
+import os
+from typing import Any
+
+import msgspec
+
+from dragoman import __version__
+from dragoman.compat.selectools.app import SelectoolsApp
+from dragoman.compat.selectools.clones import Clones, SelectoolsAgent
+from dragoman.compat.selectools.home import Home
+from dragoman.config import Settings
+from dragoman.model.identity import Caller
+from dragoman.security.tokens import SHORTEST, BearerTokens
+from dragoman.server.agent import Agent
+from dragoman.server.app import App
+from dragoman.server.request import Scope
+from dragoman.server.run import Ready, run
+from dragoman.transports import sse
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_VERSION = "0.2.6"
+# Whoever shows the token; all callers are one.
+HOLDER = Caller("default", authenticated=True)
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class A2AServer:
+    """Serves an agent of selectools: an ASGI app, or by itself with `serve`.
+
+    The arguments are selectools' own. `settings` is how our server keeps and guards tasks, such as
+    `Settings(store="tasks.db")`; without it they are in memory, the last `max_tasks` that ended.
+    """
+
+    def __init__(
+        self,
+        agent: SelectoolsAgent,
+        auth_token: str | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        url: str = "",
+        version: str | None = None,
+        max_tasks: int = 2000,
+        max_body_bytes: int = 1_048_576,
+        *,
+        settings: Settings | None = None,
+    ) -> None:
+        self._agent = agent
+        self._name = name or str(agent.config.name)
+        # Never the system prompt: everybody reads the card.
+        self._description = description or f"The agent {self._name!r}, served over A2A"
+        self._url = url
+        self._version = version or __version__
+        self._max_tasks = max_tasks
+        self._token = auth_token
+        if auth_token and len(auth_token) < SHORTEST:
+            logger.warning("auth_token has less than %d characters and can be guessed", SHORTEST)
+        self._settings = msgspec.structs.replace(
+            settings or Settings(store="memory:", push=False),
+            dialects="selectools,0.1",
+            max_body_bytes=max_body_bytes,
+            retain_tasks=max_tasks,
+            # Nothing that `run` does can notice that it should stop.
+            cancel_grace=0.0,
+        )
+        self._home = Home(self._app())
+
+    def _app(self, *agents: Agent, settings: Settings | None = None, is_local: bool = False) -> App:
+        ways = [_tokens(self._token)] if self._token else []
+        return SelectoolsApp(
+            Clones(self._agent, self._name, self._description, self._version),
+            settings=settings or self._settings,
+            authenticators=ways,
+            is_local=is_local,
+            card=self.build_agent_card,
+            max_tasks=self._max_tasks,
+        )
+
+    async def __call__(self, scope: Scope, receive: sse.Receive, send: sse.Send) -> None:
+        """Answer one ASGI connection, whichever loop it comes from."""
+        await self._home(scope, receive, send)
+
+    def serve(self, port: int = 8000, host: str | None = None) -> None:
+        """Serve until a signal ends it. Without a host only this machine is served, unless callers
+        have to show a token."""
+        if host is None:
+            host = os.environ.get("BIND_HOST") or ("0.0.0.0" if self._token else "127.0.0.1")
+        if not self._token and host not in _LOOPBACK:
+            logger.warning(
+                "A2AServer starts unauthenticated on %s: whoever reaches it runs the agent and "
+                "reads all tasks. Give it an auth_token.",
+                host,
+            )
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        settings = msgspec.structs.replace(self._settings, listen=address)
+        try:
+            run([], settings, public=True, on_ready=_tell, make=self._app)
+        except SystemExit as ended:
+            # Whoever called us goes on, as after selectools' own.
+            if ended.code:
+                raise
+
+    def close(self) -> None:
+        """End what calls without a socket have started; the next one starts it again."""
+        self._home.close()
+
+    def build_agent_card(self, url: str = "") -> dict[str, Any]:
+        """Return the card of selectools' version; `url` is where we are called, if nobody said so
+        before."""
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "name": self._name,
+            "description": self._description,
+            "url": self._url or url,
+            "version": self._version,
+            "capabilities": {
+                "streaming": False,
+                "pushNotifications": False,
+                "stateTransitionHistory": False,
+            },
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [
+                {
+                    "id": tool.name,
+                    "name": tool.name,
+                    "description": tool.description,
+                    "tags": ["tool"],
+                }
+                for tool in self._agent.tools
+            ],
+        }
+
+
+def _tokens(token: str) -> BearerTokens:
+    """Return what lets the holder of the token in, and with that to every task: there is one."""
+    known = token.encode()
+
+    def check(shown: str) -> Caller | None:
+        return HOLDER if hmac.compare_digest(shown.encode(), known) else None
+
+    return BearerTokens(check=check)
+
+
+def _tell(ready: Ready) -> None:
+    logger.info("A2AServer listens on %s", ", ".join(ready.urls))
