@@ -188,13 +188,8 @@ def table(figures: Figures) -> str:
     return "\n".join(lines)
 
 
-def measure(rounds: int, seconds: float) -> Figures:
-    """Return all figures."""
-    with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as name:
-        folder = Path(name)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found = runner.run(forwarded(folder, rounds, seconds))
-            chosen = runner.run(choosing(folder, max(3, rounds * 5)))
+def document(found: Figures, chosen: Figures) -> Figures:
+    """Return all figures, with what the gateway adds."""
     added = {
         str(connections): {
             name: found[f"gateway {connections}"][name] - found[f"direct {connections}"][name]
@@ -204,6 +199,16 @@ def measure(rounds: int, seconds: float) -> Figures:
     }
     rates = [found[f"{way} {RATE_CONNECTIONS}"]["per_second"] for way in ("gateway", "direct")]
     return {"sends": found, "added": added, "ratio": rates[0] / rates[1], "choosing": chosen}
+
+
+def measure(rounds: int, seconds: float) -> Figures:
+    """Return all figures."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as name:
+        folder = Path(name)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found = runner.run(forwarded(folder, rounds, seconds))
+            chosen = runner.run(choosing(folder, max(3, rounds * 5)))
+    return document(found, chosen)
 
 
 def missed(figures: Figures) -> list[str]:

@@ -228,9 +228,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(words)
-    with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as name:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            figures = runner.run(measured(Path(name), chosen.rounds, chosen.seconds))
+    with (
+        tempfile.TemporaryDirectory(prefix="dragoman-bench-") as name,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        figures = runner.run(measured(Path(name), chosen.rounds, chosen.seconds))
     print(json.dumps(figures, indent=2) if chosen.json else table(figures))
     for miss in missed(figures):
         print(miss, file=sys.stderr)

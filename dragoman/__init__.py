@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dragoman.model.task import Task, TaskState
     from dragoman.security.tokens import BearerTokens
     from dragoman.server.agent import Agent
-    from dragoman.server.budget import Budget
     from dragoman.server.app import App
+    from dragoman.server.budget import Budget
     from dragoman.server.turn import Turn
 
 __all__ = [

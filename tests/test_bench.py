@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import wire
+from bench import gateway, wire
 from bench.load import Calls, call
 from bench.measures import Bench, Plan, running, seed
 from bench.report import document, errors, ratios, table
@@ -65,3 +65,13 @@ def test_an_error_is_never_counted_as_a_reply(tmp_path: Path) -> None:
         assert outcome.error
 
     asyncio.run(asyncio.wait_for(ask_for_what_is_not_there(), LIMIT))
+
+
+def test_a_gateway_is_measured_beside_the_agent_behind_it(tmp_path: Path) -> None:
+    sends = asyncio.run(asyncio.wait_for(gateway.forwarded(tmp_path, 1, 0.05), LIMIT))
+    assert {name.split()[0] for name in sends} == {"direct", "durable", "gateway"}
+    assert all(one["per_second"] > 0 and one["processor_us"] >= 0 for one in sends.values())
+    figures = gateway.document(sends, {"a skill": gateway.CHOOSE_MS + 1})
+    assert "added with 16 connections" in gateway.table(figures)
+    # One that takes too long to choose is said to, however fast the machine is.
+    assert [text for text in gateway.missed(figures) if "a skill" in text]

@@ -32,6 +32,7 @@ _REACH: Mapping[str, frozenset[str]] = {
     "push secret": _OURS,
     "tasks": _LISTS | {"context-id", "task-id"},
     "tasks show": _OURS,
+    "tasks tree": _OURS,
     "agents": _OURS | _TLS,
     "agents list": _LISTS | _TLS,
     "keys": _OURS,

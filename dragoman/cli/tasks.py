@@ -43,6 +43,7 @@ tasks = Group(
     places={
         "list": Place("dragoman.cli.tasks:list_", "List tasks, the latest first."),
         "show": Place("dragoman.cli.tasks:show", "Show a task."),
+        "tree": Place("dragoman.cli.tree:tree", "Show a task and what others do for it."),
         "tail": Place("dragoman.cli.tasks:tail", "Show the last events, or each as it happens."),
     },
 )

@@ -347,7 +347,9 @@ class Line:
                 if isinstance(operation, ops.CancelTask) and tries:
                     return await self._after_cancel(operation, error)
                 tries += 1
-                is_last = self.options.sends_once and isinstance(operation, ops.SendMessage)
+                # A list is how a message is looked for whose answer was lost.
+                asks_once = isinstance(operation, ops.SendMessage | ops.ListTasks)
+                is_last = self.options.sends_once and asks_once
                 if is_last or tries >= TRIES or not self.may_repeat(operation, error):
                     raise
                 await self.pause(tries, error)

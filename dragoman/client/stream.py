@@ -536,7 +536,8 @@ class Stream:
                 raise DeliveryUnknown("The wait for the agent's answer was given up")
             return await self._line.answer(_at_once(operation))
         except DeliveryUnknown:
-            self._found = await self.find_task(operation.message)
+            if not self._line.options.sends_once:
+                self._found = await self.find_task(operation.message)
             if not self._found:
                 raise
             return await self._line.answer(ops.GetTask(task_id=TaskId(self._found)))

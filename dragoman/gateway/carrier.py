@@ -498,9 +498,24 @@ class Carrier:
         if (agent.repeatable or not is_unknown) and self._move(problem):
             return
         if isinstance(problem, DeliveryUnknown | TimedOut):
+            # A look costs the agent a request, like a second try.
+            if upstream.budget.may_retry() and await self._is_found(upstream):
+                return
             self._note_cause("delivery-unknown")
             raise TaskFailed(_UNKNOWN)
         raise self._failure(problem)
+
+    async def _is_found(self, upstream: Upstream) -> bool:
+        """Look whether the agent has the message whose answer was lost, and which task it is."""
+        try:
+            line = await upstream.line(self._place.url)
+        except A2AError:
+            return False
+        operation = outgoing(self._worker, self._message(line), self._means.id, line.card)
+        found = await Stream(line, operation).find_task(operation.message)
+        if found:
+            self._learn(found, self._place.context_id)
+        return bool(found)
 
     async def _is_granted(self, upstream: Upstream, until: float) -> bool:
         """Wait until the agent is worth another try, as long as anybody has patience."""

@@ -53,7 +53,10 @@ class Addressed:
         if isinstance(operation, ListTasks):
             listed = msgspec.structs.replace(operation, agent=self._agent)
             return msgspec.structs.replace(call, operation=listed)
-        if not isinstance(operation, SendMessage) or operation.message.task_id:
+        if not isinstance(operation, SendMessage) or (
+            # A task that the caller names may be one that does not exist yet.
+            operation.message.task_id and not call.client_task_id
+        ):
             return call
         metadata = {**operation.metadata, "agentId": self._agent}
         message = operation.message

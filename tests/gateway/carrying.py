@@ -1,4 +1,4 @@
-"""A gateway to send tasks through, and agents behind it, all in this process behind real sockets."""
+"""A gateway to send tasks through, and agents behind it, in this process behind real sockets."""
 
 import asyncio
 import socket

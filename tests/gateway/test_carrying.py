@@ -31,23 +31,25 @@ def gated(gate: asyncio.Event, runs: list[str]) -> Agent:
 async def test_the_stream_of_a_caller_outlives_the_agent_behind_it(tmp_path: Path) -> None:
     gate, runs = asyncio.Event(), list[str]()
     agent = gated(gate, runs)
-    async with Restartable(agent, store=str(tmp_path / "agent.db")) as upstream:
-        async with gateway(tmp_path) as site:
-            registered = await site.register(upstream.url)
-            async with site.client(registered) as client:
-                stream = client.stream("x")
+    async with (
+        Restartable(agent, store=str(tmp_path / "agent.db")) as upstream,
+        gateway(tmp_path) as site,
+    ):
+        registered = await site.register(upstream.url)
+        async with site.client(registered) as client:
+            stream = client.stream("x")
+            async for _ in stream:
+                if "before" in stream.answer.text:
+                    break
+            await upstream.stop()
+            gate.set()
+            await upstream.start()
+            async with asyncio.timeout(20):
                 async for _ in stream:
-                    if "before" in stream.answer.text:
-                        break
-                await upstream.stop()
-                gate.set()
-                await upstream.start()
-                async with asyncio.timeout(20):
-                    async for _ in stream:
-                        pass
-                assert stream.answer.text == "x: before, after"
-                assert stream.answer.task is not None
-                assert stream.answer.task.status.state is TaskState.COMPLETED
+                    pass
+            assert stream.answer.text == "x: before, after"
+            assert stream.answer.task is not None
+            assert stream.answer.task.status.state is TaskState.COMPLETED
 
 
 async def test_a_task_goes_on_when_the_gateway_starts_again(tmp_path: Path) -> None:
@@ -62,12 +64,11 @@ async def test_a_task_goes_on_when_the_gateway_starts_again(tmp_path: Path) -> N
                         break
                 task = stream.task_id
         gate.set()
-        async with gateway(tmp_path) as site:
-            async with site.client(registered) as client:
-                answer = await within(client.wait(task))
-                assert answer.text == "x: before, after"
-                assert answer.task is not None
-                assert answer.task.status.state is TaskState.COMPLETED
+        async with gateway(tmp_path) as site, site.client(registered) as client:
+            answer = await within(client.wait(task))
+            assert answer.text == "x: before, after"
+            assert answer.task is not None
+            assert answer.task.status.state is TaskState.COMPLETED
         assert runs == ["x"], "nothing was sent again"
 
 
@@ -216,7 +217,9 @@ async def test_what_is_said_meanwhile_is_given_to_the_agent_afterwards(tmp_path:
             assert answer.task is not None and answer.task.status.state is TaskState.COMPLETED
             assert runs == ["first", "second"]
             assert len(answer.task.artifacts) == 2
-            contexts = {task["contextId"] for task in (await upstream.call("ListTasks", {}))["tasks"]}
+            contexts = {
+                task["contextId"] for task in (await upstream.call("ListTasks", {}))["tasks"]
+            }
             assert len(contexts) == 1, "both are of one conversation"
 
 

@@ -1,6 +1,7 @@
 """Callers of every house reach agents behind a gateway: at its own paths by what they ask for, and
 at the address of one agent."""
 
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,3 +113,23 @@ async def test_what_is_wanted_of_nobody_is_refused_as_each_house_does(behind: Be
     params = {"message": nexus_message("x"), "assignedAgentId": "nobody"}
     error = await gate.refusal("message/send", params, path="/api/v1/a2a")
     assert error["code"] == -32602
+
+
+async def test_an_id_that_a_caller_chose_goes_to_the_agent_at_whose_address_it_is(
+    behind: Behind,
+) -> None:
+    """N-12, X-23: the gateway's task has it, and the right agent does it."""
+    gate, path = behind
+    for _ in range(3):
+        id = str(uuid.uuid4())
+        task = await gate.call("message/send", {"id": id, "message": nexus_message("x")}, path=path)
+        assert (task["id"], task["status"]) == (id, "completed")
+        assert task["artifacts"][0]["parts"][0]["data"] == "Other: x"
+
+
+async def test_a_caller_of_0_1_is_answered_under_the_id_it_chose(behind: Behind) -> None:
+    """N-12: by the agent at whose address it asks."""
+    gate, path = behind
+    said = {"role": "user", "parts": [{"type": "text", "text": "x"}]}
+    task = await gate.call("tasks/send", {"id": str(uuid.uuid4()), "message": said}, path=path)
+    assert task["artifacts"][0]["parts"] == [{"type": "text", "text": "Other: x"}]

@@ -1,11 +1,12 @@
 """Agents that have other agents do something, as steps of their tasks."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import serving, within
+from serving import Site, run, serving, within
 
 from dragoman import Agent, Answer, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
 
@@ -56,43 +57,61 @@ def chief(url: str, seen: list[Any], budget: Budget | None = None) -> Agent:
     return agent
 
 
+async def given(there: Site) -> None:
+    """Wait until an agent was given a task."""
+    while not (await there.call("ListTasks", {}))["tasks"]:
+        pass
+
+
 async def test_the_answer_of_another_agent_is_a_step(tmp_path: Path) -> None:
     runs, seen = list[str](), list[Any]()
-    async with serving(helper(runs)) as there, serving(chief(there.url, seen)) as here:
-        async with Client(here.url) as client:
-            answer = await within(client.send("x"))
-            assert answer.text == "chief: helped x"
-            assert isinstance(seen[0], Answer)
-            (child,) = (await there.call("ListTasks", {}))["tasks"]
-            told = await there.call("GetTask", {"id": child["id"]})
-            assert told["history"][0]["referenceTaskIds"] == [answer.task_id]
-            assert told["metadata"]["depth"] == 2
+    async with (
+        serving(helper(runs)) as there,
+        serving(chief(there.url, seen)) as here,
+        Client(here.url) as client,
+    ):
+        answer = await within(client.send("x"))
+        assert answer.text == "chief: helped x"
+        assert isinstance(seen[0], Answer)
+        (child,) = (await there.call("ListTasks", {}))["tasks"]
+        told = await there.call("GetTask", {"id": child["id"]})
+        assert told["history"][0]["referenceTaskIds"] == [answer.task_id]
+        assert told["metadata"]["depth"] == 2
 
 
 async def test_calls_side_by_side_are_steps_of_their_own(tmp_path: Path) -> None:
     runs = list[str]()
-    async with serving(helper(runs)) as there, serving(chief(there.url, [])) as here:
-        async with Client(here.url) as client:
-            answer = await within(client.send("y", metadata={"skillId": "twice"}))
-            assert answer.text == "helped y1 and helped y2"
+    async with (
+        serving(helper(runs)) as there,
+        serving(chief(there.url, [])) as here,
+        Client(here.url) as client,
+    ):
+        answer = await within(client.send("y", metadata={"skillId": "twice"}))
+        assert answer.text == "helped y1 and helped y2"
 
 
 async def test_a_question_of_the_other_agent_goes_to_the_caller(tmp_path: Path) -> None:
     runs = list[str]()
-    async with serving(helper(runs)) as there, serving(chief(there.url, [])) as here:
-        async with Client(here.url) as client:
-            asked = await within(client.send("ask"))
-            assert asked.state is TaskState.INPUT_REQUIRED and asked.text == "What?"
-            done = await within(client.send("this", task_id=asked.task_id))
-            assert done.text == "chief: got this"
-            assert runs == ["ask"]
+    async with (
+        serving(helper(runs)) as there,
+        serving(chief(there.url, [])) as here,
+        Client(here.url) as client,
+    ):
+        asked = await within(client.send("ask"))
+        assert asked.state is TaskState.INPUT_REQUIRED and asked.text == "What?"
+        done = await within(client.send("this", task_id=asked.task_id))
+        assert done.text == "chief: got this"
+        assert runs == ["ask"]
 
 
 async def test_what_the_other_agent_does_is_seen_as_it_does_it(tmp_path: Path) -> None:
-    async with serving(helper([])) as there, serving(chief(there.url, [])) as here:
-        async with Client(here.url) as client:
-            answer = await within(client.send("z", metadata={"skillId": "watch"}))
-            assert answer.text.startswith("Task") and "ArtifactUpdate" in answer.text
+    async with (
+        serving(helper([])) as there,
+        serving(chief(there.url, [])) as here,
+        Client(here.url) as client,
+    ):
+        answer = await within(client.send("z", metadata={"skillId": "watch"}))
+        assert answer.text.startswith("Task") and "ArtifactUpdate" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -105,48 +124,55 @@ async def test_what_the_other_agent_does_is_seen_as_it_does_it(tmp_path: Path) -
     ],
 )
 async def test_a_task_spends_no_more_than_its_budget(budget: Budget, said: str) -> None:
-    async with serving(helper([])) as there, serving(chief(there.url, [], budget)) as here:
-        async with Client(here.url) as client:
-            answer = await within(client.send("", metadata={"skillId": "many"}))
-            assert answer.text == said
+    async with (
+        serving(helper([])) as there,
+        serving(chief(there.url, [], budget)) as here,
+        Client(here.url) as client,
+    ):
+        answer = await within(client.send("", metadata={"skillId": "many"}))
+        assert answer.text == said
 
 
 async def test_calls_do_not_go_deeper_than_they_may() -> None:
-    async with serving(helper([])) as there:
-        async with serving(chief(there.url, [], Budget(depth=3))) as here:
-            async with Client(here.url) as client:
-                assert (await within(client.send("x", metadata={"depth": 3}))).text
-                deep = await within(client.send("x", metadata={"depth": 4}))
-                assert deep.state is TaskState.FAILED
-                assert deep.text == "Invocation depth limit exceeded."
+    async with (
+        serving(helper([])) as there,
+        serving(chief(there.url, [], Budget(depth=3))) as here,
+        Client(here.url) as client,
+    ):
+        assert (await within(client.send("x", metadata={"depth": 3}))).text
+        deep = await within(client.send("x", metadata={"depth": 4}))
+        assert deep.state is TaskState.FAILED
+        assert deep.text == "Invocation depth limit exceeded."
 
 
 async def test_a_cancel_reaches_the_agents_below() -> None:
     gate, runs = asyncio.Event(), list[str]()
-    async with serving(helper(runs, gate)) as there, serving(chief(there.url, [])) as here:
-        async with Client(here.url) as client:
-            stream = client.stream("x")
+    async with (
+        serving(helper(runs, gate)) as there,
+        serving(chief(there.url, [])) as here,
+        Client(here.url) as client,
+    ):
+        stream = client.stream("x")
 
-            async def begun() -> None:
-                async for _ in stream:
-                    if runs:
-                        return
-                    await asyncio.sleep(0)
+        async def begun() -> None:
+            async for _ in stream:
+                if runs:
+                    return
+                await asyncio.sleep(0)
 
-            following = asyncio.create_task(begun())
-            while not (await there.call("ListTasks", {}))["tasks"]:
+        following = asyncio.create_task(begun())
+        await within(given(there))
+        await client.cancel(stream.task_id)
+
+        async def canceled() -> None:
+            while True:
+                (child,) = (await there.call("ListTasks", {}))["tasks"]
+                if child["status"]["state"] == "TASK_STATE_CANCELED":
+                    return
                 await asyncio.sleep(0.01)
-            await client.cancel(stream.task_id)
 
-            async def canceled() -> None:
-                while True:
-                    (child,) = (await there.call("ListTasks", {}))["tasks"]
-                    if child["status"]["state"] == "TASK_STATE_CANCELED":
-                        return
-                    await asyncio.sleep(0.01)
-
-            await within(canceled(), 2.0)
-            following.cancel()
+        await within(canceled(), 2.0)
+        following.cancel()
 
 
 async def test_code_that_runs_again_goes_on_with_the_task_that_is_under_way(
@@ -155,17 +181,39 @@ async def test_code_that_runs_again_goes_on_with_the_task_that_is_under_way(
     gate, runs = asyncio.Event(), list[str]()
     store = str(tmp_path / "chief.db")
     async with serving(helper(runs, gate)) as there:
-        async with serving(chief(there.url, []), store=store) as here:
-            async with Client(here.url) as client:
-                begun = await within(client.send("x", wait=False))
-                while not (await there.call("ListTasks", {}))["tasks"]:
-                    await asyncio.sleep(0.01)
-                # Recorded before the process ends.
-                await asyncio.sleep(0.2)
+        async with (
+            serving(chief(there.url, []), store=store) as here,
+            Client(here.url) as client,
+        ):
+            begun = await within(client.send("x", wait=False))
+            await within(given(there))
+            # Recorded before the process ends.
+            await asyncio.sleep(0.2)
         gate.set()
         app = App(chief(there.url, []), settings=Settings(store=store))
-        async with app.running():
-            async with Client(app=app) as client:
-                answer = await within(client.wait(begun.task_id))
-                assert answer.text == "chief: helped x"
+        async with app.running(), Client(app=app) as client:
+            answer = await within(client.wait(begun.task_id))
+            assert answer.text == "chief: helped x"
         assert runs == ["x"]
+
+
+async def test_a_tree_shows_what_others_were_given(tmp_path: Path) -> None:
+    there_store, here_store = str(tmp_path / "there.db"), str(tmp_path / "here.db")
+    async with (
+        serving(helper([]), store=there_store) as there,
+        serving(chief(there.url, []), store=here_store) as here,
+    ):
+        async with Client(here.url) as client:
+            answer = await within(client.send("y", metadata={"skillId": "twice"}))
+        words = ("tasks", "tree", answer.task_id, "--store", here_store)
+        alone = await asyncio.to_thread(run, *words, cwd=tmp_path)
+        assert alone.stdout.count("elsewhere") == 2, alone.stderr
+        more = (*words, "--store", there_store, "-o", "json")
+        both = await asyncio.to_thread(run, *more, cwd=tmp_path)
+        tree = json.loads(both.stdout)
+        assert tree["state"] == "TASK_STATE_COMPLETED" and tree["agent"] == "chief"
+        assert [child["state"] for child in tree["children"]] == ["TASK_STATE_COMPLETED"] * 2
+        unknown = await asyncio.to_thread(
+            run, "tasks", "tree", "none", "--store", here_store, cwd=tmp_path
+        )
+        assert unknown.returncode and "no such task" in unknown.stderr

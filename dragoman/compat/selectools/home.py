@@ -57,6 +57,9 @@ class Home:
                 self._own = Loop(self._app.stop)
                 self._loop = self._own.run(_current())
                 self._ending = weakref.finalize(self, Loop.close, self._own, AT_EXIT)
+                # At the end of a program there are no threads left to stop it properly with; what
+                # was acknowledged is in the store.
+                self._ending.atexit = False
             return self._loop
 
     def close(self) -> None:

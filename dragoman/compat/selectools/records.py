@@ -73,7 +73,7 @@ class AgentCard:
     @classmethod
     def from_dict(cls, data: Json) -> "AgentCard":
         """Return the card that a JSON object is, of any version."""
-        first = next(_objects(data.get("supportedInterfaces")), {})
+        first = next(_objects(data.get("supportedInterfaces")), Json())
         return cls(
             name=_text(data.get("name")),
             description=_text(data.get("description")),

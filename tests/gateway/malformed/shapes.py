@@ -14,6 +14,7 @@ from malformed.script import (
     REFUSED,
     UNKNOWN,
     UNREACHABLE,
+    Answering,
     Script,
     at,
     body,
@@ -155,7 +156,32 @@ def readings() -> Iterator[Script]:
         yield Script(f"reading: {name}", working, operations(get=answer), says=SAID_NO)
 
 
+def _at_second(first: Answering) -> Answering:
+    """Answer well, but not the first time: such agents are asked again."""
+    good = result(flat_task())
+    return lambda asked: good(asked) if asked.before else first(asked)
+
+
+RETRIED = {
+    "a reset": raw("reset"),
+    "503": raw(http(MARK.encode(), "503 Busy")),
+    "500": raw(http(MARK.encode(), "500 Oops")),
+    "silence": raw("hang"),
+}
+
 SCRIPTS = [
+    *(
+        Script(
+            f"nexus: {name} at first",
+            _at_second(answer),
+            operations(get=result(flat_task())),
+            house="nexus",
+            version="0.2",
+            ends="completed",
+            says=(),
+        )
+        for name, answer in RETRIED.items()
+    ),
     *results(),
     *houses(),
     *readings(),

@@ -1,0 +1,199 @@
+"""What a task waits for, as data: questions to a person, and tools that the caller executes.
+
+A task that waits says so in the message of its status. A bare question is its text; whatever has a
+shape (choices, a form, a tool), and several at once, are data parts under one extension, and are
+answered by their ids in data parts of another type.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import UNSET
+
+from dragoman.model.identity import TaskId
+from dragoman.model.message import Json, Message, Metadata, Part
+from dragoman.model.task import TaskState, TaskStatus
+
+REQUESTS_URI = "urn:dragoman:requests:v1"
+# The types of data parts: what is asked, the call of a tool, and what answers either.
+INPUT_REQUEST = "application/vnd.dragoman.input-request+json"
+TOOL_USE = "application/vnd.a2a.tool-use+json"
+TOOL_RESULT = "application/vnd.a2a.tool-result+json"
+# Where dialects that have a place of their own for a question find it, in the metadata.
+FIRST = "rx:inputRequest"
+
+Kind = Literal["text", "choice", "confirmation", "form", "tool", "authorization"]
+_ID_BYTES = 12
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One thing that a task waits for."""
+
+    request_id: str
+    kind: Kind = "text"
+    prompt: str = ""
+    # Whether nobody else is to see the answer.
+    sensitive: bool = False
+    # One of which is the answer.
+    choices: list[str] = []
+    # What a form has to fit, or what a tool's result does.
+    schema: Json = None
+    # The tool, and what it is called with.
+    name: str = ""
+    args: Json = None
+    # When it is given up (RFC 3339), if it is.
+    due: str = ""
+    # Why what was said before is no answer.
+    problem: str = ""
+    # Whether it is answered by its id; else by the next thing that is said.
+    is_declared: bool = msgspec.field(name="~", default=True)
+
+    def part(self) -> Part:
+        """Return it as a part of a message."""
+        if self.kind == "tool":
+            data = {"id": self.request_id, "name": self.name, "args": self.args}
+            more = {"schema": self.schema, "due": self.due}
+            data |= {name: item for name, item in more.items() if item}
+            return Part(data=data, media_type=TOOL_USE)
+        data = cast("dict[str, Any]", msgspec.to_builtins(self))
+        return Part(data=data | {"kind": self.kind}, media_type=INPUT_REQUEST)
+
+    def answered(self, result: Any) -> list[Part]:
+        """Return the parts of a message that answers it."""
+        if not self.is_declared and isinstance(result, str):
+            # Its agent may know nothing of ids.
+            return [Part(text=result)]
+        answer = Part(data={"toolUseId": self.request_id, "result": result}, media_type=TOOL_RESULT)
+        return [Part(text=result), answer] if isinstance(result, str) else [answer]
+
+    def failed(self, error: str) -> list[Part]:
+        """Return the parts of a message that says why there is no answer."""
+        data = {"toolUseId": self.request_id, "error": error}
+        return [Part(data=data, media_type=TOOL_RESULT)]
+
+
+def request_id(task_id: TaskId, turn: int, index: int) -> str:
+    """Return the id of a question: the same one whenever the code that asks it runs again."""
+    place = f"{task_id}\n{turn}\n{index}"
+    return "q-" + hashlib.blake2b(place.encode(), digest_size=_ID_BYTES).hexdigest()
+
+
+def asking(requests: Sequence[Request], prompts: Sequence[list[Part]]) -> list[Part]:
+    """Return the parts of a message that puts requests: what a person reads, then the data."""
+    said = [part for prompt in prompts for part in prompt]
+    return [*said, *(request.part() for request in requests)]
+
+
+def first_of(requests: Sequence[Request]) -> Metadata:
+    """Return the metadata of a message that puts requests."""
+    first = requests[0]
+    told = {"prompt": first.prompt, "sensitive": first.sensitive, "requestId": first.request_id}
+    metadata: Metadata = {FIRST: told}
+    if any(request.sensitive for request in requests):
+        metadata["sensitive"] = True
+    return metadata
+
+
+def open_requests(status: TaskStatus) -> list[Request]:
+    """Return what a task waits for, in order; empty where it does not wait."""
+    if not status.state.is_interrupted or status.message is None:
+        return []
+    message = status.message
+    found = [request for part in message.parts if (request := _request(part)) is not None]
+    if found:
+        return found
+    given: Any = message.metadata.get(FIRST) or message.extra.get("inputRequest")
+    told: dict[str, Any] = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    named, prompt = told.get("requestId"), told.get("prompt")
+    is_declared = isinstance(named, str) and bool(named)
+    is_auth = status.state is TaskState.AUTH_REQUIRED
+    return [
+        Request(
+            request_id=cast(str, named) if is_declared else message.message_id,
+            kind="authorization" if is_auth else "text",
+            prompt=prompt if isinstance(prompt, str) else message.text,
+            sensitive=True in (told.get("sensitive"), message.metadata.get("sensitive")),
+            is_declared=is_declared,
+        )
+    ]
+
+
+def _request(part: Part) -> Request | None:
+    if not isinstance(part.data, dict):
+        return None
+    data = cast("dict[str, Any]", part.data)
+    if part.media_type == TOOL_USE:
+        named = {"requestId": data.get("id"), "kind": "tool"}
+        data = {name: item for name, item in data.items() if name != "id"} | named
+    elif part.media_type != INPUT_REQUEST:
+        return None
+    try:
+        return msgspec.convert(data, Request)
+    except msgspec.ValidationError:
+        # Of another kind than we know: a text that answers is all there is.
+        return None
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a message says to one request."""
+
+    request_id: str
+    result: Json = None
+    error: str = ""
+
+
+def replies(message: Message) -> list[Reply]:
+    """Return what a message says to requests that it names."""
+    found: list[Reply] = []
+    for part in message.parts:
+        if not isinstance(part.data, dict):
+            continue
+        data = cast("dict[str, Any]", part.data)
+        named = data.get("toolUseId")
+        if isinstance(named, str) and ("result" in data or "error" in data):
+            error: Any = data.get("error") if "result" not in data else ""
+            told = error if isinstance(error, str) else _told(error)
+            found.append(Reply(named, data.get("result"), told))
+    return found
+
+
+def _told(error: Any) -> str:
+    if isinstance(error, dict) and isinstance(
+        said := cast("dict[str, Any]", error).get("message"), str
+    ):
+        return said
+    return "it failed" if error is None else msgspec.json.encode(error).decode()
+
+
+def reply_to(message: Message, request_id: str) -> Reply:
+    """Return what a message says to a request: by its id, else by what it says at all."""
+    said = replies(message)
+    for reply in said:
+        if reply.request_id == request_id:
+            return reply
+    if len(said) == 1:
+        # By an id that is not ours, such as that of a message which put it again.
+        return said[0]
+    return Reply(request_id, _value(message))
+
+
+def _value(message: Message) -> Any:
+    values = [part.data for part in message.parts if part.data is not UNSET]
+    return message.text or (values[0] if values else "")
+
+
+def with_text(message: Message) -> Message:
+    """Return an answer whose text is its result, where it brought a result alone."""
+    if any(isinstance(part.text, str) for part in message.parts):
+        return message
+    texts = [Part(text=said.result) for said in replies(message) if isinstance(said.result, str)]
+    if not texts:
+        return message
+    return msgspec.structs.replace(message, parts=[*texts, *message.parts])
+
+
+def names(message: Message) -> Iterable[str]:
+    """Return the ids of the requests that a message answers."""
+    return [reply.request_id for reply in replies(message)]

@@ -1,0 +1,95 @@
+"""A task that another agent took over, when the gateway goes away after that."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from carrying import GatewaySite, Restartable, gateway
+from serving import message, serving, within
+
+from dragoman import Agent, Turn
+
+
+def teller(gate: asyncio.Event, runs: list[str], *, is_quick: bool = True) -> Agent:
+    """Return an agent that says two things, before and after a gate; or both after it."""
+    agent = Agent("Teller", "Waits for a gate.")
+
+    @agent.skill
+    async def tell(text: str, turn: Turn) -> None:
+        runs.append(text)
+        if not is_quick:
+            await gate.wait()
+        async with turn.artifact(name="tale") as artifact:
+            await artifact.write(f"{text}: before, ")
+            await gate.wait()
+            await artifact.write("after")
+
+    return agent
+
+
+async def moved(site: GatewaySite, told: int) -> str:
+    """Wait until a task was given to a second agent and so many chunks are recorded; return it."""
+    while True:
+        for task in (await site.call("ListTasks", {}))["tasks"]:
+            bodies = await log(site, task["id"])
+            chunks = sum(body.startswith(b'{"artifactUpdate"') for body in bodies)
+            is_moved = any(b'"moves":1' in body for body in bodies)
+            is_delivered = any(b'"moves":1' in body and b"isDelivered" in body for body in bodies)
+            if is_moved and is_delivered and chunks >= told:
+                return task["id"]
+        await asyncio.sleep(0.02)
+
+
+async def begun(site: GatewaySite, task_id: str) -> None:
+    while True:
+        if any(b"before" in body for body in await log(site, task_id)):
+            return
+        await asyncio.sleep(0.02)
+
+
+async def log(site: GatewaySite, task_id: str) -> list[bytes]:
+    sql = """SELECT bodies FROM events, tasks
+        WHERE id = ? AND position >> 20 = number ORDER BY position"""
+
+    def read(connection: Any) -> list[bytes]:
+        rows = connection.execute(sql, (task_id,)).fetchall()
+        return [line for (bodies,) in rows for line in bytes(bodies).split(b"\n")]
+
+    return await site.gateway.store.look(read)
+
+
+@pytest.mark.parametrize("is_quick", [True, False], ids=["told again in part", "not told again"])
+async def test_what_was_begun_anew_is_there_once_after_a_restart(
+    tmp_path: Path, is_quick: bool
+) -> None:
+    never, gate = asyncio.Event(), asyncio.Event()
+    runs: list[str] = []
+    first = Restartable(teller(never, runs))
+    await first.start()
+    async with serving(teller(gate, runs, is_quick=is_quick)) as second:
+        async with gateway(tmp_path, forward_patience=1.0) as site:
+            one = await site.register(first.url, name="first", repeatable=True)
+            await site.register(second.url, name="second", repeatable=True)
+            site.gateway.trust._scores[one.id] = 90
+            params = {"message": message("x"), "metadata": {"skillId": "tell"}}
+            params["configuration"] = {"returnImmediately": True}
+            task_id = (await site.call("SendMessage", params))["task"]["id"]
+            async with asyncio.timeout(20):
+                await begun(site, task_id)
+                await first.stop()
+                assert await moved(site, 2 if is_quick else 1) == task_id
+        gate.set()
+        async with gateway(tmp_path) as site:
+
+            async def ended() -> Any:
+                while True:
+                    task = await site.call("GetTask", {"id": task_id})
+                    if task["status"]["state"] == "TASK_STATE_COMPLETED":
+                        return task
+                    await asyncio.sleep(0.02)
+
+            task = await within(ended())
+    (artifact,) = task["artifacts"]
+    assert "".join(part["text"] for part in artifact["parts"]) == "x: before, after"
+    assert len(runs) == 2
