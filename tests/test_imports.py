@@ -45,6 +45,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "server": (*WAIST, *INSIDE, *EDGE),
     # Agents of others, served as our own are.
     "gateway": (*WAIST, *INSIDE, *EDGE, "server"),
+    # Agents that think with a model, and what they think with.
+    "agents": (*WAIST, "engine", "stores.interface", *EDGE, "server", "dragoman"),
     "console": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
     # Agents that play a part, for tests and for trying things out.
     "mock": (*WAIST, *EDGE, "server", "dragoman"),
@@ -52,7 +54,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # What runs the product from outside and reads its files.
     "proof": (*WAIST, *INSIDE, *EDGE, "server", "dragoman", "testing"),
     # `dragoman` is the package's own __init__: the names a user imports.
-    "dragoman": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
+    "dragoman": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "agents"),
     "__main__": ("cli",),
     "testing": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "mock", "cli", "dragoman"),
 }

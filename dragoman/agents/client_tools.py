@@ -1,6 +1,47 @@
-"""Tools that the caller executes: the task waits until it says what came of them."""
+"""Tools that the caller executes: the task waits until it says what came of them, for days if need
+be, while processes come and go."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol, cast
 
-from dragoman.agents.tools import Tool, ToolCall, ToolResult, Unfinished
+import msgspec
+
+from dragoman.agents.tools import Tool, ToolCall, ToolResult
+from dragoman.errors import ConfigError
+from dragoman.model.content import json_value
 from dragoman.server.turn import Turn
+
+
+class Asks(Protocol):
+    """A turn whose caller executes tools."""
+
+    async def tool(self, name: str, args: Any) -> Any:
+        """Return what the caller says came of a call; raises where it failed."""
+        ...
+
+
+class ClientTools:
+    """Tools that the caller has: what the model is told about each of them."""
+
+    def __init__(self, *tools: Tool) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ConfigError(f"two tools are called {tool.name}; rename one")
+            # The question and its answer are on record, so a step around them would be one too
+            # many.
+            self._tools[tool.name] = msgspec.structs.replace(tool, records_itself=True)
+
+    async def list_tools(self) -> Sequence[Tool]:
+        """Return the caller's tools."""
+        return list(self._tools.values())
+
+    async def execute(self, call: ToolCall, turn: Turn) -> ToolResult:
+        """Have the caller execute a call."""
+        found = await cast(Asks, turn).tool(call.name, call.arguments)
+        if isinstance(found, str):
+            return ToolResult(found)
+        return ToolResult(msgspec.json.encode(json_value(found)).decode())
+
+    async def close(self) -> None:
+        """Nothing is open here."""

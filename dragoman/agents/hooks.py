@@ -132,8 +132,9 @@ class Hooks:
     async def _chain(self, name: str, value: T, *more: Any) -> T:
         for hook in self._hooks:
             arguments = more if value is None else (value, *more)
-            made = await self._one(hook, name, *arguments)
-            value = value if made is None else made
+            made: T | None = await self._one(hook, name, *arguments)
+            if made is not None:
+                value = made
         return value
 
     async def _one(self, hook: Hook, name: str, *arguments: Any) -> Any:

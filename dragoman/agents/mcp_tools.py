@@ -120,7 +120,7 @@ class McpTools:
                 await line.close()
                 line = await self._open()
                 found = await line.client.call_tool(name, arguments)
-        return found.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return found.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"meta"})
 
     async def close(self) -> None:
         """End the program or the session; the next use begins another."""

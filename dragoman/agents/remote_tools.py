@@ -19,6 +19,7 @@ from dragoman.model.card import AgentCard
 from dragoman.model.events import StatusUpdate
 from dragoman.model.message import Message
 from dragoman.model.task import TaskState
+from dragoman.server.budget import CallOptions
 from dragoman.server.delegation import Ref
 from dragoman.server.turn import Turn
 
@@ -76,7 +77,7 @@ async def _asked(
     """Return what an agent answers, or what is left to do where it asks back."""
     seen = Seen()
     message: Message | None = None
-    more = {"task_id": task_id} if task_id else {}
+    more = CallOptions(task_id=task_id) if task_id else CallOptions()
     async with contextlib.aclosing(turn.follow(ref, content, **more)) as events:
         async for event in events:
             if isinstance(event, Message):

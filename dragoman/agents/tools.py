@@ -5,7 +5,11 @@ provider does plain work and records nothing; only a tool that works through the
 caller or another agent, records what it does itself and says so.
 """
 
+import asyncio
+import logging
+import math
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -14,7 +18,12 @@ import msgspec
 from dragoman.errors import ConfigError
 from dragoman.server.turn import Turn
 
+logger = logging.getLogger("dragoman.agents")
+
 MAX_DESCRIPTION = 1024
+# Seconds that a provider's list is used for, and that it may take to come.
+LIST_KEPT = 300.0
+LIST_WITHIN = 30.0
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -49,6 +58,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: dict[str, Any] = {}
+    # What the model wrote instead, where that is no JSON object.
+    broken: str = ""
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -84,6 +95,69 @@ class ToolProvider(Protocol):
     async def close(self) -> None:
         """Let go of what is open; the next use opens it again."""
         ...
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """A tool, and which of the providers has it."""
+
+    tool: Tool
+    provider: int
+
+
+class Toolbox:
+    """The tools of several providers: of two with one name, the first provider's is used.
+
+    A provider whose list cannot be had is left out and asked again the next time."""
+
+    def __init__(
+        self, providers: Sequence[ToolProvider], *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.providers = providers
+        self._now = now
+        self._lists: dict[int, tuple[float, Sequence[Tool]]] = {}
+        self._asking: dict[int, asyncio.Task[Sequence[Tool]]] = {}
+
+    async def offered(self) -> list[Offered]:
+        """Return all tools, in the order of their providers."""
+        lists = await asyncio.gather(*(self._list(n) for n in range(len(self.providers))))
+        found: dict[str, Offered] = {}
+        for provider, tools in enumerate(lists):
+            for tool in tools:
+                found.setdefault(tool.name, Offered(tool, provider))
+        return list(found.values())
+
+    async def _list(self, provider: int) -> Sequence[Tool]:
+        made_at, tools = self._lists.get(provider, (-math.inf, ()))
+        if self._now() - made_at < LIST_KEPT:
+            return tools
+        # Turns that ask at the same time wait for one answer.
+        asking = self._asking.get(provider)
+        if asking is None:
+            asking = asyncio.ensure_future(self._ask(provider))
+            self._asking[provider] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(provider, None))
+        return await asyncio.shield(asking)
+
+    async def _ask(self, provider: int) -> Sequence[Tool]:
+        try:
+            async with asyncio.timeout(LIST_WITHIN):
+                tools = await self.providers[provider].list_tools()
+        except Exception:
+            name = type(self.providers[provider]).__name__
+            logger.warning("%s has no list of tools; they are left out", name, exc_info=True)
+            return ()
+        self._lists[provider] = (self._now(), tools)
+        return tools
+
+    async def close(self) -> None:
+        """Close all providers, whatever one of them raises."""
+        self._lists.clear()
+        for provider in self.providers:
+            try:
+                await provider.close()
+            except Exception:
+                name = type(provider).__name__
+                logger.warning("%s could not be closed", name, exc_info=True)
 
 
 def humanized(name: str) -> str:

@@ -130,6 +130,10 @@ PROOFS: dict[str, Proof] = {
         "Reach for the tasks of others; the answer is that of a task that never existed.",
         [_count("samples", 200, "Requests timed of each kind.")],
     ),
+    "tree": Proof(
+        "Kill agents that call agents that call agents; each does its work once.",
+        [_count("kills", 200, "How often to kill.")],
+    ),
     "ledger": Proof(
         "Kill spenders anywhere, and let many spend one account; the books are whole each time.",
         [_count("kills", 200, "How often to kill.")],

@@ -13,6 +13,7 @@ from dragoman.cli.own import added, own
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
+    from dragoman.server.agent import Agent
     from dragoman.server.run import Ready
 
 _SPECIAL = added(
@@ -131,6 +132,14 @@ _SPECIAL = added(
     metavar="<command>",
     help="Serve a program: messages on its stdin, artifacts from its stdout. No shell.",
 )
+@own(
+    "--exec-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    in_environment=False,
+    metavar="<text|json>",
+    help="What the program speaks: text, or a JSON object on each line (text).",
+)
 @LISTENING
 @_SPECIAL
 @own(
@@ -143,6 +152,7 @@ def serve(
     run: Invocation,
     targets: tuple[str, ...],
     program: str,
+    exec_format: str,
     listen: tuple[str, ...],
     auth: tuple[str, ...],
     public: bool,
@@ -151,7 +161,8 @@ def serve(
     a2a_version: tuple[str, ...],
     **values: Any,
 ) -> None:
-    """Serve agents: TARGET is a file (my_agent.py) or module:name.
+    """Serve agents: TARGET is a file (my_agent.py), module:name, or the address of a chat model
+    (http://127.0.0.1:11434/v1#llama3).
 
     Several targets share the port, each under /agents/NAME; the first also has the root. It ends
     with SIGTERM or Ctrl-C.
@@ -163,14 +174,13 @@ def serve(
 
         run_reloading(targets)
         return
+    from dragoman.agents.adapters.detect import agent_at, agent_in
     from dragoman.server.load import load_agents
     from dragoman.server.run import run as run_server
 
-    agents = load_agents(targets)
+    agents = load_agents(targets, agent_in, agent_at)
     if program:
-        from dragoman.server.program import program_agent
-
-        agents.append(program_agent(program))
+        agents.append(_program(program, speaks_json=exec_format == "json"))
     # After them: a module may set variables.
     settings = served(
         run,
@@ -188,3 +198,13 @@ def serve(
 
     again = [sys.executable, "-m", "dragoman", *run.argv]
     run_server(agents, settings, public=public, on_ready=on_ready, command=again)
+
+
+def _program(command: str, *, speaks_json: bool) -> "Agent":
+    if speaks_json:
+        from dragoman.agents.adapters.json_lines import json_lines_agent
+
+        return json_lines_agent(command)
+    from dragoman.server.program import program_agent
+
+    return program_agent(command)

@@ -359,7 +359,8 @@ class Holdings:
     def plan_for(self, operation: SendMessage, replay: Replay, log: TaskLog | None) -> Plan:
         """Return what a further message is for. Code that asked gets whatever comes."""
         if log is not None:
-            return self._code.plan(operation, replay.began, is_answer=not log.is_active)
+            is_answer = not log.is_active or replay.is_reply(operation.message)
+            return self._code.plan(operation, replay.began, is_answer=is_answer)
         try:
             return self._code.plan(operation, replay.began)
         except InvalidParams:
@@ -511,10 +512,20 @@ class Holdings:
                 log.fail(StoreConflict("another worker has the task"))
 
     async def _end_overdue(self, head: Head) -> None:
+        now = self._clock.now()
         worker = self.running(head.scope, head.task_id)
         if worker is not None:
-            worker.end(TaskState.FAILED, OVERDUE)
-        elif not self.is_elsewhere(head) and (log := await self.resumed(head)) is not None:
+            # Else a question of its is, which it gives up itself.
+            if 0 < worker.deadline <= now:
+                worker.end(TaskState.FAILED, OVERDUE)
+            return
+        if self.is_elsewhere(head):
+            return
+        replay = await read_replay(self._store, head.number)
+        if replay is not None and not 0 < replay.deadline <= now:
+            # A question that nobody answered in time: the code goes on without an answer.
+            await self._revived(head, head.holder)
+        elif (log := await self.resumed(head)) is not None:
             self._end(log, TaskState.FAILED, OVERDUE)
 
     def _others_wrote(self) -> None:

@@ -23,7 +23,7 @@ from dragoman.model.events import (
     TurnBegan,
 )
 from dragoman.model.message import Message, Part
-from dragoman.model.task import Task, TaskState
+from dragoman.model.task import Task, TaskState, TaskStatus
 
 _ENDS = {TaskState.COMPLETED, TaskState.FAILED, TaskState.REJECTED}
 _MOVES = {
@@ -138,6 +138,10 @@ class Draft:
                     self._history.append(event.message)
             case _:
                 pass
+
+    def restate(self, status: TaskStatus) -> None:
+        """Say the present status in other words."""
+        self._status = status
 
     def task(self) -> Task:
         """Return the task as it stands."""

@@ -16,7 +16,7 @@ import msgspec
 from dragoman.engine.lifecycle import Draft
 from dragoman.errors import InvalidAgentResponse
 from dragoman.model.errand import Errand
-from dragoman.model.events import CancelRequested, Event, StatusUpdate
+from dragoman.model.events import CancelRequested, Event, StatusUpdate, StepRecorded
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
@@ -119,6 +119,8 @@ class TaskLog:
         # What the first write carries besides its events.
         self.pushes: Sequence[PushConfig] = ()
         self.deadline = 0
+        # Whether the next write is to say when someone has to look at the task.
+        self._has_alarm = False
         # What the next write says to those who keep books.
         self.errand: Errand | None = None
         self._next_fence = 0
@@ -227,6 +229,27 @@ class TaskLog:
         self._unwritten[-1] = Recorded(recorded.seq, event)
         return True
 
+    def restate(self, recorded: Recorded, event: StatusUpdate) -> bool:
+        """Replace a status by one of the same state, if nobody saw it yet and nothing but steps
+        followed."""
+        for place in range(len(self._unwritten) - 1, -1, -1):
+            found = self._unwritten[place]
+            if found.seq == recorded.seq:
+                if self.draft is None or self.draft.state is not event.status.state:
+                    return False
+                self._unwritten[place] = Recorded(recorded.seq, event)
+                self.draft.restate(event.status)
+                return True
+            if not isinstance(found.event, StepRecorded):
+                return False
+        return False
+
+    def set_alarm(self, at: int) -> None:
+        """Have someone look at the task at a time, in milliseconds, with or without a process that
+        runs it until then; 0: never. Told with the next write."""
+        self.deadline = at
+        self._has_alarm = True
+
     def use_key(self, key: bytes) -> None:
         """Let the next write carry an idempotency key; call it before the event it goes with."""
         self._keys.append(key)
@@ -305,6 +328,8 @@ class TaskLog:
         notes, self._notes = self._notes, []
         withheld, self._withheld = self._withheld, []
         errand, self.errand = self.errand, None
+        alarm = self.deadline if self._has_alarm else None
+        self._has_alarm = False
         draft = self.draft
         standing = Standing(draft.state, self._status_at, self.seq)
         reading = snapshot = None
@@ -340,6 +365,7 @@ class TaskLog:
                 # Code that has ended does not run again.
                 self.has_withheld and draft.state.is_terminal,
                 errand,
+                alarm,
             )
         self._is_writing = True
         self._store.submit(

@@ -27,6 +27,7 @@ from dragoman.model.events import (
 )
 from dragoman.model.message import Message
 from dragoman.model.operations import SendMessage
+from dragoman.model.requests import names, request_id
 from dragoman.model.task import Task
 from dragoman.stores.interface import Store
 from dragoman.telemetry import tracing
@@ -34,6 +35,29 @@ from dragoman.telemetry import tracing
 _READ_AT_ONCE = 500
 # Events that say nothing about the code's progress, by how they begin on disk.
 _PASSED_OVER = (b'{"statusUpdate"', b'{"artifactUpdate"')
+
+
+# Which message answered a question that nobody answered in time.
+UNANSWERED = -1
+
+
+class Put(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a question was put, where that is more than yes or no to its being sensitive."""
+
+    sensitive: bool = False
+    # When it is given up, in milliseconds; 0: never.
+    due: int = 0
+    # Which message was no answer, where it is put again for that.
+    refused: int = UNANSWERED
+
+    def encoded(self) -> msgspec.Raw:
+        """Return it as it is recorded."""
+        if self.due or self.refused != UNANSWERED:
+            return msgspec.Raw(msgspec.json.encode(self))
+        return msgspec.Raw(b"true" if self.sensitive else b"null")
+
+
+_decode_put = msgspec.json.Decoder(bool | Put | None).decode
 
 
 class CodeChanged(Exception):
@@ -53,6 +77,9 @@ class Replay:
         self._asked: dict[int, str] = {}
         # Which of the questions are sensitive, each with the first message that may answer it.
         self._sensitive: dict[int, int] = {}
+        # When questions are given up, and the ids of all that were ever put.
+        self._due: dict[int, int] = {}
+        self._requests: set[str] = set()
         # Whether messages that come are to be withheld. From the first sensitive question to the
         # end of the task: an answer may be said twice, and be on its way while the code goes on.
         self.is_discreet = False
@@ -142,21 +169,37 @@ class Replay:
         self._waiting = [place for place in self._waiting if place != message]
         self._steps, self._asked, self._failed, self.tries = {}, {}, {}, 1
         self._sensitive.clear()
+        self._due.clear()
         self._next, self._furthest = 0, -1
 
     def _record(self, event: StepRecorded) -> None:
         self.tries = 1
         self._furthest = max(self._furthest, event.index)
         if event.kind is StepKind.ASK:
-            self._asked[event.index] = event.name
-            if msgspec.json.decode(event.value, type=bool | None):
-                self._sensitive[event.index] = len(self.messages)
-                self.is_discreet = True
+            self._ask(event)
             return
         self._steps[event.index] = event
         if event.kind is StepKind.ANSWER:
-            answer = msgspec.json.decode(event.value, type=int)
-            self._waiting = [place for place in self._waiting if place != answer]
+            self._take(msgspec.json.decode(event.value, type=int))
+
+    def _ask(self, event: StepRecorded) -> None:
+        said = _decode_put(event.value)
+        put = said if isinstance(said, Put) else Put(sensitive=said is True)
+        self._asked[event.index] = event.name
+        self._requests.add(self.request_id(event.index))
+        if put.due:
+            self._due[event.index] = put.due
+        if put.sensitive:
+            self._sensitive[event.index] = len(self.messages)
+            self.is_discreet = True
+        if put.refused != UNANSWERED:
+            self._take(put.refused)
+
+    def _take(self, answer: int) -> None:
+        """Note that a message was given to the code, unless it answers more questions."""
+        if answer in self._waiting and self.unanswered(self.messages[answer].message):
+            return
+        self._waiting = [place for place in self._waiting if place != answer]
 
     # For the code that runs
 
@@ -212,6 +255,31 @@ class Replay:
         """Tell whether a message may answer a question: one that is sensitive only if it came after
         it was put."""
         return place >= self._sensitive.get(index, 0)
+
+    # Questions by their ids
+
+    def request_id(self, index: int) -> str:
+        """Return the id of the question at a place of the present turn."""
+        return request_id(self.began.message.task_id, self.turn, index)
+
+    def due(self, index: int) -> int:
+        """Return when a question is given up; 0: never."""
+        return self._due.get(index, 0)
+
+    def is_reply(self, message: Message) -> bool:
+        """Tell whether a message answers questions of this task by their ids."""
+        return any(name in self._requests for name in names(message))
+
+    def unanswered(self, message: Message) -> set[str]:
+        """Return the ids of the open questions that a message answers."""
+        named = set(names(message))
+        if not named & self._requests:
+            return set()
+        return {
+            found
+            for index in self._asked
+            if index not in self._steps and (found := self.request_id(index)) in named
+        }
 
     def check_end(self) -> None:
         """Raise `CodeChanged` if the code ended without doing again what it had done."""

@@ -11,14 +11,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
+from dragoman.engine.questions import Given, Questions
 from dragoman.engine.replay import CodeChanged, Replay
-from dragoman.engine.withholding import asking
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
@@ -99,14 +99,6 @@ class AgentCode(Protocol):
         ...
 
 
-class Given(NamedTuple):
-    """A message the code was not given yet: its place among the task's, and who sent it."""
-
-    place: int
-    plan: Plan
-    caller: Caller
-
-
 class Ended(Exception):
     """The task ended elsewhere: by a cancel, a limit, or another worker."""
 
@@ -166,8 +158,10 @@ class Worker:
         # What has to be on disk before the code begins.
         self.begins_after = 0
         self._is_dismissed = False
-        self._plan = plan
+        self.plan = plan
         self._inbox: deque[Given] = deque()
+        # What the code asked and has no answer to yet.
+        self.questions = Questions(self, self._inbox)
         self._artifacts = 0
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
@@ -211,6 +205,8 @@ class Worker:
     @property
     def is_waiting(self) -> bool:
         """Whether the code asked its caller something and has no answer yet."""
+        if self.questions.are_open:
+            return True
         return self._arrival is not None and not self._arrival.done()
 
     @property
@@ -233,6 +229,7 @@ class Worker:
         self._inbox.append(Given(place, plan, caller))
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
+        self.questions.arrived()
 
     def cancel(self) -> None:
         """Ask the code to stop: a flag for code that looks, `CancelledError` where it waits."""
@@ -256,6 +253,7 @@ class Worker:
         # Code in a thread waits outside the run: it is freed, or the thread is lost for ever.
         if self._arrival is not None:
             self._arrival.cancel()
+        self.questions.interrupt()
 
     # What the author's code does, through its turn.
 
@@ -277,7 +275,7 @@ class Worker:
         """Record a status, optionally with something the agent says."""
         self.decide()
         update, at = status_update(self.log, state, parts, metadata)
-        return self._emit(update, at=at)
+        return self.emit(update, at=at)
 
     def relay(self, status: TaskStatus, metadata: Metadata | None = None) -> Recorded:
         """Record a status of another agent's as the task's own: what it says is left as it is,
@@ -294,18 +292,18 @@ class Worker:
             )
         own = TaskStatus(status.state, message, stamp(now))
         update = StatusUpdate(self.log.task_id, self.log.context_id, own, metadata or {})
-        return self._emit(update, now // 1000)
+        return self.emit(update, now // 1000)
 
     def forward(self, forwarded: Forwarded) -> None:
         """Record where the task was sent."""
         self.decide()
-        self._emit(forwarded)
+        self.emit(forwarded)
         self.replay.apply(forwarded)
 
     def delegate(self, delegated: Delegated) -> None:
         """Record what another agent calls what it was given."""
         self.decide()
-        self._emit(delegated)
+        self.emit(delegated)
         self.replay.apply(delegated)
 
     def say(self, parts: list[Part], metadata: Metadata | None = None) -> None:
@@ -314,12 +312,13 @@ class Worker:
         state = TaskState.WORKING
         if self.is_waiting and draft is not None and draft.state.is_interrupted:
             state = draft.state
+            parts, metadata = self.questions.beside(parts, metadata)
         self.status(state, parts, metadata)
 
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""
         self.decide()
-        return self._emit(
+        return self.emit(
             ArtifactUpdate(
                 task_id=self.log.task_id,
                 context_id=self.log.context_id,
@@ -355,7 +354,7 @@ class Worker:
             # Code that swallowed the first refusal does nothing more.
             raise TaskFailed(self._changed)
         for failure in self.replay.failures(kind, name):
-            self._note(failure)
+            self.note(failure)
         try:
             return self.replay.recall(kind, name)
         except CodeChanged as change:
@@ -368,69 +367,17 @@ class Worker:
 
     async def remember(self, kind: StepKind, index: int, name: str, value: msgspec.Raw) -> None:
         """Record a step; once this returns it will not be done again."""
-        self._note(StepRecorded(kind, index, name, value))
+        self.note(StepRecorded(kind, index, name, value))
         await self.log.durable(self.log.seq)
 
-    async def ask(
-        self,
-        state: TaskState,
-        parts: list[Part],
-        metadata: Metadata | None,
-        *,
-        sensitive: bool = False,
-    ) -> Message:
-        """Put a question, unless it was put before, and return its answer. What a caller said
-        before a sensitive question is no answer to it."""
-        name = "authorize" if state is TaskState.AUTH_REQUIRED else "ask"
-        index, done = self.recall(StepKind.ANSWER, name)
-        if done is not None:
-            place = msgspec.json.decode(done.value, type=int)
-            self.operation = self.replay.messages[place]
-            # The owner is the same, whichever credential was shown.
-            scopes = self.replay.granted(place)
-            self.caller = msgspec.structs.replace(self.caller, scopes=scopes)
-            return self.message
-        if sensitive:
-            metadata = asking(metadata)
-        if not self.replay.is_asked(index, sensitive=sensitive):
-            self.decide()
-            kind = msgspec.Raw(b"true" if sensitive else b"null")
-            if self.span is not None:
-                self.span.event(name)
-            self._note(StepRecorded(StepKind.ASK, index, name, kind))
-            self.status(state, parts, metadata)
-        while (given := self._next_answer(index)) is None:
-            if self.log.draft is not None and self.log.draft.state is not state:
-                # Another question was answered, or the task went on beside this one: it stands.
-                self.status(state, parts, metadata)
-            if not self.is_waiting:
-                self._arrival = asyncio.get_running_loop().create_future()
-            assert self._arrival is not None, "made here, or by another question that waits"
-            # Shared by all questions that wait: one that is given up must not end the others.
-            await asyncio.shield(self._arrival)
-        place, self._plan, self.caller = given
-        self.operation = self.replay.messages[place]
-        answer = msgspec.Raw(msgspec.json.encode(place))
-        self._note(StepRecorded(StepKind.ANSWER, index, name, answer))
-        if self.log.draft is not None and self.log.draft.state.is_interrupted:
-            # The answer was there before the question.
-            self.status(TaskState.WORKING)
-        return self.message
-
-    def _next_answer(self, index: int) -> Given | None:
-        """Take the next message that answers a question, if there is one."""
-        for given in self._inbox:
-            if self.replay.may_answer(index, given.place):
-                self._inbox.remove(given)
-                return given
-        return None
-
-    def _note(self, event: TurnBegan | StepRecorded) -> None:
+    def note(self, event: TurnBegan | StepRecorded) -> None:
+        """Record what the code does."""
         self.decide()
-        self._emit(event)
+        self.emit(event)
         self.replay.apply(event)
 
-    def _emit(self, event: Event, at: int = 0) -> Recorded:
+    def emit(self, event: Event, at: int = 0) -> Recorded:
+        """Let an event happen."""
         if self._is_dismissed:
             # The log may have another worker; what this one does on its way out is void.
             raise Ended
@@ -521,14 +468,15 @@ class Worker:
                     return reply
                 # Once there is a task, what the agent answers belongs to it.
                 last_word = reply.parts
+            self.questions.drop_late()
             if not self._inbox:
                 self.status(TaskState.COMPLETED, last_word)
                 return None
             if last_word:
                 self.status(TaskState.WORKING, last_word)
-            place, self._plan, self.caller = self._inbox.popleft()
+            place, self.plan, self.caller = self._inbox.popleft()
             self.operation = self.replay.messages[place]
-            self._note(TurnBegan(place))
+            self.note(TurnBegan(place))
 
     async def _next_message(self) -> None:
         """Wait for what answers a question that the code does not wait for itself."""
@@ -542,7 +490,7 @@ class Worker:
         if self.span is not None:
             self.span.enter()
         try:
-            return await self._plan.run(self)
+            return await self.plan.run(self)
         except (TaskCompleted, TaskWaits, TaskEnded):
             raise
         except BaseException as error:

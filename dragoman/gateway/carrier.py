@@ -232,6 +232,8 @@ class Carrier:
         if agent is None:
             raise TaskFailed("The agent is not registered any more.")
         upstream = self._means.upstreams.of(agent)
+        if self._place.url not in upstream.urls:
+            self._leave(agent, upstream)
         breaker = upstream.breaker(self._place.url)
         if breaker.state == "open":
             # Before a place: those who have one may be waiting for the same dead agent.
@@ -262,6 +264,16 @@ class Carrier:
             except BaseException:
                 breaker.left(era)
                 raise
+
+    def _leave(self, agent: Registered, upstream: Upstream) -> None:
+        """Go where the agent is: its owner took back the address that the task went to. Raises
+        `TaskFailed` where that one may have it, and the work must not be done twice."""
+        place = self._place
+        may_have_it = bool(place.task_id) or place.is_delivered or self._is_doubtful
+        if may_have_it and (not agent.repeatable or self._worker.replay.turn):
+            self._note_cause("lost")
+            raise TaskFailed("The agent is no longer at the address where it has the task.")
+        self._start_over(agent.id, upstream.next_url())
 
     async def _stream(self, line: Line, agent: Registered, polling: Polling) -> Stream:
         """Return the agent's answer: to the message, or of the task that it has."""
@@ -314,12 +326,12 @@ class Carrier:
         """Find out whether the agent has the message, unless it may get it twice.
 
         Raises `TaskFailed` where nobody can tell and it must not do the work twice."""
-        if line.works_once:
+        if _may_repeat(line):
             return
         found = await Stream(line, operation).find_task(operation.message)
         if found:
             self._learn(found, self._place.context_id)
-        elif not agent.repeatable and not isinstance(line.dialect, Nexus):
+        elif not agent.repeatable:
             self._note_cause("delivery-unknown")
             raise TaskFailed(_UNKNOWN)
 
@@ -334,8 +346,7 @@ class Carrier:
 
     async def _relay_all(self, stream: Stream, line: Line) -> None:
         settings = self._means.settings
-        can_repeat = line.works_once or isinstance(line.dialect, Nexus)
-        first = settings.forward_timeout if can_repeat else settings.forward_patience
+        first = settings.forward_timeout if _may_repeat(line) else settings.forward_patience
         async with asyncio.timeout(first) as limit:
             async for event in stream:
                 limit.reschedule(None)
@@ -532,7 +543,7 @@ class Carrier:
 
     async def _works_once(self, upstream: Upstream) -> bool:
         try:
-            return (await upstream.line(self._place.url)).works_once
+            return _may_repeat(await upstream.line(self._place.url))
         except A2AError:
             return False
 
@@ -626,6 +637,12 @@ class Carrier:
 
 def _nothing() -> None:
     """Nobody is to be told."""
+
+
+def _may_repeat(line: Line) -> bool:
+    """Say whether an agent may get a message twice: it works on it once, or knows the task by the
+    id that we gave it, which is how its house has it."""
+    return line.works_once or isinstance(line.dialect, Nexus)
 
 
 def _is_failing(error: A2AError | TimeoutError) -> bool:

@@ -17,7 +17,7 @@ from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import origin_of
 from dragoman.config import Settings
-from dragoman.errors import ConfigError
+from dragoman.errors import AgentOffline, ConfigError
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.breaker import Breaker
 from dragoman.gateway.budget import RetryBudget
@@ -85,7 +85,10 @@ class Upstream:
         return min(turned, key=lambda url: (self.breaker(url).state == "open", url == avoided))
 
     async def line(self, url: str) -> Line:
-        """Return the line to one of its addresses."""
+        """Return the line to one of its addresses; raises `AgentOffline` for any other, also one
+        that its owner took back: nothing is shown there any more."""
+        if url not in self.urls:
+            raise AgentOffline("The agent is not at this address any more")
         found = self._lines.get(url)
         if found is None:
             agent = self.agent
@@ -100,6 +103,9 @@ class Upstream:
             )
             found = Line(fetched, self._http, Cards(), options)
             await found.open()
+            if agent is not self.agent and agent != self.agent:
+                # Changed meanwhile: its credential and its address may be of two times.
+                return await self.line(url)
             self._lines[url] = found
         return found
 

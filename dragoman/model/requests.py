@@ -121,9 +121,7 @@ def open_requests(status: TaskStatus) -> list[Request]:
 
 
 def _request(part: Part) -> Request | None:
-    if not isinstance(part.data, dict):
-        return None
-    data = cast("dict[str, Any]", part.data)
+    data = _object(part)
     if part.media_type == TOOL_USE:
         named = {"requestId": data.get("id"), "kind": "tool"}
         data = {name: item for name, item in data.items() if name != "id"} | named
@@ -134,6 +132,11 @@ def _request(part: Part) -> Request | None:
     except msgspec.ValidationError:
         # Of another kind than we know: a text that answers is all there is.
         return None
+
+
+def _object(part: Part) -> dict[str, Any]:
+    data: Any = part.data
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -148,9 +151,7 @@ def replies(message: Message) -> list[Reply]:
     """Return what a message says to requests that it names."""
     found: list[Reply] = []
     for part in message.parts:
-        if not isinstance(part.data, dict):
-            continue
-        data = cast("dict[str, Any]", part.data)
+        data = _object(part)
         named = data.get("toolUseId")
         if isinstance(named, str) and ("result" in data or "error" in data):
             error: Any = data.get("error") if "result" not in data else ""

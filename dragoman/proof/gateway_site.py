@@ -27,11 +27,13 @@ SECRET = "a-secret-between-gateway-and-agent"
 class Settled(Server):
     """A server that keeps its address."""
 
+    # What it serves.
+    agent = Path(gateway_agent.__file__)
+
     def __init__(
         self, store: Path, chance: random.Random, *, environment: Mapping[str, str] | None = None
     ) -> None:
-        agent = Path(gateway_agent.__file__)
-        super().__init__(store, agent=agent, name=store.stem, environment=environment)
+        super().__init__(store, agent=self.agent, name=store.stem, environment=environment)
         self.name = store.stem
         self.address = _free_port(chance)
 

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import quote, urldefrag, urljoin
 
@@ -85,8 +86,9 @@ class Target:
         return self.origin + self.path
 
 
+@lru_cache(maxsize=1024)
 def read_target(url: str) -> Target:
-    """Return where a URL leads; raises NotCanonical."""
+    """Return where a URL leads; raises NotCanonical. Whoever calls an agent calls it often."""
     if len(url) > LONGEST_URL:
         raise NotCanonical("the URL is too long")
     if any(character in "\\#" or is_unseen(character) for character in url):

@@ -82,6 +82,8 @@ class Agent:
         self.skills: dict[str, Skill] = {}
         self.threads: ThreadPoolExecutor | None = None
         self.delegation = Delegation(budget or Budget())
+        # What is let go of when whoever serves it stops.
+        self.closing: list[Callable[[], Awaitable[None]]] = []
         self._app: Any = None
 
     @overload

@@ -149,6 +149,8 @@ class App:
         for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
             agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
             opened.push_async_callback(agent.delegation.close)
+            for close in agent.closing:
+                opened.push_async_callback(close)
             engine = self._engine(opened, await self._code(agent, opened))
             offered = offered_extensions(agent, self.settings)
             uris = frozenset(extension.uri for extension in offered)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import logging
 import math
+import time
 from collections.abc import AsyncGenerator, Coroutine
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,10 +19,19 @@ import msgspec
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
-from dragoman.client.stream import Shown
+from dragoman.client.stream import Shown, Stream
 from dragoman.engine.worker import Worker
-from dragoman.errors import A2AError, BudgetExceeded, ConfigError, TaskFailed
-from dragoman.model.card import AgentCard
+from dragoman.errors import (
+    A2AError,
+    BudgetExceeded,
+    ConfigError,
+    DeliveryUnknown,
+    Overloaded,
+    TaskFailed,
+    TimedOut,
+    Unreachable,
+)
+from dragoman.model.card import ONCE_URI, AgentCard
 from dragoman.model.events import Delegated, StepKind, StepRecorded
 from dragoman.model.identity import MessageId
 from dragoman.model.instant import stamp
@@ -42,6 +52,9 @@ DEPTH = "depth"
 DEADLINE = "dragoman/deadline"
 # Seconds another agent has to hear that a task is canceled.
 CANCEL_WITHIN = 5.0
+# Seconds another agent may be out of reach, and between two looks for it.
+PATIENCE = 120.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _WAITS = "The agent waits for more."
 _NOTHING = Message(MessageId(""), Role.AGENT, [])
 
@@ -223,23 +236,47 @@ class Call:
         self.answer = Answer()
 
     async def events(self) -> AsyncGenerator[Shown]:
-        """Yield what the other agent does; when it is done, `answer` is what came of it."""
-        if self._known is not None and self._known.task_id:
-            stream = self._client.subscribe(self._known.task_id)
-        else:
-            stream = self._client.stream(
-                self._message, metadata=self._metadata, accept=self._accept
-            )
+        """Yield what the other agent does; when it is done, `answer` is what came of it.
+
+        An agent that is away for a while is asked again, where that cannot repeat work: this task
+        has time, and so has its caller."""
+        since = time.monotonic()
+        tries = 0
         try:
-            async with contextlib.aclosing(stream):
-                async for event in stream:
-                    self._learn(stream.task_id)
-                    yield event
-                self.answer = stream.answer
+            while True:
+                stream = self._opened()
+                try:
+                    async with contextlib.aclosing(stream):
+                        async for event in stream:
+                            since, tries = time.monotonic(), 0
+                            self._learn(stream.task_id)
+                            yield event
+                        self.answer = stream.answer
+                        return
+                except (Unreachable, TimedOut, Overloaded) as error:
+                    if time.monotonic() - since > PATIENCE or not await self._may_repeat(error):
+                        raise
+                    await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
+                    tries += 1
         except asyncio.CancelledError:
             if self._worker.is_cancelled or self._worker.log.is_over:
                 self._delegates.soon(self._cancel())
             raise
+
+    def _opened(self) -> Stream:
+        if self._known is not None:
+            return self._client.subscribe(self._known.task_id)
+        return self._client.stream(self._message, metadata=self._metadata, accept=self._accept)
+
+    async def _may_repeat(self, error: A2AError) -> bool:
+        """Say whether asking again does nothing twice."""
+        if self._known is not None or not isinstance(error, DeliveryUnknown | TimedOut):
+            return True
+        try:
+            card = await self._client.look()
+        except A2AError:
+            return False
+        return any(one.uri == ONCE_URI for one in card.capabilities.extensions)
 
     def _learn(self, task_id: str) -> None:
         """Record what the other agent calls its task."""

@@ -1,9 +1,12 @@
-"""Find an author's agents: in a file, or as `module:name`."""
+"""Find an author's agents: in a file, or as `module:name`.
+
+What is no `Agent` is left to those who know how to make one of it; here nobody does.
+"""
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,13 +14,22 @@ from typing import Any
 from dragoman.errors import ConfigError
 from dragoman.server.agent import Agent
 
+# Makes an agent of what a target's module has: the module, the name after the colon, the target.
+Find = Callable[[ModuleType, str, str], Agent]
+# Makes an agent of what answers at an address.
+Reach = Callable[[str], Agent]
 
-def load_agents(targets: Sequence[str]) -> list[Agent]:
+
+def load_agents(
+    targets: Sequence[str], find: Find | None = None, reach: Reach | None = None
+) -> list[Agent]:
     """Return the agents of all targets; raises `ConfigError` saying what is missing."""
-    return [agent for target in targets for agent in _load(target)]
+    return [agent for target in targets for agent in _load(target, find, reach)]
 
 
-def _load(target: str) -> list[Agent]:
+def _load(target: str, find: Find | None, reach: Reach | None) -> list[Agent]:
+    if reach is not None and target.startswith(("http://", "https://")):
+        return [reach(target)]
     module_name, _, attribute = target.partition(":")
     path = Path(module_name)
     try:
@@ -35,10 +47,14 @@ def _load(target: str) -> list[Agent]:
     if attribute:
         found: Any = getattr(module, attribute, None)
         if not isinstance(found, Agent):
+            if find is not None:
+                return [find(module, attribute, target)]
             raise ConfigError(f"{target}: {attribute} is not an Agent")
         return [found]
     agents = [value for value in vars(module).values() if isinstance(value, Agent)]
     if not agents:
+        if find is not None:
+            return [find(module, "", target)]
         raise ConfigError(f"{target}: no Agent in it; write `agent = Agent(...)` at its top level")
     return list(dict.fromkeys(agents))
 

@@ -28,12 +28,32 @@ from dragoman.server.turn import Turn
 _AT_ONCE = 64 * 1024
 
 
-def _environment() -> dict[str, str]:
-    """Return what the program may know: all but the server's own secrets, which callers could have
-    it print."""
+def environment(turn: Turn) -> dict[str, str]:
+    """Return what the program may know: its task, and all but the server's own secrets, which
+    callers could have it print."""
     names = {f"{PREFIX}{name.upper()}" for name in SECRETS}
     ours = names | {f"{name}_FILE" for name in names}
-    return {name: value for name, value in os.environ.items() if name not in ours}
+    rest = {name: value for name, value in os.environ.items() if name not in ours}
+    return rest | {"A2A_TASK_ID": turn.task_id, "A2A_CONTEXT_ID": turn.context}
+
+
+def words_of(command: str) -> list[str]:
+    """Return a command line split as a shell would; raises `ConfigError` if there is no such
+    program."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise ConfigError(f"--exec {command}: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise ConfigError(f"--exec {command}: there is no such program")
+    return words
+
+
+def check_exit(name: str, code: int) -> None:
+    """Raise `TaskFailed` if a program did not end well."""
+    if code:
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        raise TaskFailed(f"{name} {how}")
 
 
 def program_agent(command: str) -> Agent:
@@ -41,12 +61,7 @@ def program_agent(command: str) -> Agent:
 
     The line is split as a shell would, and nothing else of a shell applies.
     """
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise ConfigError(f"--exec {command}: {error}") from None
-    if not words or shutil.which(words[0]) is None:
-        raise ConfigError(f"--exec {command}: there is no such program")
+    words = words_of(command)
     name = Path(words[0]).name
     agent = Agent(name, f"Runs {name}: the text of a message is its input.")
 
@@ -57,7 +72,7 @@ def program_agent(command: str) -> Agent:
             *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=_environment() | {"A2A_TASK_ID": turn.task_id, "A2A_CONTEXT_ID": turn.context},
+            env=environment(turn),
             start_new_session=True,
         )
         feeding = asyncio.create_task(_feed(process, said(message)))
@@ -73,10 +88,8 @@ def program_agent(command: str) -> Agent:
             code = await process.wait()
         finally:
             feeding.cancel()
-            _kill(process)
-        if code:
-            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise TaskFailed(f"{name} {how}")
+            kill(process)
+        check_exit(name, code)
 
     return agent
 
@@ -103,7 +116,7 @@ async def _feed(process: asyncio.subprocess.Process, text: bytes) -> None:
         process.stdin.close()
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+def kill(process: asyncio.subprocess.Process) -> None:
     """End the program and whatever it left running."""
     if sys.platform == "win32":
         if process.returncode is None:

@@ -100,6 +100,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     forgets: bool = False
     # What of its errand is another from here on.
     errand: Errand | None = None
+    # When someone has to look at it from here on, in milliseconds; 0: never; None: as before.
+    deadline: int | None = None
 
 
 class LeaveNote(msgspec.Struct, frozen=True, gc=False):

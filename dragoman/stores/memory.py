@@ -162,6 +162,8 @@ class MemoryStore:
         stored.withheld.update(write.withheld)
         if write.forgets:
             stored.withheld.clear()
+        if write.deadline is not None:
+            stored.deadline = write.deadline
         stored.head = msgspec.structs.replace(
             head, standing=write.standing, fence=write.next_fence, holder=self.worker
         )

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from carrying import GatewaySite, gateway
-from malformed.script import dumped, task
+from malformed.script import dumped, result, task
 from peers_raw import Answer, Asked, Peer, card, http, raw_peer
 from serving import message, old_message, within
 
@@ -214,6 +214,38 @@ async def test_nothing_that_lets_a_caller_in_reaches_an_agent(
         assert shown(peer) == {OWN}
         assert b'"stays"' in bytes_seen and b'"maxTokens"' in bytes_seen
         assert b'"tokenCount"' in bytes_seen
+
+
+async def test_agents_that_race_are_told_no_more_than_one_alone(tmp_path: Path) -> None:
+    def finished(name: str, asked: Asked) -> Answer:
+        return result({"task": task()})(asked)
+
+    async with raw_peer(finished) as peer, guarded(tmp_path) as gate:
+        for name, value in (("one", OWN), ("two", OTHER)):
+            await gate.register(
+                f"{peer.url}/{name}",
+                "alice",
+                name=name,
+                card=card(f"{peer.url}/{name}"),
+                credential=Secret(kind="bearer", value=value),
+                repeatable=True,
+            )
+        headers = HEADERS | V1 | {"Authorization": f"Bearer {ALICE}"}
+        said = message(
+            None,
+            parts=[{"text": "hello", "metadata": {"token": canary("part")}}],
+            messageId=canary("message-id"),
+            metadata=MESSAGE_METADATA,
+            extensions=[f"https://example.com/{canary('extension')}"],
+            referenceTaskIds=[canary("reference")],
+        )
+        body = {"message": said, "metadata": METADATA | {"race": 2, "skillId": "s"}}
+        response = await gate.http.post("/message:send", json=body, headers=headers)
+        assert response.status_code == 200, response.text
+        assert response.json()["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert peer.count("one", "send") == peer.count("two", "send") == 1
+        assert b"canary-" not in seen(peer)
+        assert (shown(peer, "one"), shown(peer, "two")) == ({OWN}, {OTHER})
 
 
 def recorded_old(name: str, asked: Asked) -> Answer:

@@ -272,7 +272,8 @@ def _told() -> Generator[None]:
         raise A2AError("The agent did not answer in time; it may be at work") from None
     except (Unauthenticated, CredentialsMissing) as error:
         status = error.code if isinstance(error.code, int) else 401
-        raise A2AError(f"HTTP {status} from A2A server: {error.public}") from None
+        said = "the token is missing or not accepted"
+        raise A2AError(f"HTTP {status} from A2A server: {said}") from None
     except CallFailed as error:
         is_status = isinstance(error.code, int) and error.code > 0
         prefix = f"HTTP {error.code} from A2A server: " if is_status else ""

@@ -1,11 +1,14 @@
 """An agent of selectools as an agent of ours: each message runs on a clone of its own, and of a
 message the agent reads the texts and the data."""
 
+import asyncio
+import contextvars
 import json
 import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import UNSET
@@ -58,10 +61,16 @@ class Clones(Agent):
         super().__init__(name, description, version=version, output_modes=["text/plain"])
         self._agent = agent
 
-        def answer(message: Message, turn: Turn) -> None:
-            text = self._answered(prompt_of(message), turn.task_id)
-            # In a thread the turn waits, so there is nothing to await.
-            turn.artifact([Part(text=text)], name=RESPONSE)
+        async def answer(message: Message, turn: Turn) -> None:
+            # Awaited here and not run as a plain function: nothing that an agent does can notice
+            # that it should stop, and its task must not wait for it.
+            run = partial(self._answered, prompt_of(message), turn.task_id)
+            context = contextvars.copy_context()
+            running = asyncio.get_running_loop().run_in_executor(
+                self.threads, lambda: context.run(run)
+            )
+            text = await running
+            await turn.artifact([Part(text=text)], name=RESPONSE)
 
         for tool in _unlike(agent.tools):
             said = str(tool.description or tool.name)

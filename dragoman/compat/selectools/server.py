@@ -68,8 +68,6 @@ class A2AServer:
             dialects="selectools,0.1",
             max_body_bytes=max_body_bytes,
             retain_tasks=max_tasks,
-            # Nothing that `run` does can notice that it should stop.
-            cancel_grace=0.0,
         )
         self._home = Home(self._app())
 

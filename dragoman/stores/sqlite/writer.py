@@ -314,6 +314,7 @@ class Writer:
         withheld: list[tuple[int, int, bytes]] = []
         forgotten: list[int] = []
         deadlines: list[Row] = []
+        alarms: dict[int, int] = {}
         appends: list[tuple[int, ...]] = []
         counts: Counter[tuple[int, int]] = Counter()
         numbers: list[int] = []
@@ -358,6 +359,8 @@ class Writer:
                 withheld.extend((number, seq, body) for seq, body in write.withheld)
                 if write.forgets:
                     forgotten.append(number)
+                if write.deadline is not None:
+                    alarms[number] = write.deadline
                 counts[scope, STATE_NUMBERS[before.state]] -= 1
                 appends.append(
                     (
@@ -390,6 +393,10 @@ class Writer:
             run(self._connection, self._sql["leave_note"], note)
             if self._connection.changes() != 1:
                 raise StoreConflict("the task is gone or has ended")
+        for number, at in alarms.items():
+            run(self._connection, self._sql["forget_deadline"], (number,))
+            if at:
+                deadlines.append((number, at))
         self._insert("INSERT INTO deadlines", 2, deadlines)
         for task, config in pushes:
             shown, sealed = self._seals.push(self._connection, task, config)

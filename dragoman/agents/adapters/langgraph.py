@@ -1,0 +1,165 @@
+"""A compiled graph of LangGraph as an agent.
+
+Text goes into the graph's messages, or into the one field it has for it; an object goes in as the
+state itself. What a model in it says is shown as it comes. A graph with a checkpointer remembers:
+its thread is the caller's conversation, and its interrupts are questions to the caller.
+"""
+
+import asyncio
+import contextlib
+import weakref
+from importlib import import_module
+from typing import Any, cast
+
+from dragoman.agents.adapters.functions import titled
+from dragoman.agents.adapters.wrapping import Response, conversation, wrapped
+from dragoman.agents.models import text_of
+from dragoman.errors import ConfigError, InvalidParams, TaskFailed
+from dragoman.model.message import Message
+from dragoman.server.agent import Agent
+from dragoman.server.turn import Turn
+
+_UNNAMED = ("LangGraph", "")
+
+
+def langgraph_agent(graph: Any, name: str) -> Agent:
+    """Return an agent that runs a graph; raises `ConfigError` if nothing of it takes text."""
+    entry = _entry(graph, name)
+    remembers = bool(getattr(graph, "checkpointer", None))
+    # One run at a time in a thread: the graph's memory of it is one state.
+    locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def respond(turn: Turn, response: Response) -> None:
+        given = _input(turn.message, entry)
+        if not remembers:
+            await response.finish(_output(await _run(graph, given, {}, response), given))
+            return
+        thread = conversation(turn)
+        lock = locks.setdefault(thread, asyncio.Lock())
+        config = {"configurable": {"thread_id": thread}}
+        async with lock:
+            if turn.attempt > 1 and (await graph.aget_state(config)).next:
+                # An earlier process died within this task: the thread goes on where it stopped.
+                state = None
+                if not await _interrupts(graph, config):
+                    state = await _run(graph, None, config, response)
+            else:
+                state = await _run(graph, given, config, response)
+        while waiting := await _interrupts(graph, config):
+            answer = await turn.ask(_question(waiting[0].value))
+            async with lock:
+                if not _same(waiting, await _interrupts(graph, config)):
+                    raise TaskFailed("The conversation went on without an answer to the question.")
+                response.restart()
+                resume = _resume(waiting[0], _answered(answer))
+                state = await _run(graph, resume, config, response)
+        if state is None:
+            state = (await graph.aget_state(config)).values
+        await response.finish(_output(state, given))
+
+    own = str(getattr(graph, "name", "") or "")
+    title = titled(name) if own in _UNNAMED else own
+    return wrapped(title, f"Runs the graph {title}.", respond)
+
+
+async def _run(graph: Any, given: Any, config: dict[str, Any], response: Response) -> Any:
+    """Run a graph until it ends or waits; return its last state."""
+    state = None
+    speaking = None
+    modes = ["messages", "values"]
+    async with contextlib.aclosing(graph.astream(given, config, stream_mode=modes)) as events:
+        async for mode, event in events:
+            if mode == "values":
+                state = event
+                continue
+            message = event[0]
+            if not str(getattr(message, "type", "")).lower().startswith("ai"):
+                continue
+            if speaking is not None and message.id != speaking:
+                # Another message begins: the one before was not the last word.
+                response.restart()
+            speaking = message.id
+            await response.write(_text(message))
+    return state
+
+
+async def _interrupts(graph: Any, config: dict[str, Any]) -> list[Any]:
+    state = await graph.aget_state(config)
+    return [interrupt for task in state.tasks for interrupt in task.interrupts]
+
+
+def _same(asked: list[Any], waiting: list[Any]) -> bool:
+    return bool(waiting) and waiting[0] == asked[0]
+
+
+def _question(value: Any) -> Any:
+    return cast(Any, value) if isinstance(value, str | dict) else str(value)
+
+
+def _answered(answer: Message) -> Any:
+    return text_of(answer) if answer.data is None else answer.data
+
+
+def _resume(interrupt: Any, answer: Any) -> Any:
+    command: Any = import_module("langgraph.types").Command
+    # By its id, because others may wait beside it; what has none is the only one.
+    id = getattr(interrupt, "id", None) or getattr(interrupt, "interrupt_id", None)
+    return command(resume={id: answer} if id else answer)
+
+
+def _entry(graph: Any, name: str) -> str | None:
+    """Return the field of the state that takes a text; None if the input is the text itself."""
+    schema = graph.get_input_jsonschema()
+    fields: dict[str, Any] = schema.get("properties") or {}
+    if "messages" in fields:
+        return "messages"
+    if not fields:
+        return None
+    required = set(schema.get("required", fields))
+    texts = [field for field, kind in fields.items() if kind.get("type") == "string"]
+    found = [field for field in texts if field in required] or texts
+    if not found:
+        raise ConfigError(
+            f"{name}: its state has neither messages nor a field of text ({', '.join(fields)});"
+            " give the graph an input_schema with one"
+        )
+    return found[0]
+
+
+def _input(message: Message, entry: str | None) -> Any:
+    data = message.data
+    if isinstance(data, dict):
+        return cast("dict[str, Any]", data)
+    text = text_of(message)
+    if not text:
+        raise InvalidParams("must have a text or a data part", field="message.parts")
+    if entry is None:
+        return text
+    return {entry: [{"role": "user", "content": text}] if entry == "messages" else text}
+
+
+def _output(state: Any, given: Any) -> Any:
+    """Return what a graph came to: its last message, the fields that it set, or its value."""
+    if not isinstance(state, dict):
+        return state
+    values = cast("dict[str, Any]", state)
+    if values.get("messages"):
+        return _text(values["messages"][-1])
+    before = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    changed = {
+        field: value
+        for field, value in values.items()
+        if not field.startswith("__") and (field not in before or before[field] != value)
+    }
+    return next(iter(changed.values())) if len(changed) == 1 else changed
+
+
+def _text(message: Any) -> str:
+    """Return the text of a message, which may be a list of blocks."""
+    content = getattr(message, "content", "")
+    if isinstance(content, str):
+        return content
+    blocks = cast("list[Any]", content)
+    return "".join(
+        block if isinstance(block, str) else str(block.get("text", "")) for block in blocks
+    )

@@ -1,0 +1,79 @@
+"""An object with the contract of selectools: `clone_for_isolation().run([message]).content`.
+
+Each message runs on a clone without history, memory and usage. A clone that has `astream` shows its
+answer as it comes; otherwise it works in a thread. The skills are the agent's tools.
+"""
+
+import contextlib
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from dragoman.agents.adapters.functions import titled
+from dragoman.agents.adapters.wrapping import Response, Threads, wrapped
+from dragoman.agents.models import text_of
+from dragoman.server.agent import Agent
+from dragoman.server.turn import Turn
+
+
+@dataclass
+class UserMessage:
+    """What an agent that is not selectools' own is given, with the members it knows."""
+
+    role: str
+    content: str
+
+
+def selectools_agent(found: Any, name: str) -> Agent:
+    """Return an agent that answers each message with a clone."""
+    threads = Threads()
+
+    async def respond(turn: Turn, response: Response) -> None:
+        clone = found.clone_for_isolation()
+        messages = [_message(text_of(turn.message))]
+        if inspect.isasyncgenfunction(getattr(clone, "astream", None)):
+            await _streamed(clone, messages, response)
+        elif inspect.iscoroutinefunction(clone.run):
+            await response.finish(_content(await clone.run(messages)))
+        else:
+            await response.finish(_content(await threads.run(clone.run, messages)))
+
+    own = getattr(getattr(found, "config", None), "name", None)
+    title = own if isinstance(own, str) and own.strip() else titled(name)
+    tools = [
+        (str(tool.name), str(getattr(tool, "description", "") or ""))
+        for tool in getattr(found, "tools", None) or ()
+    ]
+    # Not the agent's instructions: those are nobody's business.
+    return wrapped(title, f"Answers as {title}.", respond, tools)
+
+
+async def _streamed(clone: Any, messages: list[Any], response: Response) -> None:
+    result = None
+    async with contextlib.aclosing(clone.astream(messages)) as pieces:
+        async for piece in pieces:
+            message = getattr(piece, "message", None)
+            if message is not None or not hasattr(piece, "content"):
+                # The last one is the whole result.
+                result = piece
+            elif getattr(piece, "tool_calls", None):
+                response.restart()
+            else:
+                await response.write(str(piece.content or ""))
+    if result is not None:
+        await response.finish(_content(result))
+
+
+def _content(result: Any) -> Any:
+    content = getattr(result, "content", result)
+    return "" if content is None else content
+
+
+def _message(prompt: str) -> Any:
+    """Return the prompt as selectools' own message. An agent of selectools has loaded the class;
+    where it is not loaded, the agent is somebody else's."""
+    theirs = sys.modules.get("selectools.types")
+    if theirs is None:
+        return UserMessage("user", prompt)
+    return theirs.Message(role=theirs.Role.USER, content=prompt)

@@ -1,0 +1,265 @@
+"""The agent loop: a message goes to a model, what it asks for to tools, and so on until it answers.
+
+Every model call and every call of a tool is a durable step: a turn that goes on after a crash gets
+what is on record and repeats only what was under way. What the model says is one artifact, streamed
+as it comes; a second run writes it anew, so that nothing stands there twice.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from dragoman.agents.calling import Caller, Planned
+from dragoman.agents.hooks import Hook, Hooks, Outcome
+from dragoman.agents.local_tools import LocalTools
+from dragoman.agents.models import (
+    Chunk,
+    Model,
+    ModelFailed,
+    ModelRequest,
+    Reply,
+    Said,
+    gathered,
+    text_of,
+)
+from dragoman.agents.tools import Toolbox, ToolProvider
+from dragoman.agents.watching import count, model_call, span
+from dragoman.errors import ConfigError, TaskFailed
+from dragoman.model.message import Message
+from dragoman.server.agent import Agent
+from dragoman.server.budget import Budget, Delegation
+from dragoman.server.turn import ArtifactWriter, Turn
+
+logger = logging.getLogger("dragoman.agents")
+
+
+class Memory(Protocol):
+    """What a model is reminded of."""
+
+    async def recall(self, turn: Turn) -> list[Said]:
+        """Return what was said before, oldest first. Asked once for a turn: a step."""
+        ...
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a model said, and who makes the calls it asks for."""
+
+    reply: Reply
+    calls: list[Planned] = []
+
+
+class AgentLoop:
+    """An agent that thinks with a model.
+
+    `tools` are functions and providers; of two tools with one name the first is used. A turn ends
+    with the first answer that asks for no tool, and fails after `max_rounds` without one or after
+    `max_failures` calls of tools in a row that failed. Each message stands alone unless there is a
+    `memory`. `options` go to the model as they are.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        tools: Sequence[ToolProvider | Callable[..., Any]] = (),
+        system: str = "",
+        hooks: Sequence[Hook] = (),
+        memory: Memory | None = None,
+        max_rounds: int = 20,
+        max_failures: int = 3,
+        parallel: int = 5,
+        tool_timeout: float | None = 120.0,
+        max_result: int = 100_000,
+        streaming: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if min(max_rounds, max_failures, parallel) < 1:
+            raise ConfigError("max_rounds, max_failures and parallel are at least 1")
+        self._model = model
+        self._system = system
+        self._hooks = Hooks(hooks)
+        self._memory = memory
+        self._max_rounds = max_rounds
+        self._max_failures = max_failures
+        self._streams = streaming and not self._hooks.holds_text
+        self._options = dict(options or {})
+        self._toolbox = Toolbox(_providers(tools))
+        self._caller = Caller(
+            self._toolbox.providers,
+            self._hooks,
+            parallel=parallel,
+            timeout=tool_timeout,
+            max_result=max_result,
+        )
+
+    def agent(
+        self, name: str, description: str, *, budget: Budget | None = None, **more: Any
+    ) -> Agent:
+        """Return an agent whose one skill this is; its tools are closed when it is not served any
+        more. `more` is what `Agent` takes besides."""
+        agent = Agent(name, description, **more)
+        agent.delegation = _Closing(budget or Budget(), self)
+        agent.skill(id="answer", description=description, tags=["chat"])(self.run)
+        return agent
+
+    async def run(self, message: Message, turn: Turn) -> None:
+        """Answer a message. As a skill of an agent of yours: `agent.skill(id="chat")(loop.run)`."""
+        with span("loop.start", {"agent.task.id": turn.task_id, "session.id": turn.context}):
+            past = await turn.step("begin", self._begin, turn)
+            system = [Said("system", self._system)] if self._system else []
+            messages = [*system, *past, Said("user", text_of(message))]
+            async with turn.artifact(name="answer") as writer:
+                text = _Text(writer)
+                outcome = await self._answer(messages, turn, text)
+                if turn.attempt > 1 and not text.is_written:
+                    # What an attempt that died had begun to say is no answer.
+                    await writer.write("")
+            await self._hooks.after_turn(outcome, turn)
+
+    async def close(self) -> None:
+        """Close the tools and the model; the next use opens them again."""
+        await self._toolbox.close()
+        close = getattr(self._model, "close", None)
+        if close is not None:
+            await close()
+
+    async def _begin(self, turn: Turn) -> list[Said]:
+        await self._hooks.before_turn(turn)
+        return await self._memory.recall(turn) if self._memory is not None else []
+
+    async def _answer(self, messages: list[Said], turn: Turn, text: "_Text") -> Outcome:
+        outcome = Outcome("")
+        failures = 0
+        for number in range(1, self._max_rounds + 1):
+            with span("loop.iteration", {"agent.iteration": number}):
+                request = ModelRequest(
+                    list(messages),
+                    options=self._options,
+                    used=outcome.usage,
+                    spent=outcome.cost,
+                )
+                text.begin()
+                decision = await turn.step("model", self._decide, request, turn, text)
+                reply = decision.reply
+                if not text.is_live:
+                    await text.write(reply.text)
+                outcome = Outcome(
+                    reply.text,
+                    outcome.usage + reply.usage,
+                    outcome.cost + reply.cost,
+                    number,
+                    outcome.tool_calls + len(decision.calls),
+                )
+                if not decision.calls:
+                    return outcome
+                messages.append(Said("assistant", reply.text, reply.tool_calls))
+                results = await self._caller.results(decision.calls, turn)
+            for planned, result in zip(decision.calls, results, strict=True):
+                messages.append(
+                    Said("tool", result.content, call_id=planned.call.id, is_error=result.is_error)
+                )
+                failures = failures + 1 if result.is_error else 0
+                if failures >= self._max_failures:
+                    raise TaskFailed(f"The agent's tools failed {failures} times in a row.")
+        raise TaskFailed(f"The agent did not come to an answer in {self._max_rounds} rounds.")
+
+    async def _decide(self, request: ModelRequest, turn: Turn, text: "_Text") -> Decision:
+        """Ask the model; return what it said and who does what it asks for."""
+        offered = {one.tool.name: one for one in await self._toolbox.offered()}
+        tools = await self._hooks.filter_tools([one.tool for one in offered.values()], turn)
+        request = msgspec.structs.replace(request, tools=list(tools))
+        request = await self._hooks.before_model(request, turn)
+        try:
+            reply = await self._asked(request, text)
+        except ModelFailed as error:
+            logger.warning("task %s: the model failed: %s", turn.task_id, error)
+            raise TaskFailed("The model did not answer.") from error
+        reply = await self._hooks.after_model(reply, turn)
+        allowed = {tool.name for tool in request.tools}
+        calls: list[Planned] = []
+        for call in reply.tool_calls:
+            found = offered.get(call.name) if call.name in allowed else None
+            if found is None:
+                calls.append(Planned(call))
+            else:
+                # Without arguments that can be read there is nothing to hand on.
+                own = found.tool.records_itself and not call.broken
+                calls.append(Planned(call, found.provider, own))
+        return Decision(reply, calls)
+
+    async def _asked(self, request: ModelRequest, text: "_Text") -> Reply:
+        name = getattr(self._model, "name", type(self._model).__name__)
+        with model_call({"gen_ai.request.model": str(name)}) as begun:
+            if not self._streams:
+                reply = await self._model.complete(request)
+            else:
+                chunks: list[Chunk] = []
+                async for chunk in self._model.stream(request):
+                    chunks.append(chunk)
+                    await text.stream(chunk.text)
+                reply = gathered(chunks)
+            count(reply.usage, begun)
+        return reply
+
+
+class _Text:
+    """What the model says in a turn: the text of its answers, a blank line between two of them."""
+
+    def __init__(self, writer: ArtifactWriter) -> None:
+        self._writer = writer
+        self.is_written = False
+        # Whether the present answer was written as it came; a recorded one was not.
+        self.is_live = False
+        self._is_next = False
+
+    def begin(self) -> None:
+        """The next answer begins."""
+        self.is_live = False
+        self._is_next = self.is_written
+
+    async def stream(self, text: str) -> None:
+        """Write a piece of an answer as it comes."""
+        self.is_live = True
+        await self.write(text)
+
+    async def write(self, text: str) -> None:
+        """Write something of an answer."""
+        if not text:
+            return
+        if self._is_next:
+            text = f"\n\n{text}"
+        self._is_next = False
+        self.is_written = True
+        await self._writer.write(text)
+
+
+class _Closing(Delegation):
+    """Closes a loop's tools with the clients of its agent."""
+
+    def __init__(self, budget: Budget, loop: AgentLoop) -> None:
+        super().__init__(budget)
+        self._loop = loop
+
+    async def close(self) -> None:
+        """Close what is open; the next call opens it again."""
+        await super().close()
+        await self._loop.close()
+
+
+def _providers(tools: Sequence[ToolProvider | Callable[..., Any]]) -> list[ToolProvider]:
+    """Return providers in the order given; functions that follow one another make one."""
+    found: list[ToolProvider] = []
+    functions: list[Callable[..., Any]] = []
+    for one in tools:
+        if hasattr(one, "list_tools"):
+            if functions:
+                found.append(LocalTools(*functions))
+                functions = []
+            found.append(cast(ToolProvider, one))
+        elif callable(one):
+            functions.append(one)
+        else:
+            raise ConfigError(f"{one!r} is neither a function nor a provider of tools")
+    return [*found, LocalTools(*functions)] if functions else found

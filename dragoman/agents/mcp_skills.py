@@ -1,0 +1,242 @@
+"""An MCP server as an agent: each of its tools is a skill.
+
+A message names the skill and brings its arguments, which are checked against the tool's schema
+before there is a task. The call is a durable step: code that runs again after a crash gets its
+result and does not call again.
+"""
+
+import asyncio
+import base64
+import binascii
+import re
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+from dragoman.agents.mcp_line import McpFailed
+from dragoman.agents.mcp_schema import Schema
+from dragoman.agents.mcp_tools import McpTools, text_of
+from dragoman.errors import ConfigError, InvalidParams, TaskFailed
+from dragoman.model.card import AgentSkill
+from dragoman.model.message import Message, Part
+from dragoman.model.operations import SendMessage
+from dragoman.server.agent import Agent
+from dragoman.server.skill import Skill
+from dragoman.server.turn import Turn
+
+if TYPE_CHECKING:
+    # An extra, and heavy: loaded with the first connection.
+    import mcp_types
+
+T = TypeVar("T")
+
+# Dropped from names, as it says nothing about what a tool does.
+OWN_PREFIX = "corvid_"
+_SPELLED = {"github": "GitHub", "gitlab": "GitLab", "prs": "PRs", "urls": "URLs", "ids": "IDs"} | {
+    word: word.upper()
+    for word in ("pr", "api", "a2a", "mcp", "url", "id", "ai", "http", "json", "sql", "pdf", "ui")
+}
+# A category, and the words in a tool's name that make it one of them.
+_CATEGORIES = {
+    "github": {"github", "gitlab", "git", "repo", "repos", "pr", "prs", "commit", "branch"},
+    "agents": {"a2a", "agent", "agents", "invoke", "delegate"},
+    "communication": {"message", "messages", "notify", "email", "mail", "slack", "discord", "chat"},
+    "memory": {"memory", "remember", "recall", "forget"},
+    "scheduling": {"schedule", "schedules", "cron", "reminder", "calendar"},
+    "tasks": {"task", "tasks", "work", "workflow", "issue", "issues", "todo"},
+    "credits": {"credit", "credits", "wallet", "balance", "pay", "payment", "budget"},
+    "files": {"file", "files", "directory", "folder", "upload", "download"},
+    "search": {"search", "find", "query", "lookup"},
+    "web": {"web", "url", "http", "fetch", "browse", "browser", "page"},
+    "code": {"code", "lint", "test", "build", "compile", "execute"},
+}
+DEFAULT_TAGS = ["general"]
+
+
+def title_of(name: str) -> str:
+    """Return a tool's name for people: `corvid_github_star_repo` is GitHub Star Repo."""
+    words = _words(name.removeprefix(OWN_PREFIX)) or [name]
+    return " ".join(_SPELLED.get(word.lower(), word[:1].upper() + word[1:]) for word in words)
+
+
+def tags_of(name: str) -> list[str]:
+    """Return the categories of a tool, by the words of its name."""
+    words = {word.lower() for word in _words(name.removeprefix(OWN_PREFIX))}
+    return [tag for tag, known in _CATEGORIES.items() if words & known] or list(DEFAULT_TAGS)
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[A-Z]+(?![a-z])\d*|[A-Za-z][a-z0-9]*|\d+[a-z]*", name)
+
+
+def mcp_agent(
+    server: str | McpTools,
+    *,
+    name: str = "",
+    description: str = "",
+    permissions: Collection[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Agent:
+    """Return an agent with the tools of an MCP server as its skills; `permissions` are the names
+    of those that it may use, None stands for all. Waits for the server's list of tools. Raises
+    `ConfigError` if it gives none."""
+    tools = server
+    if isinstance(tools, str):
+        tools = McpTools(tools, allowed=permissions, headers=headers)
+    try:
+        found = _waited(_look(tools))
+    except McpFailed as error:
+        raise ConfigError(f"MCP server {tools.name}: {error}; does it run?") from None
+    return McpAgent(tools, found, name=name, description=description)
+
+
+class McpAgent(Agent):
+    """An agent whose skills are the tools of an MCP server."""
+
+    def __init__(
+        self,
+        tools: McpTools,
+        found: "Sequence[mcp_types.Tool]",
+        *,
+        name: str = "",
+        description: str = "",
+    ) -> None:
+        name = name or title_of(tools.name)
+        super().__init__(name, description or f"The tools of the MCP server {tools.name}.")
+        if not found:
+            raise ConfigError(f"MCP server {tools.name}: it has no tool that may be used")
+        self.tools = tools
+        self.closing.append(tools.close)
+        for tool in found:
+            self.skills[tool.name] = McpSkill(tools, tool)
+
+    def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
+        """Of several tools none is the usual one: what a message does must not be an accident."""
+        if len(self.skills) > 1 and not any(map(_names_skill, (operation, began))):
+            raise InvalidParams(
+                "names no skill; say which, one of those in the card", field="metadata.skillId"
+            )
+        return super()._choose(operation, began)
+
+
+class McpSkill(Skill):
+    """One tool of an MCP server."""
+
+    def __init__(self, tools: McpTools, tool: "mcp_types.Tool") -> None:
+        async def run(arguments: dict[str, Any], turn: Turn) -> list[Part]:
+            async def call() -> dict[str, Any]:
+                return await tools.call(tool.name, arguments)
+
+            try:
+                result = await turn.step(f"tool {tool.name}", call)
+            except McpFailed as error:
+                raise TaskFailed(str(error)) from None
+            if result.get("isError"):
+                raise TaskFailed(text_of(result) or f"{tool.name} failed")
+            return parts_of_result(result)
+
+        hint = tool.annotations.title if tool.annotations else None
+        title = tool.title or hint or title_of(tool.name)
+        card = AgentSkill(
+            id=tool.name,
+            name=title,
+            description=tool.description or title,
+            tags=tags_of(tool.name),
+        )
+        super().__init__(run, card, is_default=False)
+        self._tool_schema = tool.input_schema
+        self._checked = Schema(tool.input_schema)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the schema of the tool's own arguments."""
+        return self._tool_schema
+
+    def arguments(self, message: Message) -> dict[str, Any]:
+        """Return what the tool is called with; raises `InvalidParams` for what it does not take."""
+        given = arguments_of(message, self._tool_schema)
+        self._checked.check(given, "message.parts:arguments")
+        return {"arguments": given}
+
+
+def arguments_of(message: Message, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a message gives: an object as data or as text, or a text for the
+    one argument that takes one."""
+    data = message.data
+    if isinstance(data, dict):
+        return cast("dict[str, Any]", data)
+    text = message.text
+    if text.lstrip().startswith("{"):
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            value = None
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
+    properties = cast("dict[str, Any]", schema.get("properties") or {})
+    required = cast("list[str]", schema.get("required") or [])
+    wanted = required or list(properties)
+    if not text or not wanted:
+        return {}
+    if len(wanted) == 1 and _takes_text(properties.get(wanted[0])):
+        return {wanted[0]: text}
+    raise InvalidParams(
+        f"brings a text where an object is needed, with {', '.join(wanted)}", field="message.parts"
+    )
+
+
+def parts_of_result(result: Mapping[str, Any]) -> list[Part]:
+    """Return the parts that carry what a tool returned."""
+    parts = [_part(block) for block in result.get("content", [])]
+    if "structuredContent" in result:
+        parts.append(Part(data=result["structuredContent"]))
+    return parts or [Part(text="")]
+
+
+def _part(block: dict[str, Any]) -> Part:
+    match block.get("type"):
+        case "image" | "audio":
+            return _raw(block.get("data", ""), block.get("mimeType", ""))
+        case "resource":
+            held = cast("dict[str, Any]", block.get("resource") or {})
+            kind = str(held.get("mimeType") or "")
+            if "blob" in held:
+                return _raw(held["blob"], kind)
+            return Part(text=str(held.get("text", "")), media_type=kind)
+        case "resource_link":
+            kind = str(block.get("mimeType") or "")
+            return Part(url=str(block.get("uri", "")), media_type=kind)
+        case _:
+            return Part(text=str(block.get("text", "")))
+
+
+def _raw(data: str, kind: str) -> Part:
+    try:
+        return Part(raw=base64.b64decode(data), media_type=kind or "application/octet-stream")
+    except (binascii.Error, ValueError):
+        raise TaskFailed("the tool returned content that cannot be read") from None
+
+
+def _takes_text(schema: Any) -> bool:
+    return isinstance(schema, dict) and cast("dict[str, Any]", schema).get("type") == "string"
+
+
+def _names_skill(source: SendMessage | None) -> bool:
+    if source is None:
+        return False
+    places = (source.message.metadata, source.metadata)
+    return any(place.get(name) is not None for place in places for name in ("skillId", "skill"))
+
+
+async def _look(tools: McpTools) -> "list[mcp_types.Tool]":
+    try:
+        return await tools.offered()
+    finally:
+        await tools.close()
+
+
+def _waited(work: Coroutine[Any, Any, T]) -> T:
+    """Run something to its end on a loop of its own: whoever makes an agent may be on another."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()

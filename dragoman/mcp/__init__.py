@@ -1,0 +1,1 @@
+"""A2A agents, or a whole gateway, as an MCP server."""

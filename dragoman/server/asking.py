@@ -1,0 +1,269 @@
+"""What a turn asks its caller: a text, a choice, yes or no, a form, or the result of a tool.
+
+Every question is durable: code that runs again waits on with the same question, or gets the answer
+that came. Several may be open at once, and each goes on with its own answer.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, overload
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from dragoman.engine.questions import Wanted
+from dragoman.engine.worker import Worker
+from dragoman.errors import InputTimeout, RequestFailed
+from dragoman.model.content import Content, json_value, parts_of
+from dragoman.model.message import Message, Metadata, Part
+from dragoman.model.requests import Kind, Reply, Request, reply_to, with_text
+from dragoman.model.task import TaskState
+from dragoman.server.forms import Unfit, filled, schema_of
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+# Characters of a prompt.
+MAX_PROMPT = 100_000
+_LATE = "Continuing without an answer."
+_UNFIT = "That does not fit"
+_YES = frozenset({"yes", "y", "true", "ok", "1"})
+_NO = frozenset({"no", "n", "false", "0"})
+
+
+class Asking:
+    """The questions of a turn. All of them take `timeout` in seconds: without an answer by then
+    the task fails with `InputTimeout`, or goes on with `default` if one is given. The answer to a
+    sensitive question is given to the code alone: history, streams and posts have a placeholder."""
+
+    _worker: Worker
+
+    @overload
+    async def ask(
+        self,
+        content: Content,
+        *,
+        sensitive: bool = False,
+        metadata: Metadata | None = None,
+        timeout: float | None = None,
+    ) -> Message: ...
+    @overload
+    async def ask(
+        self,
+        content: Content,
+        *,
+        sensitive: bool = False,
+        metadata: Metadata | None = None,
+        timeout: float | None = None,
+        default: D,
+    ) -> Message | D: ...
+    async def ask(
+        self,
+        content: Content,
+        *,
+        sensitive: bool = False,
+        metadata: Metadata | None = None,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """Ask the caller and wait for the answer (`input-required`), for days if need be.
+
+        Should the process end meanwhile, the answer starts the code again: steps that are done give
+        their results, questions that were answered their answers."""
+        request = Request("", "text", sensitive=sensitive)
+        wanted = _wanted("ask", content, request, metadata, timeout, default)
+        return await self._said(wanted, default)
+
+    async def authorize(
+        self, content: Content, *, sensitive: bool = False, metadata: Metadata | None = None
+    ) -> Message:
+        """Say what credentials are needed and wait for word of them (`auth-required`). If that word
+        is itself a secret, the question is sensitive."""
+        request = Request("", "authorization", sensitive=sensitive)
+        wanted = _wanted("authorize", content, request, metadata, None, UNSET)
+        wanted = msgspec.structs.replace(wanted, state=TaskState.AUTH_REQUIRED)
+        return await self._said(wanted, UNSET)
+
+    async def _said(self, wanted: Wanted, default: Any) -> Any:
+        answer = await self._answered(wanted, default)
+        return with_text(answer[0]) if answer is not None else default
+
+    async def choose(
+        self,
+        content: Content,
+        choices: Sequence[str],
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: str | None | UnsetType = UNSET,
+    ) -> str:
+        """Have the caller choose, and return the choice. A person may answer by its number."""
+        options = list(choices)
+        if not options or len(set(options)) < len(options):
+            raise ValueError("choices are some texts, no two alike")
+        request = Request("", "choice", sensitive=sensitive, choices=options)
+        return await self._value(
+            "choose", content, request, timeout, default, lambda said: _choice(said, options)
+        )
+
+    async def confirm(
+        self,
+        content: Content,
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: bool | None | UnsetType = UNSET,
+    ) -> bool:
+        """Have the caller say yes or no."""
+        request = Request("", "confirmation", sensitive=sensitive)
+        return await self._value("confirm", content, request, timeout, default, _yes)
+
+    @overload
+    async def fill(
+        self,
+        content: Content,
+        form: type[T],
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> T: ...
+    @overload
+    async def fill(
+        self,
+        content: Content,
+        form: dict[str, Any],
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> Any: ...
+    async def fill(
+        self,
+        content: Content,
+        form: Any,
+        *,
+        sensitive: bool = False,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """Have the caller fill in a form: a dataclass, a msgspec struct, a pydantic model or a JSON
+        Schema. An answer that does not fit is asked for again, with the reason."""
+        request = Request("", "form", sensitive=sensitive, schema=schema_of(form))
+        return await self._value(
+            "fill", content, request, timeout, default, lambda said: filled(form, _parsed(said))
+        )
+
+    async def tool(
+        self,
+        name: str,
+        args: Any = None,
+        *,
+        schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
+        default: Any = UNSET,
+    ) -> Any:
+        """Have the caller execute a tool of its own, and return what came of it; `schema` says what
+        that has to fit. Raises `RequestFailed` where the tool failed."""
+        request = Request("", "tool", name=name, args=json_value(args), schema=schema)
+        prompt = f"Waiting for the result of the tool {name}."
+
+        def read(said: Any) -> Any:
+            return filled(schema, said) if schema is not None else said
+
+        return await self._value(f"tool {name}", prompt, request, timeout, default, read)
+
+    async def _value(
+        self,
+        name: str,
+        content: Content,
+        request: Request,
+        timeout: float | None,
+        default: Any,
+        read: Callable[[Any], Any],
+    ) -> Any:
+        """Ask until an answer can be read; return what is read."""
+
+        def problem(reply: Reply) -> str:
+            try:
+                read(reply.result)
+            except Unfit as unfit:
+                return f"{_UNFIT}." if request.sensitive else f"{_UNFIT}: {unfit}."
+            return ""
+
+        wanted = _wanted(name, content, request, None, timeout, default, problem)
+        answer = await self._answered(wanted, default)
+        return read(answer[1].result) if answer is not None else default
+
+    async def _answered(self, wanted: Wanted, default: Any) -> tuple[Message, Reply] | None:
+        """Return what answers a question; None: nobody did, and there is a default."""
+        message = await self._worker.questions.ask(wanted)
+        if message is None:
+            if default is UNSET:
+                assert wanted.timeout is not None, "only then it is given up"
+                raise InputTimeout(self._worker.log.task_id, wanted.timeout)
+            return None
+        reply = reply_to(message, wanted.request.request_id)
+        if reply.error:
+            what = f"The tool {wanted.request.name}" if wanted.request.name else "The question"
+            told = "it was declined" if wanted.request.sensitive else reply.error
+            raise RequestFailed(f"{what} has no answer: {told}")
+        return message, reply
+
+
+def _wanted(
+    name: str,
+    content: Content,
+    request: Request,
+    metadata: Metadata | None,
+    timeout: float | None,
+    default: Any,
+    problem: Callable[[Reply], str] | None = None,
+) -> Wanted:
+    prompt = parts_of(content)
+    text = "\n".join(part.text for part in prompt if isinstance(part.text, str))
+    if len(text) > MAX_PROMPT:
+        raise ValueError(f"a question has at most {MAX_PROMPT} characters")
+    return Wanted(
+        name,
+        prompt if prompt else [Part(text="")],
+        msgspec.structs.replace(request, prompt=text),
+        metadata=metadata or {},
+        timeout=timeout,
+        late=_LATE if default is not UNSET else "",
+        problem=problem,
+    )
+
+
+# What is said, as what is meant
+
+
+def _choice(said: Any, options: Sequence[str]) -> str:
+    text = said.strip() if isinstance(said, str) else said
+    if text in options:
+        return text
+    if isinstance(text, str):
+        alike = [one for one in options if one.casefold() == text.casefold()]
+        if len(alike) == 1:
+            return alike[0]
+        if text.isascii() and text.isdecimal() and 1 <= int(text[:6]) <= len(options):
+            return options[int(text[:6]) - 1]
+    raise Unfit(f"it is one of {', '.join(options)}")
+
+
+def _yes(said: Any) -> bool:
+    if isinstance(said, bool):
+        return said
+    word = said.strip().casefold() if isinstance(said, str) else ""
+    if word not in _YES | _NO:
+        raise Unfit("it is yes or no")
+    return word in _YES
+
+
+def _parsed(said: Any) -> Any:
+    """Return the form that a text is, where a person wrote it as JSON."""
+    if not isinstance(said, str):
+        return said
+    try:
+        return msgspec.json.decode(said)
+    except msgspec.DecodeError:
+        return said
