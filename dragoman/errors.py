@@ -239,6 +239,18 @@ class BudgetExceeded(TaskFailed):
         self.reason = reason
 
 
+class InputTimeout(TaskFailed):
+    """Nobody answered a question in time. Code that does not catch it fails its task."""
+
+    def __init__(self, task_id: str, seconds: float) -> None:
+        super().__init__(f"Input timeout: nobody answered within {seconds:g} s.")
+        self.facts: dict[str, Any] = {"taskId": task_id, "timeoutSeconds": seconds}
+
+
+class RequestFailed(TaskFailed):
+    """The caller could not do what it was asked for. Code that does not catch it fails its task."""
+
+
 class TaskRejected(AuthorError):
     """Ends the task as rejected; the text is shown to the caller."""
 

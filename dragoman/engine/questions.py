@@ -20,7 +20,16 @@ from dragoman.model.identity import Caller, MessageId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
-from dragoman.model.requests import REQUESTS_URI, Request, asking, first_of
+from dragoman.model.requests import (
+    INPUT_REQUEST,
+    REQUESTS_URI,
+    TOOL_USE,
+    Reply,
+    Request,
+    asking,
+    first_of,
+    reply_to,
+)
 from dragoman.model.task import TaskState, TaskStatus
 
 if TYPE_CHECKING:
@@ -51,8 +60,15 @@ class Wanted(msgspec.Struct, frozen=True):
     # Seconds until it is given up; None: never. And what is said then.
     timeout: float | None = None
     late: str = ""
-    # Says why a message is no answer; empty: it is one.
-    check: Callable[[Message], str] | None = None
+    # Says why a reply is no answer; empty: it is one.
+    problem: Callable[[Reply], str] | None = None
+
+
+class Answered(NamedTuple):
+    """A message that answers, and what it says to the question."""
+
+    message: Message
+    reply: Reply
 
 
 class Question:
@@ -120,14 +136,14 @@ class Questions:
             if replay.is_reply(replay.messages[given.place].message):
                 self._inbox.remove(given)
 
-    async def ask(self, wanted: Wanted) -> Message | None:
+    async def ask(self, wanted: Wanted) -> Answered | None:
         """Put a question, unless it was put before, and return its answer; None: nobody answered
         in time. What a caller said before a sensitive question is no answer to it."""
         worker = self._worker
         replay = worker.replay
         index, done = worker.recall(StepKind.ANSWER, wanted.name)
         if done is not None:
-            return self._recalled(msgspec.json.decode(done.value, type=int))
+            return self._recalled(index, msgspec.json.decode(done.value, type=int))
         is_put = replay.is_asked(index, sensitive=wanted.request.sensitive)
         due = replay.due(index)
         if not is_put and wanted.timeout is not None:
@@ -141,7 +157,7 @@ class Questions:
                     worker.span.event(wanted.name)
                 self._put(question)
             while (given := await self._answer(question)) is not None:
-                problem = self._problem(wanted, given)
+                problem = self._problem(question, given)
                 if not problem:
                     break
                 question.request = msgspec.structs.replace(question.request, problem=problem)
@@ -157,7 +173,7 @@ class Questions:
                 self._set_alarm()
         return self._take(question, given)
 
-    def _recalled(self, place: int) -> Message | None:
+    def _recalled(self, index: int, place: int) -> Answered | None:
         if place == UNANSWERED:
             return None
         worker = self._worker
@@ -165,12 +181,14 @@ class Questions:
         # The owner is the same, whichever credential was shown.
         scopes = worker.replay.granted(place)
         worker.caller = msgspec.structs.replace(worker.caller, scopes=scopes)
-        return worker.message
+        return Answered(worker.message, reply_to(worker.message, worker.replay.request_id(index)))
 
-    def _problem(self, wanted: Wanted, given: Given) -> str:
-        if wanted.check is None:
-            return ""
-        return wanted.check(self._worker.replay.messages[given.place].message)
+    def _problem(self, question: Question, given: Given) -> str:
+        """Return why a message is no answer; one that declines is."""
+        message = self._worker.replay.messages[given.place].message
+        reply = reply_to(message, question.request.request_id)
+        check = question.wanted.problem
+        return "" if check is None or reply.error else check(reply)
 
     async def _answer(self, question: Question) -> Given | None:
         """Wait for what answers a question; None: its time is over."""
@@ -196,7 +214,7 @@ class Questions:
             raise asyncio.CancelledError
         return arrival.done()
 
-    def _take(self, question: Question, given: Given | None) -> Message | None:
+    def _take(self, question: Question, given: Given | None) -> Answered | None:
         worker, name = self._worker, question.wanted.name
         place = UNANSWERED if given is None else given.place
         answer = msgspec.Raw(msgspec.json.encode(place))
@@ -211,7 +229,9 @@ class Questions:
             # The answer was there before the question, or never came.
             late = question.wanted.late if given is None else ""
             worker.status(TaskState.WORKING, [Part(text=late)] if late else None)
-        return worker.message if given is not None else None
+        if given is None:
+            return None
+        return Answered(worker.message, reply_to(worker.message, question.request.request_id))
 
     def _route(self) -> None:
         """Give what waits to the questions it answers."""
@@ -321,8 +341,12 @@ class Questions:
 
 
 def _prompt(question: Question) -> list[Part]:
+    """Return what a person reads. The data of another agent's request, which is handed on, is left
+    out: it would be answered by an id that is not ours."""
+    theirs = (INPUT_REQUEST, TOOL_USE)
+    said = [part for part in question.wanted.prompt if part.media_type not in theirs]
     problem = question.request.problem
-    return [Part(text=problem), *question.wanted.prompt] if problem else question.wanted.prompt
+    return [Part(text=problem), *said] if problem else said
 
 
 def _state(questions: list[Question]) -> TaskState:

@@ -12,6 +12,7 @@ from dragoman.errors import A2AError
 from dragoman.gateway.api.api import Api
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
+from dragoman.gateway.held import Held
 from dragoman.gateway.own import OwnToken
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.gateway.workflow_runs import Runs
@@ -69,7 +70,9 @@ class GatewayApp(App):
         gateway = self.gateway
         gateway.service = self._engines[self.agents[0].name]
         ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
-        self._front = Front(self.settings, ways, gateway.service, self._discovery.signer)
+        for mount in self._mounts.values():
+            mount.service = Held(mount.service)
+        self._front = Front(self.settings, ways, Held(gateway.service), self._discovery.signer)
         self._discovery.more_keys[:] = [self._receipt_keys]
         gateway.workflows = Workflows(gateway.store, gateway)
         opened.push_async_callback(gateway.workflows.stop)

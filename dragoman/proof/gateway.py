@@ -97,13 +97,13 @@ class _Run:
         """Let one replica come and go, with and without its memory."""
         server, chance = self.site.replicas[-1], random.Random(f"{self.load.seed}/flap")
         while not self.load.stopping.is_set():
-            await asyncio.sleep(chance.uniform(*FLAPS_UP))
             server.kill()
             self.flaps += 1
             if chance.random() < 0.5:
                 server.forget()
             await asyncio.sleep(chance.uniform(*FLAPS_DOWN))
             await server.start()
+            await asyncio.sleep(chance.uniform(*FLAPS_UP))
 
     async def kill(self) -> None:
         """Kill something and start it again."""

@@ -171,8 +171,10 @@ async def _canceled(tree: Tree, number: int) -> float:
         return time.monotonic() - began
 
 
-async def prove(kills: int, seed: int, *, folder: Path, progress: Progress = silent) -> TreeResult:
-    """Run the proof in a folder."""
+async def prove(
+    kills: int, seed: int, *, folder: Path, at_once: int = _ROOTS, progress: Progress = silent
+) -> TreeResult:
+    """Run the proof in a folder, so many trees at once."""
     began = time.monotonic()
     chance = random.Random(seed)
     tree = Tree(folder, chance)

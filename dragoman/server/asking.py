@@ -10,12 +10,12 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from dragoman.engine.questions import Wanted
+from dragoman.engine.questions import Answered, Wanted
 from dragoman.engine.worker import Worker
 from dragoman.errors import InputTimeout, RequestFailed
 from dragoman.model.content import Content, json_value, parts_of
 from dragoman.model.message import Message, Metadata, Part
-from dragoman.model.requests import Kind, Reply, Request, reply_to, with_text
+from dragoman.model.requests import Reply, Request, with_text
 from dragoman.model.task import TaskState
 from dragoman.server.forms import Unfit, filled, schema_of
 
@@ -85,7 +85,7 @@ class Asking:
 
     async def _said(self, wanted: Wanted, default: Any) -> Any:
         answer = await self._answered(wanted, default)
-        return with_text(answer[0]) if answer is not None else default
+        return with_text(answer.message) if answer is not None else default
 
     async def choose(
         self,
@@ -94,7 +94,7 @@ class Asking:
         *,
         sensitive: bool = False,
         timeout: float | None = None,
-        default: str | None | UnsetType = UNSET,
+        default: str | UnsetType = UNSET,
     ) -> str:
         """Have the caller choose, and return the choice. A person may answer by its number."""
         options = list(choices)
@@ -111,7 +111,7 @@ class Asking:
         *,
         sensitive: bool = False,
         timeout: float | None = None,
-        default: bool | None | UnsetType = UNSET,
+        default: bool | UnsetType = UNSET,
     ) -> bool:
         """Have the caller say yes or no."""
         request = Request("", "confirmation", sensitive=sensitive)
@@ -192,22 +192,21 @@ class Asking:
 
         wanted = _wanted(name, content, request, None, timeout, default, problem)
         answer = await self._answered(wanted, default)
-        return read(answer[1].result) if answer is not None else default
+        return read(answer.reply.result) if answer is not None else default
 
-    async def _answered(self, wanted: Wanted, default: Any) -> tuple[Message, Reply] | None:
+    async def _answered(self, wanted: Wanted, default: Any) -> Answered | None:
         """Return what answers a question; None: nobody did, and there is a default."""
-        message = await self._worker.questions.ask(wanted)
-        if message is None:
+        answer = await self._worker.questions.ask(wanted)
+        if answer is None:
             if default is UNSET:
                 assert wanted.timeout is not None, "only then it is given up"
                 raise InputTimeout(self._worker.log.task_id, wanted.timeout)
             return None
-        reply = reply_to(message, wanted.request.request_id)
-        if reply.error:
+        if error := answer.reply.error:
             what = f"The tool {wanted.request.name}" if wanted.request.name else "The question"
-            told = "it was declined" if wanted.request.sensitive else reply.error
+            told = "it was declined" if wanted.request.sensitive else error
             raise RequestFailed(f"{what} has no answer: {told}")
-        return message, reply
+        return answer
 
 
 def _wanted(

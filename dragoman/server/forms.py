@@ -104,7 +104,7 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
             raise Unfit(f"the form names {place}, which it does not have")
         found: Any = root
         for step in place[2:].split("/"):
-            found = found.get(step, {}) if isinstance(found, Mapping) else {}
+            found = cast(Schema, found).get(step, {}) if isinstance(found, Mapping) else {}
         schema = cast(Schema, found)
     return schema
 

@@ -26,7 +26,7 @@ from dragoman.model.events import StepKind, StepRecorded
 from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
-from dragoman.model.task import TaskState
+from dragoman.server.asking import Asking
 from dragoman.server.budget import CallOptions, Delegation
 from dragoman.server.results import (
     decode_failure,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dragoman.server.delegation import Calls, Ref
 
 
-class Turn:
+class Turn(Asking):
     """One message given to one task."""
 
     def __init__(self, worker: Worker, threads: ThreadPoolExecutor, delegation: Delegation) -> None:
@@ -134,25 +134,6 @@ class Turn:
             metadata=metadata or {},
         )
         return ArtifactWriter(self._worker, chunk, append=append, last=last)
-
-    async def ask(
-        self, content: Content, *, sensitive: bool = False, metadata: Metadata | None = None
-    ) -> Message:
-        """Ask the caller and wait for the answer (`input-required`), for days if need be.
-
-        Should the process end meanwhile, the answer starts the code again: steps that are done give
-        their results, questions that were answered their answers. The answer to a sensitive
-        question is given to this code alone: history, streams and posts have a placeholder."""
-        state, parts = TaskState.INPUT_REQUIRED, parts_of(content)
-        return await self._worker.ask(state, parts, metadata, sensitive=sensitive)
-
-    async def authorize(
-        self, content: Content, *, sensitive: bool = False, metadata: Metadata | None = None
-    ) -> Message:
-        """Say what credentials are needed and wait for word of them (`auth-required`). If that word
-        is itself a secret, the question is sensitive."""
-        state, parts = TaskState.AUTH_REQUIRED, parts_of(content)
-        return await self._worker.ask(state, parts, metadata, sensitive=sensitive)
 
     async def step(
         self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any

@@ -14,6 +14,7 @@ from serving import client, hosting, within
 from dragoman import Agent, App, Message, Settings, Turn
 from dragoman.compat.selectools import A2AClient, A2AError, A2AServer, A2ATask, TaskState
 from dragoman.compat.selectools.transport import HttpxTransport
+from dragoman.model.message import Part, agent_message
 
 Make = Callable[..., A2AServer]
 TOKEN = "sk-demo-token"
@@ -172,18 +173,12 @@ async def test_a_card_s_address_is_followed_but_not_with_the_token(
 
 
 async def test_an_agent_of_today_is_called_as_well() -> None:
-    """M-030: whose answer may be a message, and whose question may be the last word."""
+    """M-030, P-038: whose answer may be a message without a task."""
     own = Agent("Own", "Answers at once.")
 
     @own.skill
-    async def greet(name: str) -> Message | None:
-        from dragoman.model.message import Part, agent_message
-
-        return agent_message([Part(text=f"Hello {name}")])
-
-    @own.skill
-    async def ask(text: str, turn: Turn) -> str:
-        return (await turn.ask("Which one?")).text
+    async def greet(name: str, turn: Turn) -> Message:
+        return agent_message([Part(text=f"Hello {name}")], context_id=turn.context)
 
     app = App(own, settings=Settings(store="memory:"))
     async with hosting(app) as url:

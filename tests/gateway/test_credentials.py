@@ -12,7 +12,7 @@ import pytest
 from carrying import GatewaySite, gateway
 from malformed.script import dumped, result, task
 from peers_raw import Answer, Asked, Peer, card, http, raw_peer
-from serving import message, old_message, within
+from serving import V1, message, old_message, within
 
 from dragoman import Client
 from dragoman.client.credentials import Bearer

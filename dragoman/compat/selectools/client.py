@@ -7,7 +7,7 @@ at `/a2a` where there is no card. The token goes to the address that was given a
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
@@ -138,7 +138,8 @@ class A2AClient:
     ) -> AsyncGenerator[A2ATask]:
         """Send a text and yield the task each time that something came of it, until it rests."""
         with _told():
-            client = await self._connected()
+            # selectools' card knows of no streams; that of today does, where there are some.
+            client = await self._connected([self._base_url])
             try:
                 content = _content(text, extra_parts)
                 stream = client.stream(
@@ -162,10 +163,10 @@ class A2AClient:
                 finally:
                     await client.close()
 
-    async def _connected(self) -> Client:
+    async def _connected(self, places: Sequence[str] = ()) -> Client:
         """Return a client of the address that the card names, if the token may go there, else of
         `/a2a` below the one that was given."""
-        card = await self._card()
+        card = await self._card(places)
         client = self._client(card)
         try:
             await client.connect()
@@ -175,9 +176,9 @@ class A2AClient:
             await client.connect()
         return client
 
-    async def _card(self) -> Card:
+    async def _card(self, places: Sequence[str]) -> Card:
         try:
-            card, _ = await self._look()
+            card, _ = await self._look(places)
         except (CardNotFound, CardInvalid, Unauthenticated, CredentialsMissing):
             return self._own_card()
         named = {_origin(interface.url) for interface in card.supported_interfaces}
@@ -187,10 +188,10 @@ class A2AClient:
         # The token is sent whatever the card says of it: selectools' own says nothing.
         return msgspec.structs.replace(card, security_schemes={}, security_requirements=[])
 
-    async def _look(self, *, fresh: bool = False) -> tuple[Card, Json]:
+    async def _look(self, places: Sequence[str] = (), *, fresh: bool = False) -> tuple[Card, Json]:
         """Return the card and how it is written, at selectools' path or at that of today."""
         problem: Failure | None = None
-        for place in (self._base_url + CARD_PATH, self._base_url):
+        for place in places or (self._base_url + CARD_PATH, self._base_url):
             client = self._client(place)
             try:
                 return await client.look(fresh=fresh), client.raw_card

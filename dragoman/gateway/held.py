@@ -1,0 +1,45 @@
+"""What the keys of agents open through the protocol's own operations: what their scopes name.
+
+The REST API asks its table; here are all other doors, which have the same tasks behind them.
+"""
+
+from collections.abc import AsyncGenerator
+
+from dragoman.errors import PermissionDenied
+from dragoman.gateway.agent_keys import allows
+from dragoman.model import operations as ops
+from dragoman.service import Batch, Call, Reply, Service
+
+_READS = (ops.GetTask, ops.ListTasks, ops.SubscribeToTask, ops.GetPush, ops.ListPush)
+
+
+class Held:
+    """A service whose callers are held to the scopes of the key they came by."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the one reply to a call."""
+        refusal = _refusal(call)
+        if refusal is not None:
+            raise refusal
+        return await self._service.answer(call)
+
+    def follow(self, call: Call) -> AsyncGenerator[Batch]:
+        """Return the stream of a call."""
+        refusal = _refusal(call)
+        return self._service.follow(call) if refusal is None else _refused(refusal)
+
+
+def _refusal(call: Call) -> PermissionDenied | None:
+    scope = "tasks:read" if isinstance(call.operation, _READS) else "tasks:write"
+    if allows(call.caller, scope):
+        return None
+    return PermissionDenied("The key is not for this", scope=scope)
+
+
+async def _refused(refusal: PermissionDenied) -> AsyncGenerator[Batch]:
+    """Yield nothing: streams tell of a refusal when they are read."""
+    raise refusal
+    yield  # pragma: no cover - what makes it a generator
