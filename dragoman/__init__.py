@@ -49,7 +49,7 @@ __all__ = [
     "TaskState",
     "Turn",
 ]
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 _HOMES = {
     "Answer": "client.answer",

@@ -1,13 +1,15 @@
 """The agent loop: rounds of a model and its tools, as durable steps."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from serving import Site, serving, within
 
-from dragoman import Agent, Client, TaskRejected, TaskState, Turn
+from dragoman import Agent, Answer, App, Client, Settings, TaskRejected, TaskState, Turn
 from dragoman.agents.hooks import Hook
 from dragoman.agents.loop import AgentLoop
 from dragoman.agents.memory import ContextMemory
@@ -17,18 +19,24 @@ from dragoman.agents.tools import Tool, ToolCall, ToolResult
 from dragoman.errors import ConfigError
 
 
+@asynccontextmanager
+async def calling(loop: AgentLoop) -> AsyncGenerator[Client]:
+    """Serve a loop without a socket."""
+    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    async with Client(app=app) as client:
+        yield client
+
+
 async def text_of(loop: AgentLoop, text: str = "hi") -> str:
     """Return what a loop answers, in whatever state."""
-    async with serving(loop.agent("Loop", "Thinks.")) as site:
-        return said(await within(site.send(text)))
+    async with calling(loop) as client:
+        return said(await within(client.send(text)))
 
 
-def said(task: Any) -> str:
-    """Return a task's state and all it says."""
-    parts = [part for artifact in task.get("artifacts", []) for part in artifact["parts"]]
-    parts += task["status"].get("message", {}).get("parts", [])
-    state = task["status"]["state"].removeprefix("TASK_STATE_").lower()
-    return f"{state}: " + "".join(part["text"] for part in parts)
+def said(answer: Answer) -> str:
+    """Return an answer's state and what it says."""
+    assert answer.state is not None
+    return f"{answer.state.name.lower()}: {answer.text}"
 
 
 async def chunks_of(site: Site, text: str) -> list[Any]:
@@ -179,13 +187,13 @@ async def test_a_tool_with_the_turn_may_ask_the_caller() -> None:
     calls.append(ToolCall("c3", "approve", {"what": "stay"}))
     model = ScriptedModel(calls, lambda r: " ".join(m.text for m in r.messages[-3:]))
     loop = AgentLoop(model, tools=[approve, add])
-    async with serving(loop.agent("Loop", "Thinks.")) as site:
-        task = await within(site.send("x"))
-        assert said(task) == "input_required: May I go?"
-        task = await within(site.send("yes", taskId=task["id"]))
-        assert said(task) == "input_required: May I stay?"
-        task = await within(site.send("no", taskId=task["id"]))
-        assert said(task) == "completed: yes 2 no"
+    async with calling(loop) as client:
+        answer = await within(client.send("x"))
+        assert said(answer) == "input_required: May I go?"
+        answer = await within(client.send("yes", task_id=answer.task_id))
+        assert said(answer) == "input_required: May I stay?"
+        answer = await within(client.send("no", task_id=answer.task_id))
+        assert said(answer) == "completed: yes 2 no"
 
 
 async def test_a_tool_may_reject_the_task() -> None:
@@ -224,9 +232,9 @@ async def test_the_first_provider_that_knows_a_tool_wins_and_lists_are_kept() ->
     calls = [ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "extra")]
     model = ScriptedModel(calls, lambda r: " ".join(m.text for m in r.messages[-2:]))
     loop = AgentLoop(model, tools=[add, Gone(), extra])
-    async with serving(loop.agent("Loop", "Thinks.")) as site:
-        assert said(await within(site.send("x"))) == "completed: 2 extra extra"
-        await within(site.send("x"))
+    async with calling(loop) as client:
+        assert said(await within(client.send("x"))) == "completed: 2 extra extra"
+        await within(client.send("x"))
         assert extra.lists == 1
         assert not extra.is_closed
     assert extra.is_closed
@@ -236,8 +244,8 @@ async def test_a_loop_is_a_skill_beside_others() -> None:
     agent = Agent("Two", "Has two skills.")
     agent.skill(id="chat", default=True)(AgentLoop(ScriptedModel("from the model")).run)
     agent.skill(add)
-    async with serving(agent) as site:
-        assert said(await within(site.send("x"))) == "completed: from the model"
+    async with Client(app=App(agent, settings=Settings(store="memory:"))) as client:
+        assert said(await within(client.send("x"))) == "completed: from the model"
 
 
 async def test_a_turn_that_goes_on_in_another_process_repeats_no_finished_call(
@@ -284,12 +292,11 @@ async def test_memory_is_of_one_owner_and_one_context_and_off_by_default() -> No
 
     for memory, expected in ((ContextMemory(), "one | one | two"), (None, "two")):
         loop = AgentLoop(ScriptedModel(heard), memory=memory)
-        async with serving(loop.agent("Loop", "Thinks.")) as site:
-            task = await within(site.send("one"))
-            context = task["contextId"]
-            again = await within(site.send("two", contextId=context))
+        async with calling(loop) as client:
+            first = await within(client.send("one"))
+            again = await within(client.send("two", context_id=first.context_id))
             assert said(again) == f"completed: {expected}"
-            assert said(await within(site.send("three"))) == "completed: three"
+            assert said(await within(client.send("three"))) == "completed: three"
 
 
 async def test_memory_is_no_longer_than_it_may_be() -> None:
@@ -297,19 +304,19 @@ async def test_memory_is_no_longer_than_it_may_be() -> None:
         return "".join(m.text for m in request.messages if m.role == "user")
 
     memory = ContextMemory(exchanges=2, characters=100)
-    async with serving(AgentLoop(ScriptedModel(heard), memory=memory).agent("L", "T.")) as site:
-        task = await within(site.send("a"))
+    async with calling(AgentLoop(ScriptedModel(heard), memory=memory)) as client:
+        answer = await within(client.send("a"))
         for text, expected in (
             ("b", "ab"),
             ("c", "abc"),
             ("d", "bcd"),
             ("x" * 60, "cd" + "x" * 60),
         ):
-            task = await within(site.send(text, contextId=task["contextId"]))
-            assert said(task) == f"completed: {expected}"
+            answer = await within(client.send(text, context_id=answer.context_id))
+            assert said(answer) == f"completed: {expected}"
         # The last exchange alone is longer than all that is remembered.
-        task = await within(site.send("e", contextId=task["contextId"]))
-        assert said(task) == "completed: e"
+        answer = await within(client.send("e", context_id=answer.context_id))
+        assert said(answer) == "completed: e"
 
 
 def test_what_makes_no_sense_is_refused_when_the_loop_is_made() -> None:

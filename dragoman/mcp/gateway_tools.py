@@ -1,0 +1,298 @@
+"""A gateway's agents as MCP tools: find one, give it a task, ask how the task stands, whom to trust.
+
+Asks the gateway by its REST API, as one caller: whoever uses the tools acts in the name of the
+credential that they were started with.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import quote, unquote, urlencode
+
+import msgspec
+
+from dragoman.client.http import Http, read_all
+from dragoman.errors import A2AError, CallFailed, PermissionDenied, Unauthenticated, Unreachable
+from dragoman.mcp.offers import Document, Offer, Said, Tell, whole
+from dragoman.security.egress import EgressError
+
+# Seconds.
+WAIT, LONGEST_WAIT = 60, 3600
+# What a task has at least, so that one that is not waited for can still be looked at.
+_SHORTEST_TASK = 300
+_FIRST_LOOK, _LAST_LOOK = 0.1, 2.0
+_ANSWER_WITHIN = 30.0
+_LARGEST = 16 * 1024 * 1024
+_LIST = 50
+AGENTS = "nexus://agents"
+_ENDED = ("completed", "failed", "cancelled")
+_WAITS = ("input-required", "auth-required")
+
+_FINDING = {
+    "text": {"type": "string", "description": "Words that its name or description has."},
+    "skill": {"type": "string", "description": "The id of a skill that it has."},
+    "skillTags": {"type": "array", "items": {"type": "string"}, "description": "Any of these."},
+    "category": {"type": "string", "description": "A tag that it has."},
+    "minTrustScore": {"type": "integer", "minimum": 0, "maximum": 100},
+    "maxPrice": {"type": "number", "minimum": 0, "description": "Credits per task."},
+    "status": {"type": "string", "enum": ["online", "offline", "degraded"]},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+}
+_GIVING = {
+    "agentId": {"type": "string", "description": "The agent's id, or its name in addresses."},
+    "message": {"type": "string", "description": "What it is to do, in words."},
+    "input": {"type": "object", "description": "The same for agents that take an object."},
+    "title": {"type": "string", "maxLength": 200},
+    "skillId": {"type": "string"},
+    "taskId": {
+        "type": "string",
+        "description": "A task that waits for an answer: the message is the answer.",
+    },
+    "maxBudgetCredits": {"type": "number", "minimum": 0},
+    "timeoutSeconds": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": LONGEST_WAIT,
+        "description": f"How long to wait ({WAIT}). After that its id is returned.",
+    },
+}
+_AGENT = {"agentId": {"type": "string", "description": "The agent's id, or its name."}}
+_TASK = {"taskId": {"type": "string", "description": "As delegate_task returned it."}}
+
+
+class GatewayTools:
+    """One gateway. `headers` show it who asks."""
+
+    name = "dragoman-gateway"
+    about = (
+        "Agents behind a gateway. Find one with discover_agents, see with get_agent_trust whether "
+        "it does its work, have it do something with delegate_task. A task that takes longer than "
+        "you wait goes on: check_task_status says how it stands."
+    )
+    documents: Sequence[Document] = (
+        Document(uri=AGENTS, name="agents", description="The agents, the most trusted first."),
+        Document(uri=f"{AGENTS}/{{id}}", name="agent", description="One agent, with its skills."),
+    )
+
+    def __init__(self, url: str, http: Http, headers: Mapping[str, str] | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._http = http
+        self._headers = {"accept": "application/json", **(headers or {})}
+
+    async def offers(self) -> Sequence[Offer]:
+        """Return the four tools."""
+        return [
+            Offer(
+                name="discover_agents",
+                title="Discover Agents",
+                description="Lists agents that can be given tasks, the most trusted first.",
+                schema=_object(_FINDING),
+                do=self._discover,
+                reads_only=True,
+            ),
+            Offer(
+                name="delegate_task",
+                title="Delegate Task",
+                description="Gives a task to an agent and waits for what comes of it.",
+                schema=_object(_GIVING),
+                do=self._delegate,
+            ),
+            Offer(
+                name="check_task_status",
+                title="Check Task Status",
+                description="Says how a task stands, and what came of it.",
+                schema=_object(_TASK, "taskId"),
+                do=self._status,
+                reads_only=True,
+            ),
+            Offer(
+                name="get_agent_trust",
+                title="Get Agent Trust",
+                description="Says how far an agent can be trusted, and why.",
+                schema=_object(_AGENT, "agentId"),
+                do=self._trust,
+                reads_only=True,
+            ),
+        ]
+
+    async def read(self, uri: str) -> Any:
+        """Return the agents, or one of them."""
+        if uri == AGENTS:
+            found = await self._ask("GET", "/discover", query={"limit": _LIST})
+            return [_brief(agent) for agent in found["agents"]]
+        place, _, name = uri.rpartition("/")
+        if place != AGENTS or not name:
+            raise LookupError(uri)
+        try:
+            return await self._ask("GET", f"/agents/{quote(unquote(name), safe='')}")
+        except _NotFound:
+            raise LookupError(uri) from None
+
+    async def close(self) -> None:
+        """Close the connections to the gateway."""
+        await self._http.close()
+
+    async def _discover(self, given: dict[str, Any], tell: Tell) -> Said:
+        query = {name: value for name, value in given.items() if name != "skillTags"}
+        if tags := given.get("skillTags"):
+            query["skillTags"] = ",".join(tags)
+        found = await self._ask("GET", "/discover", query=query)
+        agents = [_brief(agent) for agent in found["agents"]]
+        lines = [f"{one['name']} ({one['id']}): {one['description']}" for one in agents]
+        text = "\n".join(lines) or "No agent fits."
+        return Said(text, {"agents": agents, "total": found["total"]})
+
+    async def _delegate(self, given: dict[str, Any], tell: Tell) -> Said:
+        seconds = whole(given.get("timeoutSeconds"), WAIT, LONGEST_WAIT)
+        ends_at = time.monotonic() + seconds
+        answers = given.get("taskId", "")
+        waited_as = None
+        if answers:
+            path = f"/tasks/{quote(answers, safe='')}"
+            waited_as = (await self._ask("GET", path))["updated_at"]
+            task = await self._ask("POST", f"{path}/reply", {"message": given.get("message", "")})
+        else:
+            task = await self._ask("POST", "/tasks", _new_task(given, seconds))
+        pause, shown = _FIRST_LOOK, ""
+        while not _rests(task, waited_as) and time.monotonic() < ends_at:
+            if task["a2a_state"] != shown:
+                shown = task["a2a_state"]
+                await tell(f"Task {task['id']} is {shown}")
+            await asyncio.sleep(min(pause, max(0.0, ends_at - time.monotonic())))
+            pause = min(pause * 1.5, _LAST_LOOK)
+            task = await self._ask("GET", f"/tasks/{quote(task['id'], safe='')}")
+        return _told(task)
+
+    async def _status(self, given: dict[str, Any], tell: Tell) -> Said:
+        said = _told(await self._ask("GET", f"/tasks/{quote(given['taskId'], safe='')}"))
+        # That a task failed is what was asked for, and no failure to say so.
+        return msgspec.structs.replace(said, is_error=False)
+
+    async def _trust(self, given: dict[str, Any], tell: Tell) -> Said:
+        found = await self._ask("GET", f"/trust/{quote(given['agentId'], safe='')}")
+        head = f"{found['agentName']}: {found['trustScore']} of 100, {found['badge']}"
+        return Said("\n".join([head, *found["explanation"]]), found)
+
+    async def _ask(
+        self, verb: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return what the gateway answers; raises `A2AError`."""
+        url = f"{self._url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        headers, content = self._headers, None
+        if body is not None:
+            headers = {**headers, "content-type": "application/json"}
+            content = msgspec.json.encode(body)
+        try:
+            async with (
+                asyncio.timeout(_ANSWER_WITHIN),
+                self._http.open(verb, url, headers=headers, body=content) as exchange,
+            ):
+                answer, _ = await read_all(exchange, _LARGEST)
+                return _data(exchange.status, answer)
+        except (EgressError, TimeoutError):
+            raise Unreachable("The gateway could not be reached") from None
+
+
+class _NotFound(CallFailed):
+    """There is no such thing"""
+
+
+def _data(status: int, answer: bytes) -> Any:
+    try:
+        found: Any = msgspec.json.decode(answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = None
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if status < 400 and "data" in fields:
+        return fields["data"]
+    error = fields.get("error")
+    facts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    message = str(facts.get("message") or f"The gateway answered with HTTP {status}")
+    kinds: dict[int, type[A2AError]] = {
+        401: Unauthenticated,
+        403: PermissionDenied,
+        404: _NotFound,
+    }
+    raise kinds.get(status, CallFailed)(message)
+
+
+def _new_task(given: dict[str, Any], seconds: int) -> dict[str, Any]:
+    message, title = given.get("message", ""), given.get("title", "")
+    task: dict[str, Any] = {
+        "assignedAgentId": given.get("agentId", ""),
+        "title": title or " ".join(message.split())[:80] or "Task",
+        "input": given.get("input") or {"message": message},
+        "timeoutSeconds": max(_SHORTEST_TASK, seconds),
+    }
+    for name in ("skillId", "maxBudgetCredits"):
+        if name in given:
+            task[name] = given[name]
+    return task
+
+
+def _rests(task: dict[str, Any], waited_as: str | None) -> bool:
+    """Tell whether there is nothing to wait for; a question that was answered is none."""
+    if task["status"] in _ENDED:
+        return True
+    return task["a2a_state"] in _WAITS and task["updated_at"] != waited_as
+
+
+def _told(task: dict[str, Any]) -> Said:
+    """Return how a task stands."""
+    data = {
+        "taskId": task["id"],
+        "status": task["status"],
+        "state": task["a2a_state"],
+        "agentId": task["assigned_agent_id"],
+        "output": task["output"],
+        "artifacts": task["artifacts"],
+        "error": task["error_message"],
+    }
+    if task["status"] == "completed":
+        return Said(_result(task) or "The task is completed.", data)
+    if task["status"] in _ENDED:
+        why = task["error_message"] or f"The task is {task['status']}."
+        return Said(why, data, is_error=True)
+    if task["a2a_state"] in _WAITS:
+        asked = _last_words(task) or "The agent waits for more."
+        hint = f"Answer with delegate_task, taskId {task['id']} and a message."
+        return Said(f"{asked}\n{hint}", data)
+    return Said(
+        f"The task {task['id']} is {task['a2a_state']}; check_task_status says when it ended.", data
+    )
+
+
+def _result(task: dict[str, Any]) -> str:
+    parts = [part for artifact in task["artifacts"] for part in artifact["parts"]]
+    return "\n".join(_plain(part["data"]) for part in parts) or _last_words(task)
+
+
+def _last_words(task: dict[str, Any]) -> str:
+    said = [one for one in task["messages"] if one["role"] == "agent"]
+    return "\n".join(_plain(part["data"]) for part in said[-1]["parts"]) if said else ""
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _brief(agent: dict[str, Any]) -> dict[str, Any]:
+    names = ("id", "slug", "name", "description", "tags", "status")
+    return {name: agent[name] for name in names} | {
+        "trustScore": agent["trust_score"],
+        "pricePerTask": agent["price_per_task"],
+        "skills": [
+            {name: skill.get(name, "") for name in ("id", "name", "description")}
+            for skill in agent["skills"]
+        ],
+    }
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
