@@ -13,13 +13,15 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
-from dragoman.config import PREFIX, SECRETS
+from dragoman.config import PREFIX
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
     # An extra, and heavy: loaded with the first connection.
     import mcp
 
+# Of this server, and of the command that calls agents.
+_OURS = (PREFIX, "A2ACLI_")
 _MISSING = "MCP needs the package mcp: pip install 'dragoman[mcp]'"
 # How servers say that they do not know a session, and so have done nothing.
 _FORGOTTEN = ("Session terminated", "Session not found")
@@ -156,13 +158,11 @@ def check_installed() -> None:
 
 
 def program(words: Sequence[str], env: Mapping[str, str]) -> AbstractAsyncContextManager[Any]:
-    """Return the way to a program that is started for it. It knows our environment without our own
-    secrets, which a tool could be made to tell."""
+    """Return the way to a program that is started for it. It knows our environment without what is
+    ours in it: secrets are there, which a tool could be made to tell."""
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    names = {f"{PREFIX}{name.upper()}" for name in SECRETS}
-    ours = names | {f"{name}_FILE" for name in names}
-    known = {name: value for name, value in os.environ.items() if name not in ours}
+    known = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     command, *arguments = words
     parameters = StdioServerParameters(command=command, args=arguments, env={**known, **env})
     return stdio_client(parameters, errlog=sys.stderr)

@@ -38,7 +38,7 @@ class McpTools:
 
     `server` is a command line, split as a shell would and run without one, or an http(s) address.
     Of its tools only those that are `allowed` by name are there; None: all of them. A program gets
-    our environment without our own secrets, and `env` over it."""
+    our environment without what is ours in it, and `env` over it."""
 
     def __init__(
         self,

@@ -9,14 +9,14 @@ from dragoman.agents.models import ModelRequest, Said, Usage
 from dragoman.agents.tools import ToolCall
 
 
-class FunctionCall(msgspec.Struct):
+class FunctionCall(msgspec.Struct, frozen=True):
     """What is called, and with what."""
 
     name: str | None = None
     arguments: str | None = None
 
 
-class WholeCall(msgspec.Struct):
+class WholeCall(msgspec.Struct, frozen=True):
     """A call of a tool in a whole answer."""
 
     function: FunctionCall
@@ -24,7 +24,7 @@ class WholeCall(msgspec.Struct):
     index: int = 0
 
 
-class CallPiece(msgspec.Struct):
+class CallPiece(msgspec.Struct, frozen=True):
     """A piece of a call."""
 
     index: int = 0
@@ -32,48 +32,48 @@ class CallPiece(msgspec.Struct):
     function: FunctionCall | None = None
 
 
-class AnswerMessage(msgspec.Struct):
+class AnswerMessage(msgspec.Struct, frozen=True):
     """What the model says."""
 
     content: str | None = None
     tool_calls: list[WholeCall] | None = None
 
 
-class Delta(msgspec.Struct):
+class Delta(msgspec.Struct, frozen=True):
     """What is added to it."""
 
     content: str | None = None
     tool_calls: list[CallPiece] | None = None
 
 
-class Choice(msgspec.Struct):
+class Choice(msgspec.Struct, frozen=True):
     """One answer of several; we ask for one."""
 
     message: AnswerMessage
 
 
-class DeltaChoice(msgspec.Struct):
+class DeltaChoice(msgspec.Struct, frozen=True):
     """A piece of it."""
 
     delta: Delta = Delta()
     finish_reason: str | None = None
 
 
-class Tokens(msgspec.Struct):
+class Tokens(msgspec.Struct, frozen=True):
     """What it took."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-class Completion(msgspec.Struct):
+class Completion(msgspec.Struct, frozen=True):
     """A whole answer."""
 
     choices: list[Choice]
     usage: Tokens | None = None
 
 
-class StreamEvent(msgspec.Struct):
+class StreamEvent(msgspec.Struct, frozen=True):
     """An event of a stream."""
 
     choices: list[DeltaChoice] = []

@@ -31,6 +31,7 @@ COMMANDS = {
     "serve": Place("dragoman.cli.serve:serve", "Serve agents of your own.", _RUN),
     "up": Place("dragoman.cli.up:up", "Start a gateway and say what to try.", _RUN),
     "gateway": Place("dragoman.cli.up:gateway", "Serve a gateway to agents.", _RUN),
+    "mcp": Place("dragoman.cli.mcp:mcp", "Offer agents or a gateway as an MCP server.", _RUN),
     "init": Place("dragoman.cli.init:init", "Begin a project that runs and tests itself.", _RUN),
     "mock": Place("dragoman.cli.mock:mock", "Play a scripted agent.", _TEST),
     "demo-server": Place(

@@ -20,6 +20,7 @@ _ASKS = _TLS | {"bearer", "api-key", "trust-origin", "a2a-version"}
 _REACH: Mapping[str, frozenset[str]] = {
     "serve": _SERVES,
     "up": _SERVES,
+    "mcp": _SERVES | _ASKS | {"svc-param"},
     "mock": _SERVES | {"transport"},
     "demo-server": _SERVES | {"transport"},
     "record": _SERVES | _ASKS | {"agent-card"},

@@ -9,6 +9,7 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import A2AError
+from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.api import Api
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
@@ -108,7 +109,9 @@ class GatewayApp(App):
         secret = None
         if self._own is not None:
             secret = Secret(kind="header", header=self._own.header, value=self._own.token)
-        known = registry.get(name)
+        # One that somebody else called so is not ours, and is not shown our token.
+        named = [one for one in registry.all() if one.name == name or _is_second(one, name)]
+        known = next((one for one in named if not one.owner), None)
         if known is None:
             said = Registration(url=url, is_default=is_default, credential=secret)
             await registry.register(said, "")
@@ -118,3 +121,9 @@ class GatewayApp(App):
 
     def _status(self) -> dict[str, Any]:
         return {**super()._status(), "gateway": self.gateway.status()}
+
+
+def _is_second(agent: Registered, name: str) -> bool:
+    """Tell whether an agent of this process got a number, since its name was somebody else's."""
+    is_at = agent.url.rstrip("/").endswith(f"/agents/{name}")
+    return is_at and agent.name.rpartition("-")[0] == name

@@ -26,6 +26,8 @@ logger = logging.getLogger("dragoman")
 NAME = "gateway"
 # The skill that is the gateway's own.
 DISCOVERY = "agent-discovery"
+# Seconds: what becomes of a task that is given less says nothing of its agent.
+_LEAST_TIME = 1.0
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ class Forwarding:
         ends = wishes.deadline(wanted, arrival, now)
         rivals = chosen.agents[: wanted.race]
         best = rivals[0]
+        seconds = None if ends is None else max(0.001, (ends - now) / 1000)
+        is_hurried = seconds is not None and seconds < _LEAST_TIME
         held = max(agent.price for agent in rivals)
         errand = Errand(
             agent=best.id,
@@ -102,8 +106,8 @@ class Forwarding:
             price=best.price,
             skill=chosen.skill or wanted.skill,
             due_at=ends or 0,
+            cause="hurried" if is_hurried else "",
         )
-        seconds = None if ends is None else max(0.001, (ends - now) / 1000)
         return Plan(
             self._run([agent.id for agent in chosen.agents], wanted, chosen.why),
             deadline=seconds,

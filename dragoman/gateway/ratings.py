@@ -19,8 +19,9 @@ UPHELD, REJECTED = "upheld", "rejected"
 _COMPLETED = TaskState.COMPLETED.value
 _BAD = {TaskState.FAILED.value, TaskState.REJECTED.value}
 _FAST_MS, _SLOW_MS = 150_000, 300_000
-# Causes that no agent can help: it was too busy here to ask it, or something here went wrong.
-NOT_THE_AGENTS = frozenset({"busy", "gateway"})
+# Causes that no agent can help: it was too busy here to ask it, something here went wrong, or the
+# requester left no time for it.
+NOT_THE_AGENTS = frozenset({"busy", "gateway", "hurried"})
 
 
 def observe(connection: apsw.Connection, limit: int) -> int:

@@ -41,6 +41,7 @@ _API_KEY_HEADER = "X-API-Key"
 # Second steps of addresses `/a2a/...` that mean something else.
 _TAKEN = frozenset({"tasks", "message", "v1"})
 _NOT_SLUG = re.compile(r"[^a-z0-9]+")
+_LIKE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What would change how a request is read, or whom it is for.
 _NOT_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "cookie"})
 
@@ -219,7 +220,9 @@ def slug(text: str) -> str:
     """Return the name of an agent in addresses: lower case letters, digits and hyphens."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     found = _NOT_SLUG.sub("-", plain).strip("-")[:LONGEST_SLUG].strip("-")
-    return f"{found}-agent" if found in _TAKEN else found or "agent"
+    # Nor is one called like the id of another, which may be gone and still asked for.
+    is_taken = found in _TAKEN or _LIKE_ID.fullmatch(found) is not None
+    return f"{found}-agent" if is_taken else found or "agent"
 
 
 def destinations(agent: Registered) -> list[str]:

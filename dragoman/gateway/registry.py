@@ -252,10 +252,12 @@ class Registry:
                 raise no_card(error) from None
             logger.info("an agent is registered without a card: %s", error)
             return replace(agent, title=agent.title or pinning.host_of(agent.url))
-        if is_card(agent.url):
-            agent = replace(agent, url=fetched.card.supported_interfaces[0].url)
         try:
-            agent = pinning.pinned(agent, fetched.raw, fetched.url)
+            # Against what its owner named: a card does not choose where its credential goes.
+            pinned = pinning.pinned(agent, fetched.raw, fetched.url)
+            if is_card(agent.url):
+                pinned = replace(pinned, url=fetched.card.supported_interfaces[0].url)
+            agent = pinned
         except InvalidParams:
             self._source.forget(agent.id)
             raise

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
-from dragoman.errors import ConfigError, InvalidParams, TimedOut
+from dragoman.errors import InvalidParams, TimedOut
 from dragoman.mcp.offers import Document, Offer, Said, Tell, whole
 from dragoman.model.card import AgentCard
 from dragoman.model.events import StatusUpdate
@@ -206,6 +206,4 @@ def _free(name: str, taken: Sequence[str]) -> str:
     while found in taken:
         number += 1
         found = f"{name[: _LONGEST - 4]}_{number}"
-        if number > len(taken) + 1:
-            raise ConfigError(f"too many agents are called {name}")
     return found

@@ -1,4 +1,4 @@
-"""A gateway's agents as MCP tools: find one, give it a task, ask how the task stands, whom to trust.
+"""A gateway's agents as MCP tools: find one, give it a task, look at the task, and at its trust.
 
 Asks the gateway by its REST API, as one caller: whoever uses the tools acts in the name of the
 credential that they were started with.

@@ -13,6 +13,7 @@ from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.model import operations as ops
+from dragoman.model.events import Delegated, Forwarded
 from dragoman.model.identity import ADMIN, OPERATOR, Caller, TaskId
 from dragoman.model.instant import stamp
 from dragoman.model.record import encode
@@ -26,6 +27,10 @@ from dragoman.stores.interface import Head, Store, Survey
 
 _TASKS = "/admin/tasks"
 _CANCEL = ":cancel"
+_TREE = ":tree"
+# Deeper than any call may go; and tasks in one answer.
+_DEEPEST = 32
+_LARGEST = 1000
 _PAGE = 50
 _MOST = 1000
 _PRIVATE = (b"cache-control", b"private, no-store")
@@ -99,8 +104,11 @@ class Admin:
         await document(request, found, _PRIVATE)
 
     async def _task(self, request: Request) -> None:
-        """Show one task, or end it."""
+        """Show one task, or what others were given for it, or end it."""
         name = request.path.removeprefix(f"{_TASKS}/")
+        if name.endswith(_TREE):
+            await self._show_tree(request, TaskId(name.removesuffix(_TREE)))
+            return
         ends = name.endswith(_CANCEL)
         wanted = "POST" if ends else "GET"
         if request.verb != wanted:
@@ -120,6 +128,34 @@ class Admin:
         body = V1_0.encode_reply(operation, reply)
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
         await request.respond(200, headers, body)
+
+    async def _show_tree(self, request: Request, task_id: TaskId) -> None:
+        if request.verb != "GET":
+            await request.refuse_verb("GET")
+            return
+        head, _ = await self._find(request, task_id)
+        self._note(request, "admin.task.read", f"{head.scope.agent} {head.task_id}")
+        left = [_LARGEST]
+        tenant = _tenant(request, _query(request).get("tenant"))
+        await document(request, await self._tree(head, tenant, left, 0), _PRIVATE)
+
+    async def _tree(
+        self, head: Head, tenant: str | None, left: list[int], depth: int
+    ) -> dict[str, Any]:
+        """Return a task with all below it that is in this store; of others, what they are called
+        where they are."""
+        below: list[dict[str, Any]] = []
+        for task_id, url, agent in await children(self._store, head):
+            left[0] -= 1
+            if left[0] < 0 or depth > _DEEPEST:
+                break
+            survey = Survey(limit=1, task_id=TaskId(task_id), tenant=tenant)
+            found = await self._store.survey(survey)
+            place = {"id": task_id, "agent": agent, "url": url}
+            if found:
+                place |= await self._tree(found[0], tenant, left, depth + 1)
+            below.append(place)
+        return {**_shown(head), "children": below}
 
     def _note(self, request: Request, act: str, object: str) -> None:
         self._audit.record(
@@ -146,6 +182,19 @@ class Admin:
         if mount is None:
             raise TaskNotFound(taskId=task_id)
         return heads[0], mount
+
+
+async def children(store: Store, head: Head) -> list[tuple[str, str, str]]:
+    """Return what other agents call the tasks they were given for one: id, address, agent."""
+    found: dict[str, tuple[str, str, str]] = {}
+    after = 0
+    while events := await store.read(head.number, after=after, limit=_MOST, artifacts=False):
+        for recorded in events:
+            event = None if recorded.is_public else recorded.event
+            if isinstance(event, Delegated | Forwarded) and event.task_id:
+                found.setdefault(event.task_id, (event.task_id, event.url, event.agent))
+        after = events[-1].seq
+    return list(found.values())
 
 
 def _is_operator(request: Request) -> bool:

@@ -1,20 +1,26 @@
-"""The calls that selectools' documents show, made with a package that is named: its own, or ours.
+"""The calls that selectools' documents show, made with its own package and with ours; then each
+client calls the other's server.
 
-Started by a test where both are installed; prints what came of each call, one JSON object a line.
-The agent is selectools' own in either case.
+Started by a test where both are installed, with the address of a server of ours. Prints what came
+of each call, one JSON object a line. The agents here are selectools' own.
 """
 
 import asyncio
-import importlib
 import json
+import socket
 import sys
 from typing import Any
 
 import httpx
-from selectools import Agent, AgentConfig, tool
+import uvicorn
+from selectools import Agent, AgentConfig, a2a, tool
 from selectools.providers.stubs import LocalProvider
 
+from dragoman.compat import selectools as ours
+
 TOKEN = "sk-demo-token"
+# Which of the runs is under way.
+run = ""
 
 
 @tool()
@@ -35,8 +41,17 @@ def researcher(provider: Any = None) -> Agent:
     return Agent(tools=[summarize], provider=provider or LocalProvider(), config=config)
 
 
+class Picky(LocalProvider):
+    """Fails when it is told to."""
+
+    def complete(self, **given: Any) -> Any:
+        if given["messages"][-1].content.startswith("fail"):
+            raise RuntimeError("as asked")
+        return super().complete(**given)
+
+
 def say(call: str, **came: Any) -> None:
-    print(json.dumps({"call": call, **came}, sort_keys=True), flush=True)
+    print(json.dumps({"run": run, "call": call, **came}), flush=True)
 
 
 def shown(task: Any) -> dict[str, Any]:
@@ -85,12 +100,27 @@ async def call(package: Any, address: str) -> None:
     """Call a server that listens somewhere."""
     client = package.A2AClient(address)
     say("discover", name=(await client.discover()).name)
-    task = await client.send_task("echo hi")
-    say("send_task", **shown(task))
+    task = await client.send_task("hi", context_id="c")
+    say("send_task", **shown(task), context=task.context_id)
     say("get_task", **shown(await client.get_task(task.id)))
     say("fails", **shown(await client.send_task("fail now")))
 
 
+async def everything(address: str) -> None:
+    global run
+    for run, package in (("theirs", a2a), ("ours", ours)):
+        await main(package)
+    run = "theirs at ours"
+    await call(a2a, address)
+    run = "ours at theirs"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(a2a.A2AServer(researcher(Picky())), log_level="error")
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve([listener]))
+        await call(ours, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        server.should_exit = True
+        await serving
+
+
 if __name__ == "__main__":
-    chosen = importlib.import_module(sys.argv[1])
-    asyncio.run(call(chosen, sys.argv[2]) if len(sys.argv) > 2 else main(chosen))
+    asyncio.run(everything(sys.argv[1]))

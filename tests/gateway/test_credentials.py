@@ -218,11 +218,11 @@ async def test_nothing_that_lets_a_caller_in_reaches_an_agent(
 
 async def test_agents_that_race_are_told_no_more_than_one_alone(tmp_path: Path) -> None:
     def finished(name: str, asked: Asked) -> Answer:
-        return result({"task": task()})(asked)
+        return [http(b"")] if asked.verb == "HEAD" else result({"task": task()})(asked)
 
     async with raw_peer(finished) as peer, guarded(tmp_path) as gate:
         for name, value in (("one", OWN), ("two", OTHER)):
-            await gate.register(
+            agent = await gate.register(
                 f"{peer.url}/{name}",
                 "alice",
                 name=name,
@@ -230,6 +230,7 @@ async def test_agents_that_race_are_told_no_more_than_one_alone(tmp_path: Path) 
                 credential=Secret(kind="bearer", value=value),
                 repeatable=True,
             )
+            await gate.gateway.registry.probe(agent.id, "alice")
         headers = HEADERS | V1 | {"Authorization": f"Bearer {ALICE}"}
         said = message(
             None,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from serving import client, hosting
 
-from dragoman import App, Settings
+from dragoman import Agent, App, Client, Settings, Turn
 from dragoman.security.tokens import BearerTokens
 from dragoman.stores.interface import Head, Survey
 from dragoman.stores.memory import MemoryStore
@@ -128,3 +128,35 @@ async def test_what_goes_wrong_inside_is_an_incident_and_no_more(
     assert answer.status_code == 500 and "secret" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "incident" in caplog.text and "/secret/path" in caplog.text
+
+
+async def test_an_operator_sees_what_others_were_given_for_a_task() -> None:
+    chief = Agent("Chief", "Has others work.")
+    # A second agent of the same server does the work, so that both tasks are in one store.
+    below: list[Client] = []
+
+    @chief.skill
+    async def work(text: str, turn: Turn) -> str:
+        return (await turn.call(below[0], text)).text
+
+    tokens = BearerTokens(tokens=TOKENS)
+    app = App(chief, house(), settings=Settings(store="memory:"), authenticators=[tokens])
+    async with (
+        hosting(app) as url,
+        client(url) as http,
+        Client(f"{url}/agents/house", bearer=ALICE) as other,
+    ):
+        below.append(other)
+        task = await made(http, ANNA, "work")
+        tree = await read(http, f"/admin/tasks/{task}:tree", BOSS)
+        (child,) = tree["children"]
+        assert tree["id"] == task and tree["agent"] == "chief"
+        assert child["agent"] == "house" and child["state"] == "TASK_STATE_COMPLETED"
+        # The admin of a tenant sees what is there; what is elsewhere is only a name.
+        ours = await read(http, f"/admin/tasks/{task}:tree", CHIEF)
+        assert ours["children"][0].keys() == {"id", "agent", "url"}
+        for token, status in ((ALICE, 403), ("nobody", 401)):
+            refused = await http.get(f"/admin/tasks/{task}:tree", headers=bearer(token))
+            assert refused.status_code == status
+        unknown = await http.get("/admin/tasks/none:tree", headers=bearer(BOSS))
+        assert unknown.status_code == 404

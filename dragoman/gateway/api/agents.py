@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 from msgspec import UNSET
 
-from dragoman.errors import InvalidParams
+from dragoman.errors import InvalidParams, PermissionDenied
 from dragoman.gateway.api.agent_shapes import (
     AgentChange,
     AgentQuery,
@@ -25,9 +25,16 @@ from dragoman.gateway.search import Search
 
 async def _register(ask: Ask) -> AgentRecord:
     body: NewAgent = ask.body
+    _check_default(ask, body.is_default)
     with _in_our_words():
         agent = await ask.gateway.registry.register(registration_of(body), ask.owner)
     return agent_record(ask, agent)
+
+
+def _check_default(ask: Ask, is_wanted: bool) -> None:
+    """Refuse that somebody's agent gets everything that was meant for nobody in particular."""
+    if is_wanted and ask.owner and not is_operator(ask):
+        raise PermissionDenied("Only operators say which agent is the default one")
 
 
 @contextlib.contextmanager
@@ -66,6 +73,7 @@ async def _find(ask: Ask) -> Agents:
 
 async def _change(ask: Ask) -> AgentRecord:
     body: AgentChange = ask.body
+    _check_default(ask, body.is_default is True)
     with _in_our_words():
         agent = await ask.gateway.registry.update(
             ask.path["id"], changes_of(body), ask.owner, operator=is_operator(ask)
@@ -108,6 +116,7 @@ ENDPOINTS = [
         status=201,
         body=NewAgent,
         reply=AgentRecord,
+        errors=("FORBIDDEN",),
     ),
     Endpoint(
         verb="GET",
