@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dragoman.agents.local_tools import tool
+    from dragoman.agents.loop import AgentLoop
     from dragoman.client.answer import Answer
     from dragoman.client.client import Client
     from dragoman.client.stream import Stream
@@ -28,6 +30,7 @@ __all__ = [
     "A2AError",
     "Agent",
     "AgentExtension",
+    "AgentLoop",
     "AgentProvider",
     "AgentSkill",
     "Answer",
@@ -48,10 +51,13 @@ __all__ = [
     "TaskRejected",
     "TaskState",
     "Turn",
+    "tool",
 ]
 __version__ = "0.5.0"
 
 _HOMES = {
+    "tool": "agents.local_tools",
+    "AgentLoop": "agents.loop",
     "Answer": "client.answer",
     "Client": "client.client",
     "Stream": "client.stream",

@@ -118,6 +118,13 @@ def several(http: httpx.Client) -> None:
         assert card["name"] == ("Lower" if "lower" in prefix else "Upper")
 
 
+@shows("loop.py")
+def loop(http: httpx.Client) -> None:
+    (text,) = result(send(http, "What is 6 times 7?"))[:1]
+    assert text == {"text": "It is "}
+    assert "".join(part["text"] for part in result(send(http, "Again?"))) == "It is 42."
+
+
 @shows("conformance_agent.py")
 def conformance(http: httpx.Client) -> None:
     done = send(http, "x", messageId="tck-complete-task-1")

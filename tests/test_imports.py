@@ -47,10 +47,15 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "gateway": (*WAIST, *INSIDE, *EDGE, "server"),
     # Agents that think with a model, and what they think with.
     "agents": (*WAIST, "engine", "stores.interface", *EDGE, "server", "dragoman"),
+    # Agents of any kind for those who speak MCP.
+    "mcp": (*WAIST, *EDGE, "server", "agents", "dragoman"),
     "console": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
     # Agents that play a part, for tests and for trying things out.
     "mock": (*WAIST, *EDGE, "server", "dragoman"),
-    "cli": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "console", "mock", "proof", "dragoman"),
+    "cli": (
+        *(*WAIST, *INSIDE, *EDGE, "server", "gateway", "agents", "mcp", "console", "mock", "proof"),
+        "dragoman",
+    ),
     # What runs the product from outside and reads its files.
     "proof": (*WAIST, *INSIDE, *EDGE, "server", "dragoman", "testing"),
     # `dragoman` is the package's own __init__: the names a user imports.

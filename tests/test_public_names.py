@@ -11,6 +11,7 @@ NAMES = [
     "A2AError",
     "Agent",
     "AgentExtension",
+    "AgentLoop",
     "AgentProvider",
     "AgentSkill",
     "Answer",
@@ -29,6 +30,7 @@ NAMES = [
     "TaskRejected",
     "TaskState",
     "Turn",
+    "tool",
 ]
 
 

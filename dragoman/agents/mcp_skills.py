@@ -17,7 +17,7 @@ import msgspec
 
 from dragoman.agents.mcp_line import McpFailed
 from dragoman.agents.mcp_schema import Schema
-from dragoman.agents.mcp_tools import McpTools, text_of
+from dragoman.agents.mcp_tools import McpTools, is_address, text_of
 from dragoman.errors import ConfigError, InvalidParams, TaskFailed
 from dragoman.model.card import AgentSkill
 from dragoman.model.message import Message, Part
@@ -92,6 +92,17 @@ def mcp_agent(
     return McpAgent(tools, found, name=name, description=description)
 
 
+def mcp_agents(
+    servers: Sequence[str], *, permissions: Collection[str] | None = None, token: str = ""
+) -> list[Agent]:
+    """Return an agent for each server; a token is shown to those at an address."""
+    headers = {"authorization": f"Bearer {token}"} if token else None
+    return [
+        mcp_agent(server, permissions=permissions, headers=headers if is_address(server) else None)
+        for server in servers
+    ]
+
+
 class McpAgent(Agent):
     """An agent whose skills are the tools of an MCP server."""
 
@@ -103,7 +114,7 @@ class McpAgent(Agent):
         name: str = "",
         description: str = "",
     ) -> None:
-        name = name or title_of(tools.name)
+        name = name or tools.title or title_of(tools.name)
         super().__init__(name, description or f"The tools of the MCP server {tools.name}.")
         if not found:
             raise ConfigError(f"MCP server {tools.name}: it has no tool that may be used")

@@ -61,6 +61,8 @@ class McpTools:
         self._words = [] if is_address(server) else _split(server)
         if is_address(server):
             _check_address(server, has_secret=bool(headers))
+        # What the server calls itself, once it was asked.
+        self.title = ""
         self._line: Line | None = None
         self._known: list[mcp_types.Tool] | None = None
         self._known_until = 0.0
@@ -169,6 +171,8 @@ class McpTools:
         if line is None:
             line = self._line = Line(self._client, self.timeout)
         await line.ready()
+        if (known := line.client.server_info) is not None:
+            self.title = known.title or known.name
         return line
 
     def _client(self, on_end: Callable[[], None]) -> "mcp.Client":

@@ -140,6 +140,28 @@ _SPECIAL = added(
     metavar="<text|json>",
     help="What the program speaks: text, or a JSON object on each line (text).",
 )
+@own(
+    "--mcp",
+    "mcp_servers",
+    multiple=True,
+    in_environment=False,
+    metavar="<command|url>",
+    help="Serve the tools of an MCP server as skills: a command line or an address. Repeatable.",
+)
+@own(
+    "--mcp-tools",
+    default="",
+    in_environment=False,
+    metavar="<names>",
+    help="The tools of MCP servers that may be used, with commas (all).",
+)
+@own(
+    "--mcp-token",
+    default="",
+    metavar="<token>",
+    help="What MCP servers at an address are shown, as a bearer token. As a flag it is seen in the "
+    "process list and in the history of your shell; better is",
+)
 @LISTENING
 @_SPECIAL
 @own(
@@ -153,6 +175,9 @@ def serve(
     targets: tuple[str, ...],
     program: str,
     exec_format: str,
+    mcp_servers: tuple[str, ...],
+    mcp_tools: str,
+    mcp_token: str,
     listen: tuple[str, ...],
     auth: tuple[str, ...],
     public: bool,
@@ -161,13 +186,15 @@ def serve(
     a2a_version: tuple[str, ...],
     **values: Any,
 ) -> None:
-    """Serve agents: TARGET is a file (my_agent.py), module:name, or the address of a chat model
-    (http://127.0.0.1:11434/v1#llama3).
+    """Serve agents: TARGET is a file (my_agent.py), module:name, the address of a chat model
+    (http://127.0.0.1:11434/v1#llama3), or mcp: and an MCP server, as for --mcp.
 
     Several targets share the port, each under /agents/NAME; the first also has the root. It ends
     with SIGTERM or Ctrl-C.
     """
-    if not targets and not program:
+    servers = [*(one[4:] for one in targets if one.startswith("mcp:")), *mcp_servers]
+    targets = tuple(one for one in targets if not one.startswith("mcp:"))
+    if not targets and not program and not servers:
         raise usage("name a TARGET: my_agent.py, module:agent or --exec", "dragoman serve --help")
     if reload:
         from dragoman.server.reload import run_reloading
@@ -181,6 +208,12 @@ def serve(
     agents = load_agents(targets, agent_in, agent_at)
     if program:
         agents.append(_program(program, speaks_json=exec_format == "json"))
+    if servers:
+        from dragoman.agents.mcp_skills import mcp_agents
+
+        run.redactor.add(mcp_token)
+        allowed = [name.strip() for name in mcp_tools.split(",") if name.strip()]
+        agents += mcp_agents(servers, permissions=allowed or None, token=mcp_token)
     # After them: a module may set variables.
     settings = served(
         run,

@@ -350,8 +350,8 @@ def _prompt(question: Question) -> list[Part]:
 
 
 def _state(questions: list[Question]) -> TaskState:
-    states = {question.wanted.state for question in questions}
-    return states.pop() if len(states) == 1 else TaskState.INPUT_REQUIRED
+    """Return the state of a task that waits for some answers: that of the latest question."""
+    return questions[-1].wanted.state
 
 
 async def _until(worker: "Worker", due: int) -> None:

@@ -160,8 +160,9 @@ class Worker:
         self._is_dismissed = False
         self.plan = plan
         self._inbox: deque[Given] = deque()
-        # What the code asked and has no answer to yet.
-        self.questions = Questions(self, self._inbox)
+        # What the code asked and has no answer to yet; made when it asks, gone when it has ended:
+        # the two know each other, and the collector is to find nothing of a task that rests.
+        self._questions: Questions | None = None
         self._artifacts = 0
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
@@ -205,7 +206,7 @@ class Worker:
     @property
     def is_waiting(self) -> bool:
         """Whether the code asked its caller something and has no answer yet."""
-        if self.questions.are_open:
+        if self._questions is not None and self._questions.are_open:
             return True
         return self._arrival is not None and not self._arrival.done()
 
@@ -229,7 +230,8 @@ class Worker:
         self._inbox.append(Given(place, plan, caller))
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
-        self.questions.arrived()
+        if self._questions is not None:
+            self._questions.arrived()
 
     def cancel(self) -> None:
         """Ask the code to stop: a flag for code that looks, `CancelledError` where it waits."""
@@ -253,7 +255,8 @@ class Worker:
         # Code in a thread waits outside the run: it is freed, or the thread is lost for ever.
         if self._arrival is not None:
             self._arrival.cancel()
-        self.questions.interrupt()
+        if self._questions is not None:
+            self._questions.interrupt()
 
     # What the author's code does, through its turn.
 
@@ -347,6 +350,13 @@ class Worker:
         return hashlib.blake2b(place.encode(), digest_size=16).hexdigest()
 
     # Durable steps
+
+    @property
+    def questions(self) -> Questions:
+        """What the code asks its caller."""
+        if self._questions is None:
+            self._questions = Questions(self, self._inbox)
+        return self._questions
 
     def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
         """Return the place of the code's next step, and the step if it was done already."""
@@ -468,7 +478,8 @@ class Worker:
                     return reply
                 # Once there is a task, what the agent answers belongs to it.
                 last_word = reply.parts
-            self.questions.drop_late()
+            if self._inbox:
+                self.questions.drop_late()
             if not self._inbox:
                 self.status(TaskState.COMPLETED, last_word)
                 return None
@@ -551,6 +562,7 @@ class Worker:
         self._interrupt()
 
     def _ended(self, run: asyncio.Task[None]) -> None:
+        self._questions = None
         if run.cancelled() and self.is_cancelled:
             # Cancelled before its first slice: the code's own border was never entered.
             self._finish(TaskState.CANCELED, "The task was canceled.")

@@ -11,6 +11,7 @@ from dragoman.engine.worker import AgentCode
 from dragoman.errors import A2AError
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.api import Api
+from dragoman.gateway.catalog import Catalog
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
 from dragoman.gateway.held import Held
@@ -21,7 +22,7 @@ from dragoman.gateway.workflows import Workflows
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.request import Mount
-from dragoman.server.routes import Routes
+from dragoman.server.routes import Access, Routes
 
 logger = logging.getLogger("dragoman")
 
@@ -57,6 +58,8 @@ class GatewayApp(App):
             is_local=self._is_local,
         )
         self.gateway.hooks.add_to(routes)
+        shown = Access.PUBLIC if self.settings.card_public else Access.CALLER
+        Catalog(self.gateway.registry, self._discovery.base).add_to(routes, shown)
         limit = self.settings.max_body_bytes
         Api(self.gateway, self._streams, max_body_bytes=limit).add_to(routes)
 

@@ -269,7 +269,7 @@ async def test_a_turn_that_goes_on_in_another_process_repeats_no_finished_call(
     def model() -> ScriptedModel:
         return ScriptedModel(Reply("First.", two), ToolCall("c3", "work", {"n": 3}), last)
 
-    store = {"store": f"sqlite:{tmp_path / 'tasks.db'}"}
+    store = {"store": str(tmp_path / "tasks.db")}
     first, second = model(), model()
     async with serving(AgentLoop(first, tools=[work]).agent("Loop", "Thinks."), **store) as site:
         task = await site.send("x", configuration={"returnImmediately": True})

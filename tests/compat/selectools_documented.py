@@ -108,8 +108,10 @@ async def call(package: Any, address: str) -> None:
 
 async def everything(address: str) -> None:
     global run
-    for run, package in (("theirs", a2a), ("ours", ours)):
-        await main(package)
+    run = "theirs"
+    await main(a2a)
+    run = "ours"
+    await main(ours)
     run = "theirs at ours"
     await call(a2a, address)
     run = "ours at theirs"

@@ -26,7 +26,7 @@ LIBRARIES = [
     ("a2a-js", "1.0-rest"),
     ("a2a-js", "0.3-jsonrpc"),
 ]
-DRIVEN_WITHIN = 60.0
+DRIVEN_WITHIN = 120.0
 # What a driver said, and how it ended.
 Report = tuple[list[dict[str, Any]], str]
 

@@ -1,0 +1,186 @@
+"""Other agents as tools of a loop."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Site, serving, within
+
+from dragoman import Agent, App, Budget, Client, Settings, TaskFailed, TaskState, Turn
+from dragoman.agents.loop import AgentLoop
+from dragoman.agents.models import ModelRequest
+from dragoman.agents.remote_tools import RemoteAgents
+from dragoman.agents.scripted import ScriptedModel
+from dragoman.agents.tools import ToolCall
+from dragoman.errors import ConfigError
+
+NAME = "agent__helper__invoke"
+
+
+def helper(runs: list[str], gate: asyncio.Event | None = None) -> Agent:
+    agent = Agent("Helper", "Helps with everything.")
+
+    @agent.skill
+    async def help(text: str, turn: Turn) -> str:
+        runs.append(text)
+        if text == "fail":
+            raise TaskFailed("I cannot.")
+        if text.startswith("ask"):
+            return f"got {(await turn.ask(f'What, {text}?')).text}"
+        await turn.say(f"On {text}")
+        if gate is not None:
+            await gate.wait()
+        return f"helped {text}"
+
+    return agent
+
+
+def calls(*prompts: str) -> list[ToolCall]:
+    return [ToolCall(f"c{n}", NAME, {"prompt": prompt}) for n, prompt in enumerate(prompts)]
+
+
+def results(request: ModelRequest) -> str:
+    return ", ".join(said.text for said in request.messages if said.role == "tool")
+
+
+def chief(url: str, *prompts: str, **more: Any) -> tuple[Agent, ScriptedModel]:
+    model = ScriptedModel(calls(*prompts), results)
+    budget = more.pop("budget", None)
+    loop = AgentLoop(model, tools=[RemoteAgents(helper=url)], **more)
+    return loop.agent("Chief", "Has others work.", budget=budget), model
+
+
+@asynccontextmanager
+async def calling(agent: Agent, store: str = "memory:") -> AsyncGenerator[Client]:
+    app = App(agent, settings=Settings(store=store))
+    async with app.running(), Client(app=app) as client:
+        yield client
+
+
+async def test_an_agent_is_a_tool_described_by_its_card() -> None:
+    runs: list[str] = []
+    async with serving(helper(runs)) as there:
+        agent, model = chief(there.url, "a", "b")
+        async with calling(agent) as client:
+            answer = await within(client.send("x"))
+            assert answer.text == "helped a, helped b"
+            assert sorted(runs) == ["a", "b"]
+        (tool,) = model.requests[0].tools
+        assert tool.name == NAME and tool.description.endswith("Helps with everything.")
+        assert tool.schema["required"] == ["prompt"]
+        children = (await there.call("ListTasks", {}))["tasks"]
+        told = await there.call("GetTask", {"id": children[0]["id"]})
+        assert told["history"][0]["referenceTaskIds"] == [answer.task_id]
+
+
+async def test_what_the_other_agent_says_is_said_here_with_its_path() -> None:
+    async with serving(helper([])) as there, calling(chief(there.url, "a")[0]) as client:
+        answer = await within(client.send("x"))
+        assert answer.task is not None
+        (said,) = [m for m in answer.task.history if m.text == "On a"]
+        assert said.metadata["parentTaskId"] == answer.task_id
+        assert said.metadata["path"] == ["agent:helper"]
+
+
+async def test_questions_of_several_agents_go_to_the_caller_one_after_the_other() -> None:
+    async with (
+        serving(helper([])) as there,
+        calling(chief(there.url, "ask me", "b", "ask you")[0]) as client,
+    ):
+        answer = await within(client.send("x"))
+        assert answer.state is TaskState.INPUT_REQUIRED and answer.text == "What, ask me?"
+        answer = await within(client.send("this", task_id=answer.task_id))
+        assert answer.text == "What, ask you?"
+        answer = await within(client.send("that", task_id=answer.task_id))
+        assert answer.text == "got this, helped b, got that"
+
+
+async def test_an_agent_that_fails_or_is_not_there_is_a_failed_result() -> None:
+    async with serving(helper([])) as there:
+        agent, model = chief(there.url, "fail")
+        async with calling(agent) as client:
+            assert (await within(client.send("x"))).text == "I cannot."
+        assert model.requests[1].messages[-1].is_error
+        gone = there.url
+    agent, model = chief(gone, "a")
+    async with calling(agent) as client:
+        assert (await within(client.send("x"))).state is TaskState.COMPLETED
+    assert model.requests[1].messages[-1].is_error
+    assert model.requests[0].tools[0].description == "Has the agent helper do something."
+
+
+async def test_calls_beyond_the_budget_are_failed_results_in_a_second_run_too(
+    tmp_path: Path,
+) -> None:
+    """Refused calls of one agent are failures of one name: each must keep its own place."""
+    runs: list[str] = []
+    store = str(tmp_path / "chief.db")
+    gate, reached = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        reached.set()
+        await gate.wait()
+        return "waited"
+
+    def agent(url: str) -> Agent:
+        asked = [*calls("a", "b", "c"), ToolCall("c9", "add", {"a": 1})]
+        model = ScriptedModel(asked, ToolCall("w", "wait"), results)
+        loop = AgentLoop(model, tools=[RemoteAgents(helper=url), wait, add], max_failures=9)
+        return loop.agent("Chief", "Has others work.", budget=Budget(calls=1))
+
+    expected = "helped a, BudgetExceeded: The task may make 1 calls, "
+    expected += "BudgetExceeded: The task may make 1 calls, 2, waited"
+    async with serving(helper(runs)) as there:
+        async with calling(agent(there.url), store) as client:
+            begun = await within(client.send("x", wait=False))
+            await within(reached.wait())
+        gate.set()
+        async with calling(agent(there.url), store) as client:
+            answer = await within(client.wait(begun.task_id))
+            assert answer.text == expected
+    assert runs == ["a"]
+
+
+def add(a: int) -> int:
+    return a + 1
+
+
+async def test_a_turn_that_goes_on_takes_up_the_tasks_that_are_under_way(tmp_path: Path) -> None:
+    gate, runs = asyncio.Event(), list[str]()
+    store = str(tmp_path / "chief.db")
+    async with serving(helper(runs, gate)) as there:
+        async with calling(chief(there.url, "a", "b")[0], store) as client:
+            begun = await within(client.send("x", wait=False))
+            await within(both(there))
+            await within(linked(client, begun.task_id))
+        gate.set()
+        async with calling(chief(there.url, "a", "b")[0], store) as client:
+            answer = await within(client.wait(begun.task_id))
+            assert answer.text == "helped a, helped b"
+    assert sorted(runs) == ["a", "b"]
+
+
+async def both(site: Site) -> None:
+    while await site.total() < 2:
+        await asyncio.sleep(0.01)
+
+
+async def linked(client: Client, task_id: str) -> None:
+    """Wait until what both agents said is on record here, which comes after their ids."""
+    while True:
+        task = await client.get(task_id)
+        if (
+            sum(message.text.startswith("On ") for message in task.history)
+            + (task.status.message is not None and task.status.message.text.startswith("On "))
+            == 2
+        ):
+            return
+        await asyncio.sleep(0.01)
+
+
+def test_two_agents_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rename"):
+        RemoteAgents({"a b": "https://a.example.com", "a_b": "https://b.example.com"})
