@@ -18,6 +18,8 @@ NAMES = [
     "App",
     "Artifact",
     "BearerTokens",
+    "Budget",
+    "BudgetExceeded",
     "Caller",
     "Client",
     "Message",

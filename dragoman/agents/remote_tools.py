@@ -126,5 +126,8 @@ async def _card(ref: str | Client) -> AgentCard:
     async with asyncio.timeout(CARD_WITHIN):
         if isinstance(ref, Client):
             return await ref.look()
-        async with Client(ref) as client:
+        client = Client(ref)
+        try:
             return await client.look()
+        finally:
+            await client.close()

@@ -122,7 +122,8 @@ class Contest:
     async def _answered(self, rival: _Rival) -> Task:
         upstream = self._means.upstreams.of(rival.agent)
         rival.url = upstream.next_url()
-        own = f"{self._means.id}\n{self._worker.log.task_id}\n{rival.agent.id}"
+        log = self._worker.log
+        own = f"{self._means.id}\n{log.number}\n{log.task_id}\n{rival.agent.id}"
         message = msgspec.structs.replace(
             self._worker.message,
             message_id=MessageId(hashlib.blake2b(own.encode(), digest_size=16).hexdigest()),

@@ -43,8 +43,11 @@ _COUNTED = re.compile(r"tokens|tokens?[-_]?(count|limit|budget|usage)", re.IGNOR
 _DEPTH = 16
 
 
-def outgoing(worker: Worker, message: Message, own_id: str, card: AgentCard) -> SendMessage:
-    """Return the operation to forward a message with. Raises `TaskFailed` if its time is over."""
+def outgoing(
+    worker: Worker, message: Message, own_id: str, card: AgentCard, *, wait: bool = False
+) -> SendMessage:
+    """Return the operation to forward a message with, and to wait for the whole answer if so.
+    Raises `TaskFailed` if its time is over."""
     operation = worker.operation
     metadata = {name: value for name, value in operation.metadata.items() if name not in OWN}
     onward = hops.depart(clean(metadata), own_id, worker.deadline or None)
@@ -58,11 +61,11 @@ def outgoing(worker: Worker, message: Message, own_id: str, card: AgentCard) -> 
         ],
         extensions=[uri for uri in message.extensions if uri in declared],
     )
-    kind = StreamMessage if card.capabilities.streaming else SendMessage
+    kind = StreamMessage if card.capabilities.streaming and not wait else SendMessage
     return kind(
         message=message,
         accepted_output_modes=operation.accepted_output_modes,
-        wait=False,
+        wait=wait,
         metadata=onward,
     )
 

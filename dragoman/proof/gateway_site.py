@@ -3,6 +3,7 @@ keeps when it is started again, and a file.
 """
 
 import asyncio
+import os
 import random
 import socket
 import sys
@@ -89,8 +90,11 @@ class Site:
         tokens.touch(mode=0o600)
         tokens.write_text("".join(f'[{one.name}]\ntoken = "{one.token}"\n' for one in parties))
         self.runs = {name: folder / f"{name}.runs" for name in ("many", "once")}
-        # Each is started many times, and must not translate its code anew every time.
-        fast = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "cache")}
+        fast: dict[str, str] = {}
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            # Each is started many times, and must not translate its code anew every time.
+            cache = str(folder / "cache")
+            fast = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": cache}
         settings = fast | {
             "DRAGOMAN_AUTH_TOKENS": str(tokens),
             "DRAGOMAN_ALLOW": HOST,
@@ -116,10 +120,11 @@ class Site:
 
     async def start(self) -> None:
         """Start all of them."""
+        # One before the others, which find its code translated.
+        await self.house.start(self.gateway)
         async with asyncio.TaskGroup() as group:
             for server in [*self.replicas, self.once]:
                 group.create_task(server.start())
-            group.create_task(self.house.start(self.gateway))
 
     def kill_all(self) -> None:
         """End all of them."""

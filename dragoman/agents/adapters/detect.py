@@ -101,7 +101,9 @@ def agent_in(module: ModuleType, attribute: str, target: str) -> Agent:
         found = getattr(module, attribute, _MISSING)
         if found is _MISSING:
             there = ", ".join(_candidates(module)) or "nothing that can be served"
-            raise ConfigError(f"{target}: there is no {attribute} in it, but {there}")
+            raise ConfigError(
+                f"{target}: {attribute} is not an Agent: there is no {attribute} in it, but {there}"
+            )
     else:
         attribute = _chosen(module, target)
         found = getattr(module, attribute)

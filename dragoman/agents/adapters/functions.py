@@ -1,6 +1,5 @@
 """A function as an agent of one skill: plain or async, returning or yielding."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ from dragoman.server.agent import Agent
 
 def function_agent(function: Callable[..., Any], name: str) -> Agent:
     """Return an agent whose one skill is a function, or an object that can be called."""
-    called = function if _is_code(function) else function.__call__
+    called = function if inspect.isroutine(function) else function.__call__
     about = _about(called) or f"Runs {name}."
     agent = Agent(titled(name), about.partition("\n")[0])
     add_skill(agent, called, name)
@@ -31,11 +30,5 @@ def titled(name: str) -> str:
     return name.replace("_", " ").strip().capitalize() or "Agent"
 
 
-def _is_code(function: object) -> bool:
-    return inspect.isroutine(function) or isinstance(function, functools.partial)
-
-
 def _about(function: Callable[..., Any]) -> str:
-    if isinstance(function, functools.partial):
-        function = function.func
     return inspect.getdoc(function) or ""
