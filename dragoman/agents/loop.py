@@ -113,8 +113,8 @@ class AgentLoop:
             async with turn.artifact(name="answer") as writer:
                 text = _Text(writer)
                 outcome = await self._answer(messages, turn, text)
-                if turn.attempt > 1 and not text.is_written:
-                    # What an attempt that died had begun to say is no answer.
+                if not text.is_written:
+                    # An earlier run may have begun to say something: it is no answer.
                     await writer.write("")
             await self._hooks.after_turn(outcome, turn)
 

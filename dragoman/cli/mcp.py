@@ -146,6 +146,7 @@ def _agents(run: Invocation, refs: Sequence[str]) -> "Desk":
 
 def _gateway(run: Invocation, url: str, token: str) -> "Desk":
     from dragoman.cli.session import CONNECT, tls_of
+    from dragoman.mcp.gateway_api import GatewayApi
     from dragoman.mcp.gateway_tools import GatewayTools
     from dragoman.security.egress import Egress
     from dragoman.security.targets import Anywhere, NotCanonical, read_target
@@ -163,4 +164,4 @@ def _gateway(run: Invocation, url: str, token: str) -> "Desk":
         headers = {"x-api-key": token} if is_key else {"authorization": f"Bearer {token}"}
     tls = tls_of(run, secret=bool(token))
     http = Egress(policy=Anywhere(), tls=tls, connect_timeout=CONNECT, keep_alive=True)
-    return GatewayTools(place, http, headers)
+    return GatewayTools(GatewayApi(place, http, headers))

@@ -32,6 +32,7 @@ from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import Origins
 from dragoman.client.remote import Observer
+from dragoman.client.requests import Attendant, OnRequest, Tools, attended, nobody
 from dragoman.client.stream import Polling, Stream, Until, task_of
 from dragoman.errors import (
     A2AError,
@@ -47,6 +48,7 @@ from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, TaskId, new_id
 from dragoman.model.message import Message, Metadata
 from dragoman.model.push import PushConfig
+from dragoman.model.requests import Request
 from dragoman.model.task import Task, TaskState
 from dragoman.security.egress import Egress, Waits
 from dragoman.security.targets import Anywhere
@@ -71,7 +73,7 @@ class Client:
 
     `version` and `bindings` override what the card prefers. Credentials go to the origin of `ref`
     and to `origins`, never to another that a card names. `guard` keeps it from private addresses:
-    a server turns it on.
+    a server turns it on. `tools` are functions by name that agents may ask to have called.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Client:
         connect_timeout: float = 10.0,
         cards: Cards | None = None,
         observer: Observer | None = None,
+        tools: Tools | None = None,
     ) -> None:
         if (ref is None) == (app is None):
             raise ConfigError("a client is for a reference or for an app: give one of them")
@@ -120,6 +123,7 @@ class Client:
         self._guard = guard
         self._connect_timeout = connect_timeout
         self._cards = cards or Cards()
+        self._tools = dict(tools or {})
         self._options = Options(
             credentials=given,
             version=version,
@@ -302,10 +306,12 @@ class Client:
         wait: bool = True,
         push: PushConfig | None = None,
         poll_interval: float | None = None,
+        on_request: OnRequest | None = None,
     ) -> Answer:
         """Give the agent a message and return what came of it: where the task rests, or at once
         with `wait=False`. The same `message_id` again leads to the same task, where the agent
-        keeps that promise."""
+        keeps that promise. What the agent asks meanwhile is answered by the client's tools and by
+        `on_request`, which returns the answer, or None to leave the request to you."""
         message = message_of(
             content,
             task_id=task_id,
@@ -336,16 +342,30 @@ class Client:
         if isinstance(reply, Message):
             return Answer(None, reply)
         task = task_of(reply)
-        if not wait or task.status.state.is_resting:
-            return Answer(task)
-        # A server may answer before the end: some do not wait, some not so long.
-        return await self._rested(
-            ops.SubscribeToTask(task_id=task.id),
-            Polling(poll_interval, history),
-            until="rest",
-            polls_only=poll_interval is not None or history is not None,
-            begun=task,
-        )
+        answer = Answer(task)
+        if wait and not task.status.state.is_resting:
+            # A server may answer before the end: some do not wait, some not so long.
+            answer = await self._rested(
+                ops.SubscribeToTask(task_id=task.id),
+                Polling(poll_interval, history),
+                until="rest",
+                polls_only=poll_interval is not None or history is not None,
+                begun=task,
+            )
+        if not wait or on_request is nobody or not (on_request or self._tools):
+            return answer
+        attendant = Attendant(self._tools, on_request)
+        more: dict[str, Any] = {"history": history, "poll_interval": poll_interval}
+        return await attended(self, answer, attendant, accept=accept, **more)
+
+    async def answer_request(
+        self, task_id: str, request: Request | str, result: Any = None, *, error: str = ""
+    ) -> Answer:
+        """Answer one of the requests that a task waits for, by its id, or say why there is no
+        answer; return the task where it rests next."""
+        asked = Request(request) if isinstance(request, str) else request
+        parts = asked.failed(error) if error else asked.answered(result)
+        return await self.send(parts, task_id=task_id)
 
     async def _found(self, operation: ops.SendMessage) -> Any:
         """Return the task of a message whose answer was lost, if the agent has it."""

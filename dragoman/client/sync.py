@@ -250,6 +250,7 @@ class Sync:
     connect = _waited(Client.connect)
     extended_card = _waited(Client.extended_card)
     send = _waited(Client.send)
+    answer_request = _waited(Client.answer_request)
     get = _waited(Client.get)
     cancel = _waited(Client.cancel)
     wait = _waited(Client.wait)

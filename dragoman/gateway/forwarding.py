@@ -20,6 +20,7 @@ from dragoman.model.errand import Errand
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Json, Message, Part
 from dragoman.model.operations import SendMessage
+from dragoman.stores.sqlite.errands import ErrandRow
 
 logger = logging.getLogger("dragoman")
 
@@ -53,6 +54,10 @@ class Router(Directory, Protocol):
 
     def ended(self) -> None:
         """Note that a task ended, or is about to."""
+        ...
+
+    async def errand(self, task_id: str, requester: str | None = None) -> ErrandRow | None:
+        """Return what a task means to those who keep books."""
         ...
 
 
@@ -127,7 +132,7 @@ class Forwarding:
         if not chosen and worker.replay.forwarded is None:
             # It was taken over before anything was sent.
             found = self._router.choose(worker.replay.began, wanted, worker.caller.owner)
-            chosen, why = [agent.id for agent in found.agents], found.why
+            chosen, why = await self._agreed(worker, found.agents), found.why
         if wanted.race > 1 and worker.replay.turn == 0:
             return await Contest(self._means, worker, chosen, wanted).run()
         carrier = Carrier(self._means, worker, chosen, why)
@@ -140,6 +145,23 @@ class Forwarding:
         finally:
             self._router.ended()
         return None
+
+    async def _agreed(self, worker: Worker, agents: Sequence[Registered]) -> list[str]:
+        """Return who may do a task that was held for already: the one it was held for comes first,
+        another does it for no more, and is the one who is paid."""
+        errand = await self._router.errand(worker.log.task_id, worker.log.scope.owner)
+        if errand is None or errand.task != worker.log.number:
+            return [agent.id for agent in agents]
+        fitting = [one for one in agents if one.id == errand.agent or one.price <= errand.held]
+        if not fitting:
+            raise NoAgentAvailable("No agent available")
+        fitting.sort(key=lambda agent: agent.id != errand.agent)
+        best = fitting[0]
+        if best.id != errand.agent:
+            worker.log.errand = Errand(
+                agent=best.id, payee=best.owner, price=best.price, held=best.price
+            )
+        return [agent.id for agent in fitting]
 
     async def _found(self, worker: Worker) -> None:
         """Answer who could do what a message says: the gateway's own skill."""

@@ -82,6 +82,7 @@ class Gateway:
         """`is_local`: only this machine reaches us, so its own agents may be registered."""
         self.store = store
         self.settings = settings
+        self.audit = audit
         self._http = Egress(
             allow=[entry for entry in settings.allow.split(",") if entry.strip()],
             allow_private=settings.allow_private or (is_local and not settings.ways()),
@@ -158,9 +159,9 @@ class Gateway:
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    async def errand(self, task_id: str) -> ErrandRow | None:
-        """Return what a task means to those who keep books."""
-        return await self.ledger.errand(task_id)
+    async def errand(self, task_id: str, requester: str | None = None) -> ErrandRow | None:
+        """Return what a task means to those who keep books; None as requester: whoever asked."""
+        return await self.ledger.errand(task_id, requester)
 
     # Who does what
 

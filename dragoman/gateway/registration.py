@@ -34,6 +34,8 @@ LONGEST_SLUG = 63
 MOST_TAGS, LONGEST_TAG = 64, 100
 MOST_ADDRESSES = 32
 LARGEST_METADATA = 64 * 1024
+# What is said of one agent: as much as a card may have. All of it is in memory.
+LARGEST = 256 * 1024
 SHORTEST_REFRESH = 10.0
 # Which scheme of a card stands for what its owner told us to show.
 OF_GATEWAY = "gateway"
@@ -168,6 +170,9 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
             found["origins"] = list(dict.fromkeys(named))
         if isinstance(self.credential, Secret):
             self.credential.check()
+        said = msgspec.structs.replace(self, credential=UNSET)
+        if len(msgspec.json.encode(said)) > LARGEST:
+            raise InvalidParams(f"is larger than {LARGEST} bytes in all", field="agent")
         return msgspec.structs.replace(self, **found)
 
 

@@ -6,24 +6,20 @@ credential that they were started with.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
-from urllib.parse import quote, unquote, urlencode
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from dragoman.client.http import Http, read_all
-from dragoman.errors import A2AError, CallFailed, PermissionDenied, Unauthenticated, Unreachable
+from dragoman.mcp.gateway_api import GatewayApi, NotFound
 from dragoman.mcp.offers import Document, Offer, Said, Tell, whole
-from dragoman.security.egress import EgressError
 
 # Seconds.
 WAIT, LONGEST_WAIT = 60, 3600
 # What a task has at least, so that one that is not waited for can still be looked at.
 _SHORTEST_TASK = 300
 _FIRST_LOOK, _LAST_LOOK = 0.1, 2.0
-_ANSWER_WITHIN = 30.0
-_LARGEST = 16 * 1024 * 1024
 _LIST = 50
 AGENTS = "nexus://agents"
 _ENDED = ("completed", "failed", "cancelled")
@@ -57,12 +53,13 @@ _GIVING = {
         "description": f"How long to wait ({WAIT}). After that its id is returned.",
     },
 }
+_WORDS = {"agentId", "message", "timeoutSeconds"}
 _AGENT = {"agentId": {"type": "string", "description": "The agent's id, or its name."}}
 _TASK = {"taskId": {"type": "string", "description": "As delegate_task returned it."}}
 
 
 class GatewayTools:
-    """One gateway. `headers` show it who asks."""
+    """One gateway."""
 
     name = "dragoman-gateway"
     about = (
@@ -75,10 +72,8 @@ class GatewayTools:
         Document(uri=f"{AGENTS}/{{id}}", name="agent", description="One agent, with its skills."),
     )
 
-    def __init__(self, url: str, http: Http, headers: Mapping[str, str] | None = None) -> None:
-        self._url = url.rstrip("/")
-        self._http = http
-        self._headers = {"accept": "application/json", **(headers or {})}
+    def __init__(self, api: GatewayApi) -> None:
+        self._api = api
 
     async def offers(self) -> Sequence[Offer]:
         """Return the four tools."""
@@ -119,25 +114,25 @@ class GatewayTools:
     async def read(self, uri: str) -> Any:
         """Return the agents, or one of them."""
         if uri == AGENTS:
-            found = await self._ask("GET", "/discover", query={"limit": _LIST})
+            found = await self._api.ask("GET", "/v1/discover", query={"limit": _LIST})
             return [_brief(agent) for agent in found["agents"]]
         place, _, name = uri.rpartition("/")
         if place != AGENTS or not name:
             raise LookupError(uri)
         try:
-            return await self._ask("GET", f"/agents/{quote(unquote(name), safe='')}")
-        except _NotFound:
+            return await self._api.ask("GET", f"/v1/agents/{quote(unquote(name), safe='')}")
+        except NotFound:
             raise LookupError(uri) from None
 
     async def close(self) -> None:
         """Close the connections to the gateway."""
-        await self._http.close()
+        await self._api.close()
 
     async def _discover(self, given: dict[str, Any], tell: Tell) -> Said:
         query = {name: value for name, value in given.items() if name != "skillTags"}
         if tags := given.get("skillTags"):
             query["skillTags"] = ",".join(tags)
-        found = await self._ask("GET", "/discover", query=query)
+        found = await self._api.ask("GET", "/v1/discover", query=query)
         agents = [_brief(agent) for agent in found["agents"]]
         lines = [f"{one['name']} ({one['id']}): {one['description']}" for one in agents]
         text = "\n".join(lines) or "No agent fits."
@@ -149,11 +144,18 @@ class GatewayTools:
         answers = given.get("taskId", "")
         waited_as = None
         if answers:
-            path = f"/tasks/{quote(answers, safe='')}"
-            waited_as = (await self._ask("GET", path))["updated_at"]
-            task = await self._ask("POST", f"{path}/reply", {"message": given.get("message", "")})
+            path = f"/v1/tasks/{quote(answers, safe='')}"
+            waited_as = (await self._api.ask("GET", path))["updated_at"]
+            task = await self._api.ask(
+                "POST", f"{path}/reply", {"message": given.get("message", "")}
+            )
+        elif given.keys() <= _WORDS:
+            # What is said in plain words arrives as such; an object, as JSON.
+            said = {"agentId": given.get("agentId", ""), "message": given.get("message", "")}
+            made = await self._api.ask("POST", "/dashboard/tasks", said)
+            task = await self._api.ask("GET", f"/v1/tasks/{quote(made['taskId'], safe='')}")
         else:
-            task = await self._ask("POST", "/tasks", _new_task(given, seconds))
+            task = await self._api.ask("POST", "/v1/tasks", _new_task(given, seconds))
         pause, shown = _FIRST_LOOK, ""
         while not _rests(task, waited_as) and time.monotonic() < ends_at:
             if task["a2a_state"] != shown:
@@ -161,60 +163,18 @@ class GatewayTools:
                 await tell(f"Task {task['id']} is {shown}")
             await asyncio.sleep(min(pause, max(0.0, ends_at - time.monotonic())))
             pause = min(pause * 1.5, _LAST_LOOK)
-            task = await self._ask("GET", f"/tasks/{quote(task['id'], safe='')}")
+            task = await self._api.ask("GET", f"/v1/tasks/{quote(task['id'], safe='')}")
         return _told(task)
 
     async def _status(self, given: dict[str, Any], tell: Tell) -> Said:
-        said = _told(await self._ask("GET", f"/tasks/{quote(given['taskId'], safe='')}"))
+        said = _told(await self._api.ask("GET", f"/v1/tasks/{quote(given['taskId'], safe='')}"))
         # That a task failed is what was asked for, and no failure to say so.
         return msgspec.structs.replace(said, is_error=False)
 
     async def _trust(self, given: dict[str, Any], tell: Tell) -> Said:
-        found = await self._ask("GET", f"/trust/{quote(given['agentId'], safe='')}")
+        found = await self._api.ask("GET", f"/v1/trust/{quote(given['agentId'], safe='')}")
         head = f"{found['agentName']}: {found['trustScore']} of 100, {found['badge']}"
         return Said("\n".join([head, *found["explanation"]]), found)
-
-    async def _ask(
-        self, verb: str, path: str, body: Any = None, query: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Return what the gateway answers; raises `A2AError`."""
-        url = f"{self._url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
-        headers, content = self._headers, None
-        if body is not None:
-            headers = {**headers, "content-type": "application/json"}
-            content = msgspec.json.encode(body)
-        try:
-            async with (
-                asyncio.timeout(_ANSWER_WITHIN),
-                self._http.open(verb, url, headers=headers, body=content) as exchange,
-            ):
-                answer, _ = await read_all(exchange, _LARGEST)
-                return _data(exchange.status, answer)
-        except (EgressError, TimeoutError):
-            raise Unreachable("The gateway could not be reached") from None
-
-
-class _NotFound(CallFailed):
-    """There is no such thing"""
-
-
-def _data(status: int, answer: bytes) -> Any:
-    try:
-        found: Any = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    if status < 400 and "data" in fields:
-        return fields["data"]
-    error = fields.get("error")
-    facts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    message = str(facts.get("message") or f"The gateway answered with HTTP {status}")
-    kinds: dict[int, type[A2AError]] = {
-        401: Unauthenticated,
-        403: PermissionDenied,
-        404: _NotFound,
-    }
-    raise kinds.get(status, CallFailed)(message)
 
 
 def _new_task(given: dict[str, Any], seconds: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage
+from dragoman.model.requests import TOOL_RESULT
 from dragoman.server.budget import Budget, Delegation
 from dragoman.server.skill import Function, Skill
 
@@ -271,7 +272,9 @@ def _check_modes(message: Message, modes: Sequence[str]) -> None:
     if ANYTHING in modes:
         return
     for index, part in enumerate(message.parts):
-        if not any(_covers(mode, part.type) for mode in modes):
+        # What came of a request is for the code that put it, whatever else it takes.
+        is_result = part.media_type == TOOL_RESULT
+        if not is_result and not any(_covers(mode, part.type) for mode in modes):
             raise ContentTypeNotSupported(
                 f"message.parts[{index}]: this media type is not accepted here",
                 accepted=",".join(modes),

@@ -24,6 +24,7 @@ from dragoman.model.card import (
 )
 from dragoman.model.message import Json
 from dragoman.model.record import encode
+from dragoman.model.requests import REQUESTS_URI
 from dragoman.security.authentication import Authenticator
 from dragoman.server.agent import SCHEMAS_URI, Agent
 
@@ -123,6 +124,13 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
             AgentExtension(
                 uri=ONCE_URI,
                 description="The same message sent again leads to the same task.",
+            )
+        )
+    if any(skill.takes_turn for skill in agent.skills.values()):
+        extensions.append(
+            AgentExtension(
+                uri=REQUESTS_URI,
+                description="Choices, forms and calls of tools are data parts, answered by id.",
             )
         )
     schemas = {

@@ -77,6 +77,11 @@ class Skill:
         self._streams_async = inspect.isasyncgenfunction(function)
         self._streams = inspect.isgeneratorfunction(function)
 
+    @property
+    def takes_turn(self) -> bool:
+        """Whether its code sees the turn, and so may ask."""
+        return bool(self._turn_name)
+
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments, for skills that take structured ones."""
         properties: dict[str, Any] = {}

@@ -8,7 +8,7 @@ class Parrot:
     """Repeats what it hears, and remembers it."""
 
     def __init__(self) -> None:
-        self.config = SimpleNamespace(name="parrot")
+        self.config = SimpleNamespace(name="polly")
         self.tools = [SimpleNamespace(name="repeat", description="Says it again.")]
         self.heard: list[str] = []
 

@@ -14,13 +14,10 @@ class Parrot(Model):
 
     async def get_response(self, *args: Any, **more: Any) -> Any: ...
 
-    async def stream_response(
-        self, system: Any, input: Any, *a: Any, **b: Any
-    ) -> AsyncIterator[Any]:
+    async def stream_response(self, system: Any, input: Any, *a: Any, **m: Any) -> AsyncIterator:
         text = {"type": "output_text", "text": f"{input[-1]['content']}!", "annotations": []}
         said = {"id": "1", "type": "message", "role": "assistant", "content": [text]}
-        whole = {"id": "1", "output": [said], "usage": None}
-        response = Response.model_construct(**whole)
+        response = Response.model_construct(id="1", output=[said], usage=None)
         yield ResponseCompletedEvent.model_construct(type="response.completed", response=response)
 
 

@@ -5,18 +5,33 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from serving import Site, serving, within
 
-from dragoman import Agent, Answer, App, Client, Settings, TaskRejected, TaskState, Turn
+from dragoman import (
+    Agent,
+    Answer,
+    App,
+    BearerTokens,
+    Caller,
+    Client,
+    Settings,
+    TaskRejected,
+    TaskState,
+    Turn,
+)
+from dragoman.agents import watching
 from dragoman.agents.hooks import Hook
 from dragoman.agents.loop import AgentLoop
 from dragoman.agents.memory import ContextMemory
-from dragoman.agents.models import ModelFailed, ModelRequest, Reply
+from dragoman.agents.models import Chunk, ModelFailed, ModelRequest, Reply
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
 from dragoman.errors import ConfigError
+from dragoman.model.events import ArtifactUpdate
+from dragoman.telemetry import tracing
 
 
 @asynccontextmanager
@@ -286,7 +301,95 @@ async def test_a_turn_that_goes_on_in_another_process_repeats_no_finished_call(
     assert len(first.requests) == 2 and len(second.requests) == 1
 
 
-async def test_memory_is_of_one_owner_and_one_context_and_off_by_default() -> None:
+class Halting:
+    """A model that says something and then is stuck, until it is let go; then it says the rest."""
+
+    def __init__(self, first: str, reached: asyncio.Event, rest: str | None = None) -> None:
+        self.first, self.reached, self.rest = first, reached, rest
+
+    async def complete(self, request: ModelRequest) -> Reply:
+        raise AssertionError("it streams")
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk]:
+        if self.first:
+            yield Chunk(self.first)
+        if self.rest is None:
+            self.reached.set()
+            await asyncio.Event().wait()
+        yield Chunk(self.rest or "")
+
+
+@pytest.mark.parametrize("again", ["All of ", ""])
+async def test_what_a_call_that_died_had_said_is_replaced_by_its_repetition(
+    again: str, tmp_path: Path
+) -> None:
+    settings = Settings(store=str(tmp_path / "tasks.db"))
+    reached = asyncio.Event()
+    app = App(AgentLoop(Halting("Half of ", reached)).agent("L", "T."), settings=settings)
+    async with app.running(), Client(app=app) as client:
+        # The stream shows only what is on disk, so the first attempt left something there.
+        stream = client.stream("x")
+        async for event in stream:
+            if isinstance(event, ArtifactUpdate):
+                break
+        await within(reached.wait())
+        task_id = stream.task_id
+        await stream.aclose()
+    rest = "it." if again else ""
+    app = App(AgentLoop(Halting(again, reached, rest)).agent("L", "T."), settings=settings)
+    async with app.running(), Client(app=app) as client:
+        answer = await within(client.wait(task_id))
+        assert answer.state is TaskState.COMPLETED
+        assert answer.text == again + rest
+
+
+async def test_a_loop_is_traced_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = Tracer()
+    monkeypatch.setattr(tracing, "tracer", tracer)
+    monkeypatch.setattr(tracing, "on", True)
+    before = watching.tokens.value("output")
+    model = ScriptedModel(ToolCall("c1", "add", {"a": "x"}), "two words")
+    await text_of(AgentLoop(model, tools=[add]))
+    assert watching.tokens.value("output") == before + 3
+    loops = [
+        "loop.start",
+        "loop.iteration",
+        "llm.call",
+        "tool.execute",
+        "loop.iteration",
+        "llm.call",
+    ]
+    assert [name for name in tracer.names if name.split(".")[0] in ("loop", "llm", "tool")] == loops
+    facts = tracer.attributes["tool.execute"]
+    assert facts == {"agent.tool.name": "add", "agent.tool.call_id": "c1"}
+    assert tracer.failed == ["tool.execute ValueError"]
+    assert tracer.open == 0
+
+
+class Tracer:
+    """Notes the spans that are made of it, and nests none of them."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.attributes: dict[str, dict[str, Any]] = {}
+        self.failed: list[str] = []
+        self.open = 0
+
+    def begin(self, name: str, kind: str, parent: Any, attributes: Any) -> Any:
+        self.names.append(name)
+        self.attributes[name] = dict(attributes)
+        self.open += 1
+        span = MagicMock()
+        span.trace = tracing.fresh()
+        span.fail = lambda kind: self.failed.append(f"{name} {kind}")
+        span.end = self._end
+        return span
+
+    def _end(self) -> None:
+        self.open -= 1
+
+
+async def test_memory_is_of_one_context_and_off_by_default() -> None:
     def heard(request: ModelRequest) -> str:
         return " | ".join(m.text for m in request.messages)
 
@@ -297,6 +400,26 @@ async def test_memory_is_of_one_owner_and_one_context_and_off_by_default() -> No
             again = await within(client.send("two", context_id=first.context_id))
             assert said(again) == f"completed: {expected}"
             assert said(await within(client.send("three"))) == "completed: three"
+
+
+async def test_nobody_remembers_what_another_owner_said_in_the_same_context() -> None:
+    def heard(request: ModelRequest) -> str:
+        return " | ".join(m.text for m in request.messages)
+
+    tokens = {f"{name}-token-0123456789": Caller(name, True) for name in ("alice", "bob")}
+    agent = AgentLoop(ScriptedModel(heard), memory=ContextMemory()).agent("Loop", "Thinks.")
+    keeper = BearerTokens(tokens=tokens)
+    app = App(agent, settings=Settings(store="memory:"), authenticators=[keeper])
+    told: list[str] = []
+    async with app.running():
+        for token, text in (
+            *zip(tokens, ("one", "two"), strict=True),
+            (next(iter(tokens)), "three"),
+        ):
+            async with Client(app=app, bearer=token) as client:
+                answer = await within(client.send(text, context_id="shared-context"))
+                told.append(answer.text)
+    assert told == ["one", "two", "one | one | three"]
 
 
 async def test_memory_is_no_longer_than_it_may_be() -> None:

@@ -16,6 +16,7 @@ from dragoman.agents.remote_tools import RemoteAgents
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
 from dragoman.errors import ConfigError
+from dragoman.server import delegation
 
 NAME = "agent__helper__invoke"
 
@@ -98,7 +99,10 @@ async def test_questions_of_several_agents_go_to_the_caller_one_after_the_other(
         assert answer.text == "got this, helped b, got that"
 
 
-async def test_an_agent_that_fails_or_is_not_there_is_a_failed_result() -> None:
+async def test_an_agent_that_fails_or_is_not_there_is_a_failed_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delegation, "PATIENCE", 0.0)
     async with serving(helper([])) as there:
         agent, model = chief(there.url, "fail")
         async with calling(agent) as client:

@@ -32,7 +32,7 @@ def selectools_agent(found: Any, name: str) -> Agent:
     async def respond(turn: Turn, response: Response) -> None:
         clone = found.clone_for_isolation()
         messages = [_message(text_of(turn.message))]
-        if inspect.isasyncgenfunction(getattr(clone, "astream", None)):
+        if _streams(clone):
             await _streamed(clone, messages, response)
         elif inspect.iscoroutinefunction(clone.run):
             await response.finish(_content(await clone.run(messages)))
@@ -47,6 +47,13 @@ def selectools_agent(found: Any, name: str) -> Agent:
     ]
     # Not the agent's instructions: those are nobody's business.
     return wrapped(title, f"Answers as {title}.", respond, tools)
+
+
+def _streams(clone: Any) -> bool:
+    """Tell whether a clone can stream: it may have the method and a provider that cannot."""
+    provider = getattr(clone, "provider", None)
+    is_able = provider is None or bool(getattr(provider, "supports_async", False))
+    return is_able and inspect.isasyncgenfunction(getattr(clone, "astream", None))
 
 
 async def _streamed(clone: Any, messages: list[Any], response: Response) -> None:

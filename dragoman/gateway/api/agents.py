@@ -6,6 +6,7 @@ from collections.abc import Generator
 from msgspec import UNSET
 
 from dragoman.errors import InvalidParams, PermissionDenied
+from dragoman.gateway.api import keys
 from dragoman.gateway.api.agent_shapes import (
     AgentChange,
     AgentQuery,
@@ -82,7 +83,11 @@ async def _change(ask: Ask) -> AgentRecord:
 
 
 async def _remove(ask: Ask) -> None:
-    await ask.gateway.registry.remove(ask.path["id"], ask.owner, operator=is_operator(ask))
+    registry = ask.gateway.registry
+    agent = registry.get(ask.path["id"])
+    await registry.remove(ask.path["id"], ask.owner, operator=is_operator(ask))
+    if agent is not None:
+        await keys.end_all(ask, agent)
 
 
 async def _beat(ask: Ask) -> AgentRecord:

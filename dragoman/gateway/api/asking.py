@@ -8,7 +8,6 @@ from msgspec import Meta
 
 from dragoman.errors import InvalidParams, NoAgentAvailable, TaskNotFound
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.api import listing
 from dragoman.gateway.api.envelope import Refused
 from dragoman.gateway.api.table import Ask
 from dragoman.model import operations as ops
@@ -16,6 +15,7 @@ from dragoman.model.identity import OPERATOR, Scope, TaskId, is_id
 from dragoman.model.money import LARGEST, MICRO
 from dragoman.model.record import TaskReading
 from dragoman.service import Call, TaskReply
+from dragoman.stores.sqlite import errand_lists
 from dragoman.stores.sqlite.errands import ErrandRow
 
 # The agent whose tasks these are: forwarding is an agent's code like any other.
@@ -123,4 +123,6 @@ def idempotency_key(ask: Ask) -> str:
 async def row_of(ask: Ask, task_id: str) -> ErrandRow | None:
     """Return what the books know of a task of the caller's."""
     scope = scope_of(ask)
-    return await ask.gateway.store.look(lambda connection: listing.one(connection, scope, task_id))
+    return await ask.gateway.store.look(
+        lambda connection: errand_lists.one(connection, scope, task_id)
+    )

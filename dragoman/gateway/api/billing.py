@@ -10,6 +10,7 @@ from dragoman.gateway.api.record import credit
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.payments import PACKAGES
 from dragoman.model.instant import stamp
+from dragoman.model.money import credits_text
 from dragoman.server.routes import Access
 from dragoman.stores.sqlite.accounts import Line
 
@@ -197,6 +198,14 @@ async def _refund(ask: Ask) -> RefundRecord:
         )
     except TaskNotFound:
         raise missing_task(task_id) from None
+    ask.gateway.audit.record(
+        "ledger.refund",
+        outcome="done",
+        who=ask.owner,
+        object=f"{task_id} {errand.agent}",
+        reason=credits_text(errand.charged),
+        address=ask.request.address,
+    )
     return RefundRecord(task_id, credit(errand.charged))
 
 

@@ -83,11 +83,33 @@ def _instant(at: datetime) -> str:
     return stamp(int(at.timestamp() * 1_000_000))
 
 
+def _record(ask: Ask, act: str, key_id: str, agent: Registered, reason: str = "") -> None:
+    ask.gateway.audit.record(
+        act,
+        outcome="done",
+        who=ask.owner,
+        object=f"{key_id} {agent.id} {agent.owner}".rstrip(),
+        reason=reason,
+        address=ask.request.address,
+    )
+
+
+async def end_all(ask: Ask, agent: Registered) -> None:
+    """End the keys of an agent that was removed: they spoke for it."""
+    kept = _kept(ask)
+    for key in await kept.all(agent):
+        if key.revoked_at is None:
+            await kept.revoke(agent, key.id)
+            _record(ask, "key.revoke", key.id, agent)
+
+
 async def _create(ask: Ask) -> MadeKey:
     body: NewKey = ask.body
+    agent = _own_agent(ask)
     key, text = await _kept(ask).create(
-        _own_agent(ask), body.name, scopes=body.scopes or ["*"], days=body.expires_in_days
+        agent, body.name, scopes=body.scopes or ["*"], days=body.expires_in_days
     )
+    _record(ask, "key.create", key.id, agent, " ".join(scopes_of(key)))
     return MadeKey(**_fields(key), key=text)
 
 
@@ -97,10 +119,12 @@ async def _list(ask: Ask) -> Keys:
 
 
 async def _revoke(ask: Ask) -> None:
+    agent = _own_agent(ask)
     try:
-        await _kept(ask).revoke(_own_agent(ask), ask.path["keyId"])
+        await _kept(ask).revoke(agent, ask.path["keyId"])
     except InvalidParams:
         raise Refused("NOT_FOUND", "Key not found") from None
+    _record(ask, "key.revoke", ask.path["keyId"], agent)
 
 
 _OWN: tuple[Code, ...] = ("AGENT_NOT_FOUND", "FORBIDDEN")

@@ -16,7 +16,7 @@ from dragoman.errors import (
     UnsupportedOperation,
 )
 from dragoman.gateway.agents import Registered, serves
-from dragoman.gateway.api import listing, streams
+from dragoman.gateway.api import streams
 from dragoman.gateway.api.asking import (
     idempotency_key,
     is_uuid,
@@ -45,6 +45,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import credits_text
 from dragoman.model.record import encode
 from dragoman.service import Call, TaskReply
+from dragoman.stores.sqlite import errand_lists
 
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
@@ -140,14 +141,14 @@ async def _list(ask: Ask) -> Tasks:
         found = ask.gateway.registry.get(query.assigned_agent_id)
         # A task outlives its agent, so an id that nobody has any more may still be asked for.
         agent = found.id if found is not None else query.assigned_agent_id
-    wanted = listing.Wanted(agent=agent)
+    wanted = errand_lists.Wanted(agent=agent)
     status = query.status
     if status is not msgspec.UNSET:
         is_assigned = status == "assigned" if status in ("pending", "assigned") else None
         wanted = wanted._replace(states=STATES[status], is_assigned=is_assigned)
     scope = scope_of(ask)
     rows, total = await ask.gateway.store.look(
-        lambda connection: listing.page(connection, scope, wanted, query.limit, query.offset)
+        lambda connection: errand_lists.page(connection, scope, wanted, query.limit, query.offset)
     )
     shown: list[TaskRecord] = []
     for row in rows:

@@ -11,10 +11,10 @@ import pytest
 from api_site import DONE, GatewaySite, gateway, owners
 from serving import WAIT, frames, within
 
-from dragoman.gateway.api import listing
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
 from dragoman.service import Call, TaskReply
+from dragoman.stores.sqlite import errand_lists
 
 
 @pytest.fixture(scope="module")
@@ -175,10 +175,10 @@ async def _list_them(site: GatewaySite) -> None:
         await site.done(one["id"])
     failed = await site.make("failing", input={"do": "fail"})
     assert (await site.done(failed["id"]))["error_message"]
-    for many in (listing._MANY, 0):
+    for many in (errand_lists._MANY, 0):
         with pytest.MonkeyPatch.context() as patch:
             # Few tasks are looked up in another way than many.
-            patch.setattr(listing, "_MANY", many)
+            patch.setattr(errand_lists, "_MANY", many)
             listed = await site.ask("GET", "/tasks?limit=2&offset=1")
         assert [one["title"] for one in listed["tasks"]] == ["task 2", "task 1"]
         assert (listed["total"], listed["limit"], listed["offset"]) == (4, 2, 1)

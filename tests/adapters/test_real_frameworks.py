@@ -1,0 +1,197 @@
+"""The real packages of the frameworks, served by their own interpreter: answers, pieces, failures,
+cancels, and what is remembered between messages."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frameworks import python_with_frameworks
+from serving import ROOT, Child, Site, client, environment, message, within
+
+from tests.peers.environments import EnvironmentFailed
+
+TARGETS = Path(__file__).parent / "targets"
+EXAMPLES = ROOT / "examples" / "adapters"
+SERVED = [
+    *(EXAMPLES / f"{name}.py" for name in ("langgraph_graph", "pydantic_ai_agent", "adk_agent")),
+    EXAMPLES / "openai_agents_agent.py",
+    *sorted(TARGETS.glob("*_trial.py")),
+]
+# Four frameworks are read before the first answer.
+START_WITHIN = 90.0
+INSTALL_WITHIN = 300.0
+
+pytestmark = [pytest.mark.peer, pytest.mark.xdist_group("frameworks")]
+
+
+@pytest.fixture(scope="module")
+def frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """Serve all examples and trials in one process."""
+    try:
+        python = python_with_frameworks()
+    except EnvironmentFailed as error:
+        pytest.skip(f"the frameworks could not be installed: {error}")
+    folder = tmp_path_factory.mktemp("frameworks")
+    log = folder / "log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [python, "-m", "dragoman", "serve", *SERVED, "--listen", "127.0.0.1:0"],
+            cwd=folder,
+            env=environment(folder) | {"DRAGOMAN_STORE": "memory:"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    child = Child(process, log)
+    try:
+        child.url = child.line("Ready: ", START_WITHIN).removeprefix("Ready: ")
+        yield child
+    finally:
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+@pytest.fixture
+async def site(frameworks: Child) -> AsyncIterator[Site]:
+    async with client(frameworks.url) as http:
+        yield Site(frameworks.url, http)
+
+
+async def send(site: Site, agent: str, text: str, **more: Any) -> Any:
+    params = {"message": message(text, **more)}
+    ((_, task),) = (await site.call("SendMessage", params, path=f"/agents/{agent}")).items()
+    return task
+
+
+def answer(task: Any) -> str:
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task["status"]
+    (artifact,) = task["artifacts"]
+    assert artifact["name"] == "response"
+    return "".join(part["text"] for part in artifact["parts"])
+
+
+async def pieces(site: Site, agent: str, text: str) -> list[tuple[str, bool]]:
+    """Return what is shown as it comes: each text, and whether it is added to the one before."""
+    params = {"message": message(text)}
+    frames = await site.events("SendStreamingMessage", params, path=f"/agents/{agent}")
+    chunks = [f.result["artifactUpdate"] for f in frames if "artifactUpdate" in f.result]
+    return [(c["artifact"]["parts"][0]["text"], c.get("append", False)) for c in chunks]
+
+
+@pytest.mark.parametrize(
+    ("agent", "text", "expected"),
+    [
+        ("langgraph-graph", "hello", "You said hello"),
+        ("forecaster", "weather?", "Sunny in Oslo"),
+        ("parrot", "hello", "hello!"),
+        ("shouter", "hello", "HELLO"),
+        ("pydantic-trial", "word", "word has 4 of 3"),
+        ("sdk-trial", "word", "word has 4"),
+        ("adk-trial", "word", "You said word"),
+    ],
+)
+async def test_each_framework_answers(site: Site, agent: str, text: str, expected: str) -> None:
+    assert answer(await send(site, agent, text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"),
+    [
+        ("graph-trial", [("It", False), (" ", True), ("is", True), (" ", True), ("word", True)]),
+        (
+            "pydantic-trial",
+            [("Let me see. ", False), ("word has ", False), ("4", True), (" of 3", True)],
+        ),
+        ("sdk-trial", [("Let me see. ", False), ("word has ", False), ("4", True)]),
+        ("adk-trial", [("You said ", False), ("word", True)]),
+    ],
+)
+async def test_what_a_framework_streams_is_shown_piece_by_piece(
+    site: Site, agent: str, expected: list[tuple[str, bool]]
+) -> None:
+    shown = await pieces(site, agent, "word")
+    assert [piece for piece in shown if piece[0]][: len(expected)] == expected
+
+
+@pytest.mark.parametrize("agent", ["graph-trial", "pydantic-trial", "sdk-trial", "adk-trial"])
+async def test_a_failure_names_its_type_and_nothing_else(site: Site, agent: str) -> None:
+    task = await send(site, agent, "fail")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    (part,) = task["status"]["message"]["parts"]
+    assert part["text"] == "Agent execution failed (ConnectionError)"
+    assert "hunter2" not in str(task)
+
+
+async def test_an_event_that_says_it_failed_fails_the_task(site: Site) -> None:
+    task = await send(site, "adk-trial", "error")
+    assert task["status"]["message"]["parts"] == [{"text": "Agent execution failed (AdkFailed)"}]
+
+
+@pytest.mark.parametrize(
+    ("agent", "stopped"),
+    [
+        ("graph-trial", "the graph was stopped"),
+        ("pydantic-trial", "the pydantic agent was stopped"),
+        ("sdk-trial", "the sdk agent was stopped"),
+        ("adk-trial", "the adk agent was stopped"),
+    ],
+)
+async def test_a_cancel_stops_the_framework(
+    site: Site, frameworks: Child, agent: str, stopped: str
+) -> None:
+    path = f"/agents/{agent}"
+    params = {"message": message("hang"), "configuration": {"returnImmediately": True}}
+    task = (await site.call("SendMessage", params, path=path))["task"]
+    canceled = await within(site.call("CancelTask", {"id": task["id"]}, path=path))
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    await asyncio.to_thread(frameworks.line, stopped)
+
+
+async def test_an_object_is_answered_as_one(site: Site) -> None:
+    task = await send(site, "typed-trial", "which city?")
+    assert task["artifacts"][0]["parts"] == [{"data": {"name": "Oslo"}}]
+
+
+async def test_an_object_is_the_state_of_a_graph(site: Site) -> None:
+    params = {"message": message(parts=[{"data": {"question": "late"}}])}
+    task = (await site.call("SendMessage", params, path="/agents/graph-trial"))["task"]
+    (artifact,) = task["artifacts"]
+    assert artifact["parts"] == [{"data": {"seen": ["late"], "answer": "It is late"}}]
+
+
+@pytest.mark.parametrize("agent", ["langgraph-graph", "adk-runner"])
+async def test_what_remembers_does_so_within_a_conversation(site: Site, agent: str) -> None:
+    first = await send(site, agent, "one")
+    context = first["contextId"]
+    assert answer(await send(site, agent, "two", contextId=context)) == "You said one, two"
+    assert answer(await send(site, agent, "three")) == "You said three"
+
+
+async def test_an_agent_without_sessions_of_its_own_remembers_nothing(site: Site) -> None:
+    first = await send(site, "adk-trial", "one")
+    second = await send(site, "adk-trial", "two", contextId=first["contextId"])
+    assert answer(second) == "You said two"
+
+
+async def test_an_interrupt_is_a_question_and_the_answer_resumes_the_graph(site: Site) -> None:
+    task = await send(site, "langgraph-graph", "book a room")
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert task["status"]["message"]["parts"] == [{"text": "Really book a room?"}]
+    ids = {"taskId": task["id"], "contextId": task["contextId"]}
+    assert answer(await send(site, "langgraph-graph", "yes", **ids)) == "book a room: yes"
+
+
+async def test_a_question_that_the_conversation_passed_by_is_answered_in_vain(site: Site) -> None:
+    asked = await send(site, "langgraph-graph", "book a room")
+    await send(site, "langgraph-graph", "never mind", contextId=asked["contextId"])
+    ids = {"taskId": asked["id"], "contextId": asked["contextId"]}
+    task = await send(site, "langgraph-graph", "yes", **ids)
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    assert "went on without" in str(task["status"]["message"])
