@@ -16,7 +16,7 @@ from unittest.mock import ANY
 
 import httpx
 import pytest
-from serving import ROOT, client, hosting, message, run, running, within
+from serving import ROOT, client, environment, hosting, message, run, running, within
 
 EXAMPLES = ROOT / "examples"
 SHOWN: dict[str, Callable[[httpx.Client], None]] = {}
@@ -147,7 +147,7 @@ def conformance(http: httpx.Client) -> None:
 def test_every_example_is_run() -> None:
     found = {file.name for file in EXAMPLES.glob("*.py")}
     others = {"mounted.py", "webhook_receiver.py", "gateway.py"}
-    assert found == SHOWN.keys() | CALLING.keys() | others
+    assert found == SHOWN.keys() | CALLING.keys() | ALONE.keys() | others
 
 
 @contextmanager
@@ -190,6 +190,22 @@ def test_an_example_that_calls_prints_what_the_agent_answers(name: str, tmp_path
         ended = subprocess.run(asked, capture_output=True, text=True, timeout=30)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[: len(CALLING[name])] == CALLING[name]
+
+
+# What examples print that need nobody else.
+ALONE = {
+    "from_selectools.py": ["shouter has ['shout']", "HELLO"],
+    "from_corvid.py": ["completed by session s-1", "Worked on: the report"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(ALONE))
+def test_an_example_that_needs_nobody_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+    asked = [sys.executable, str(EXAMPLES / name)]
+    env = environment(tmp_path)
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30, cwd=tmp_path, env=env)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines() == ALONE[name]
 
 
 def test_an_example_that_calls_nobody_says_so_in_a_sentence(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # Agents of any kind for those who speak MCP.
     "mcp": (*WAIST, *EDGE, "server", "agents", "dragoman"),
     "console": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
+    # Names and behaviour of other systems, on what is below.
+    "compat": (*WAIST, "engine", "stores.interface", *EDGE, "server", "dragoman"),
     # Agents that play a part, for tests and for trying things out.
     "mock": (*WAIST, *EDGE, "server", "dragoman"),
     "cli": (

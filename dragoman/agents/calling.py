@@ -1,8 +1,8 @@
 """Calls of tools as durable steps, so many beside each other.
 
-Steps are found by the order in which they begin. Calls therefore begin one after the other in the
-order the model gave them, take one place of the log each and go on beside each other; whatever
-needs more places waits until all of them are there, and goes in the same order.
+Steps are found by the order in which they begin. Calls therefore begin in the order the model gave
+them, take one place of the log each and go on beside each other; whatever needs more places waits
+until all of them are there, and goes in the same order.
 """
 
 import asyncio
@@ -17,13 +17,15 @@ from dragoman.agents.hooks import Hooks
 from dragoman.agents.tools import ToolCall, ToolProvider, ToolResult, Unfinished
 from dragoman.agents.watching import span
 from dragoman.engine.worker import TaskCompleted
-from dragoman.errors import TaskFailed, TaskRejected
+from dragoman.errors import BudgetExceeded, TaskFailed, TaskRejected
 from dragoman.server.turn import Turn
 
 logger = logging.getLogger("dragoman.agents")
 
 # Not a tool's failure: the author ends the task.
 _ENDS = (TaskCompleted, TaskRejected)
+# What calls of other agents are refused with before they do anything.
+_AT_ONCE = (TaskFailed, BudgetExceeded)
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -74,19 +76,20 @@ class Caller:
         if has_own:
             # What the hooks decide must be the same in a second run.
             ready = await turn.step("prepare tools", self._prepare, batch, turn)
-        tasks: list[asyncio.Task[ToolResult | Unfinished | Exception]] = []
+        # Made at once: their first slices, in which each takes its place, follow one another with
+        # nothing in between.
+        tasks = [
+            asyncio.ensure_future(self._one(planned, prepared, turn))
+            for planned, prepared in zip(batch, ready, strict=True)
+        ]
         try:
-            for planned, prepared in zip(batch, ready, strict=True):
-                tasks.append(asyncio.ensure_future(self._one(planned, prepared, turn)))
-                # Its first slice takes its place; the next call begins after it.
-                await asyncio.sleep(0)
-                if planned.records_itself and _is_refused(tasks[-1]):
-                    await _note_failure(turn)
             outcomes = list(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if any(isinstance(outcome, Exception) for outcome in outcomes):
+            await _note_failure(turn)
         for place, outcome in enumerate(outcomes):
             while isinstance(outcome, Unfinished):
                 outcome = await _gone_on(outcome, turn)
@@ -109,6 +112,9 @@ class Caller:
         except _ENDS:
             raise
         except Exception as error:
+            if type(error) in _AT_ONCE:
+                # The next call may be of the same name, and begins before anything else can.
+                await _note_failure(turn)
             return error
 
     async def _prepare(self, batch: Sequence[Planned], turn: Turn) -> list[Prepared]:
@@ -204,12 +210,6 @@ def _traced(call: ToolCall, name: str) -> AbstractContextManager[Any]:
 
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def _is_refused(task: "asyncio.Task[ToolResult | Unfinished | Exception]") -> bool:
-    """Tell whether a call failed before it did anything. In a second run the recorded failure is of
-    the same class."""
-    return task.done() and not task.cancelled() and isinstance(task.result(), TaskFailed)
 
 
 async def _gone_on(left: Unfinished, turn: Turn) -> ToolResult | Unfinished | Exception:

@@ -2,7 +2,6 @@
 be, while processes come and go."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -10,14 +9,6 @@ from dragoman.agents.tools import Tool, ToolCall, ToolResult
 from dragoman.errors import ConfigError
 from dragoman.model.content import json_value
 from dragoman.server.turn import Turn
-
-
-class Asks(Protocol):
-    """A turn whose caller executes tools."""
-
-    async def tool(self, name: str, args: Any) -> Any:
-        """Return what the caller says came of a call; raises where it failed."""
-        ...
 
 
 class ClientTools:
@@ -38,7 +29,7 @@ class ClientTools:
 
     async def execute(self, call: ToolCall, turn: Turn) -> ToolResult:
         """Have the caller execute a call."""
-        found = await cast(Asks, turn).tool(call.name, call.arguments)
+        found = await turn.tool(call.name, call.arguments)
         if isinstance(found, str):
             return ToolResult(found)
         return ToolResult(msgspec.json.encode(json_value(found)).decode())

@@ -55,3 +55,21 @@ def _said(error: Any) -> str:
             return f"is not of type {error.validator_value}"
         case kind:
             return f"does not fit the tool's schema ({kind})"
+
+
+def with_integers(value: Any, schema: Any) -> Any:
+    """Return a value with whole numbers where its schema has integers: callers that know but one
+    kind of number, as those of protobuf do, send 3.0 for 3, which not every server takes."""
+    if not isinstance(schema, dict):
+        return value
+    facts = cast("dict[str, Any]", schema)
+    if isinstance(value, float) and value.is_integer() and facts.get("type") == "integer":
+        return int(value)
+    if isinstance(value, dict):
+        known = cast("dict[str, Any]", facts.get("properties") or {})
+        fields = cast("dict[str, Any]", value)
+        return {name: with_integers(one, known.get(name)) for name, one in fields.items()}
+    if isinstance(value, list):
+        items = facts.get("items")
+        return [with_integers(one, items) for one in cast("list[Any]", value)]
+    return value

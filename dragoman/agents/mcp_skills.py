@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from dragoman.agents.mcp_line import McpFailed
-from dragoman.agents.mcp_schema import Schema
+from dragoman.agents.mcp_schema import Schema, with_integers
 from dragoman.agents.mcp_tools import McpTools, is_address, text_of
 from dragoman.errors import ConfigError, InvalidParams, TaskFailed
 from dragoman.model.card import AgentSkill
@@ -166,7 +166,7 @@ class McpSkill(Skill):
 
     def arguments(self, message: Message) -> dict[str, Any]:
         """Return what the tool is called with; raises `InvalidParams` for what it does not take."""
-        given = arguments_of(message, self._tool_schema)
+        given = with_integers(arguments_of(message, self._tool_schema), self._tool_schema)
         self._checked.check(given, "message.parts:arguments")
         return {"arguments": given}
 

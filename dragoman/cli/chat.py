@@ -21,7 +21,9 @@ from dragoman.cli.invocation import Invocation, is_terminal
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
     from dragoman.cli.session import Session
+    from dragoman.client.answer import Answer
     from dragoman.model.message import Part
+    from dragoman.model.requests import Request
 
 _PROMPT = "> "
 _HELP = """/file <path>  send a file with the next message
@@ -83,7 +85,8 @@ class Dialogue:
         self._context_id: str = session.settings.context_id
         self._files: list[Part] = []
         self._is_busy = False
-        # Whether the agent asked for what nobody is to see.
+        # What the agent waits for, by its shape, and whether nobody is to see the answer.
+        self._requests: list[Request] = []
         self._is_sensitive = False
         # Whether it ended at its prompt.
         self.is_left = False
@@ -151,9 +154,12 @@ class Dialogue:
 
     async def _say(self, text: str) -> None:
         from dragoman.errors import A2AError
-        from dragoman.model.message import Part
 
-        content = [Part(text=text), *self._files]
+        try:
+            content = [*self._answered(text), *self._files]
+        except Failure as failure:
+            self._session.out.note("Error", failure.message)
+            return
         self._session.know(self._task_id, self._context_id)
         self._is_busy = True
         try:
@@ -167,6 +173,16 @@ class Dialogue:
         # At the prompt nothing is under way.
         run = self._session.run
         run.task_id, run.context_id, run.status = "", "", None
+
+    def _answered(self, text: str) -> "list[Part]":
+        """Return what is typed as a message, or as the answer to what is waited for."""
+        from dragoman.cli.answering import value_of
+        from dragoman.model.message import Part
+
+        if not self._requests:
+            return [Part(text=text)]
+        first = self._requests[0]
+        return first.answered(value_of(first, text))
 
     async def _deliver(self, content: "list[Part]") -> None:
         from dragoman.model.events import ArtifactUpdate, StatusUpdate
@@ -194,15 +210,35 @@ class Dialogue:
         text.end()
         # What no artifact said: a question, an answer in one message, files and data.
         if not text.is_told or (answer.state is not None and answer.state.is_interrupted):
-            text.show(answer.parts)
+            text.show([part for part in answer.parts if not _is_request(part)])
             text.end()
         self._context_id = answer.context_id or self._context_id
         is_waiting = answer.state is not None and answer.state.is_interrupted
         self._task_id = answer.task_id if is_waiting else ""
-        question = answer.task.status.message if is_waiting and answer.task is not None else None
-        self._is_sensitive = question is not None and question.metadata.get("sensitive") is True
+        self._wait_for(answer)
         if answer.state is not None and answer.state.is_resting and not _is_good(answer.state):
             out.note("State", answer.state.value)
+
+    def _wait_for(self, answer: "Answer") -> None:
+        """Say how the first of what the agent waits for is answered."""
+        from dragoman.cli.answering import described
+        from dragoman.client.requests import requests_of
+
+        found = requests_of(answer)
+        self._is_sensitive = any(request.sensitive for request in found[:1])
+        # A bare question is answered by whatever is said.
+        self._requests = [request for request in found if request.is_declared]
+        for request in self._requests[:1]:
+            if len(self._requests) > 1:
+                self._session.out.note("Question", f"{request.prompt} (1 of {len(found)})")
+            for line in described(request):
+                self._session.out.note("Answer", line)
+
+
+def _is_request(part: "Part") -> bool:
+    from dragoman.model.requests import INPUT_REQUEST, TOOL_USE
+
+    return part.media_type in (INPUT_REQUEST, TOOL_USE)
 
 
 def _is_good(state: Any) -> bool:

@@ -27,6 +27,7 @@ COMMANDS = {
     "task": Place("dragoman.cli.task:task", "Read, cancel, list and follow tasks.", _ASK),
     "card": Place("dragoman.cli.card:card", "Show, sign and verify agent cards.", _ASK),
     "chat": Place("dragoman.cli.chat:chat", "Talk with an agent on the terminal.", _ASK),
+    "inbox": Place("dragoman.cli.inbox:inbox", "Answer what waits for a person.", _ASK),
     "auth": Place("dragoman.cli.auth:auth", "Log in to an agent.", _ASK),
     "serve": Place("dragoman.cli.serve:serve", "Serve agents of your own.", _RUN),
     "up": Place("dragoman.cli.up:up", "Start a gateway and say what to try.", _RUN),

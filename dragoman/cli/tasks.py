@@ -28,6 +28,7 @@ from dragoman.cli.own import (
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
+    from dragoman.config import Settings
     from dragoman.model.record import Recorded
     from dragoman.stores.interface import Store
     from dragoman.stores.sqlite.reading import Asked, Line, Position, Reading
@@ -55,10 +56,17 @@ _STATUS = own(
 
 @contextmanager
 def _reading(run: Invocation, store: str | None) -> "Generator[Reading]":
+    with reading_of(run, file_of(run, store)) as reading:
+        yield reading
+
+
+@contextmanager
+def reading_of(run: Invocation, settings: "Settings") -> "Generator[Reading]":
+    """Give what reads a store's file, without becoming one of its workers."""
     from dragoman.stores.sqlite.inspection import open_to_read
     from dragoman.stores.sqlite.reading import Reading
 
-    connection = open_to_read(file_of(run, store).store_path())
+    connection = open_to_read(settings.store_path())
     try:
         with ending_in_order(), budget(run):
             yield Reading(connection)

@@ -135,23 +135,24 @@ async def test_an_event_that_says_it_failed_fails_the_task(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "stopped"),
+    ("agent", "who"),
     [
-        ("graph-trial", "the graph was stopped"),
-        ("pydantic-trial", "the pydantic agent was stopped"),
-        ("sdk-trial", "the sdk agent was stopped"),
-        ("adk-trial", "the adk agent was stopped"),
+        ("graph-trial", "the graph"),
+        ("pydantic-trial", "the pydantic agent"),
+        ("sdk-trial", "the sdk agent"),
+        ("adk-trial", "the adk agent"),
     ],
 )
 async def test_a_cancel_stops_the_framework(
-    site: Site, frameworks: Child, agent: str, stopped: str
+    site: Site, frameworks: Child, agent: str, who: str
 ) -> None:
     path = f"/agents/{agent}"
     params = {"message": message("hang"), "configuration": {"returnImmediately": True}}
     task = (await site.call("SendMessage", params, path=path))["task"]
+    await asyncio.to_thread(frameworks.line, f"{who} hangs")
     canceled = await within(site.call("CancelTask", {"id": task["id"]}, path=path))
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
-    await asyncio.to_thread(frameworks.line, stopped)
+    await asyncio.to_thread(frameworks.line, f"{who} was stopped")
 
 
 async def test_an_object_is_answered_as_one(site: Site) -> None:

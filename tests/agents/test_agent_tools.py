@@ -118,11 +118,13 @@ class Slow:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.is_asked = asyncio.Event()
         self.gate = asyncio.Event()
         self.fails = False
 
     async def list_tools(self) -> Sequence[Tool]:
         self.asked += 1
+        self.is_asked.set()
         await self.gate.wait()
         if self.fails:
             raise OSError("away")
@@ -144,8 +146,9 @@ async def test_a_list_is_asked_for_once_by_all_who_wait_and_kept_for_a_while() -
     slow = Slow()
     box = Toolbox([slow], now=lambda: now)
     waiting = [asyncio.create_task(names(box)) for _ in range(3)]
-    await asyncio.sleep(0)
+    await within(slow.is_asked.wait())
     waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
     slow.gate.set()
     assert await within(asyncio.gather(*waiting[1:])) == [["tool1"], ["tool1"]]
     now = LIST_KEPT - 1

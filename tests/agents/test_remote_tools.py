@@ -29,6 +29,8 @@ def helper(runs: list[str], gate: asyncio.Event | None = None) -> Agent:
         runs.append(text)
         if text == "fail":
             raise TaskFailed("I cannot.")
+        if "late" in text and gate is not None:
+            await gate.wait()
         if text.startswith("ask"):
             return f"got {(await turn.ask(f'What, {text}?')).text}"
         await turn.say(f"On {text}")
@@ -86,17 +88,30 @@ async def test_what_the_other_agent_says_is_said_here_with_its_path() -> None:
         assert said.metadata["path"] == ["agent:helper"]
 
 
-async def test_questions_of_several_agents_go_to_the_caller_one_after_the_other() -> None:
+async def test_questions_of_several_agents_go_to_the_caller_in_the_order_of_the_calls() -> None:
+    gate = asyncio.Event()
     async with (
-        serving(helper([])) as there,
-        calling(chief(there.url, "ask me", "b", "ask you")[0]) as client,
+        serving(helper([], gate)) as there,
+        calling(chief(there.url, "ask late", "ask early")[0]) as client,
     ):
-        answer = await within(client.send("x"))
-        assert answer.state is TaskState.INPUT_REQUIRED and answer.text == "What, ask me?"
+        begun = await within(client.send("x", wait=False))
+        await within(asked(there))
+        gate.set()
+        answer = await within(client.wait(begun.task_id))
+        assert answer.state is TaskState.INPUT_REQUIRED and answer.text == "What, ask late?"
         answer = await within(client.send("this", task_id=answer.task_id))
-        assert answer.text == "What, ask you?"
+        assert answer.text == "What, ask early?"
         answer = await within(client.send("that", task_id=answer.task_id))
-        assert answer.text == "got this, helped b, got that"
+        assert answer.text == "got this, got that"
+
+
+async def asked(site: Site) -> None:
+    """Wait until a task there waits for an answer."""
+    while True:
+        tasks = (await site.call("ListTasks", {}))["tasks"]
+        if any("INPUT_REQUIRED" in task["status"]["state"] for task in tasks):
+            return
+        await asyncio.sleep(0.01)
 
 
 async def test_an_agent_that_fails_or_is_not_there_is_a_failed_result(

@@ -17,7 +17,7 @@ import pytest
 from serving import ROOT, START_WITHIN, WAIT, Child, message, running
 
 sys.path.append(str(ROOT / "tests" / "peers"))
-from environments import python_with  # noqa: E402 - a neighbour's folder
+from environments import python_with
 
 PROGRAM = Path(fifty.__file__)
 SERVER = f"{sys.executable} {PROGRAM}"

@@ -12,7 +12,7 @@ from typing import Any
 import fifty
 import mcp
 import pytest
-from serving import hosting, within
+from serving import START_WITHIN, hosting, within
 
 from dragoman.agents.mcp_line import McpFailed
 from dragoman.agents.mcp_tools import McpTools, text_of
@@ -127,8 +127,8 @@ async def test_a_program_that_died_in_a_call_is_started_again_and_the_call_is_no
     tools = McpTools(FIFTY)
     try:
         with pytest.raises(McpFailed, match="the server ended before it answered"):
-            await within(tools.call("die", {}))
-        assert text_of(await within(tools.call("add_1", {"n": 1}))) == "2"
+            await within(tools.call("die", {}), START_WITHIN)
+        assert text_of(await within(tools.call("add_1", {"n": 1}), START_WITHIN)) == "2"
         assert noted(calls)["die"] == 1
     finally:
         await within(tools.close())

@@ -33,7 +33,7 @@ class Framework(NamedTuple):
 FRAMEWORKS = (
     Framework(
         "a compiled LangGraph graph",
-        ("astream", "aget_state", "get_input_jsonschema"),
+        ("astream", "aget_state", "checkpointer"),
         "langgraph",
         "langgraph_agent",
     ),

@@ -7,6 +7,7 @@ its thread is the caller's conversation, and its interrupts are questions to the
 
 import asyncio
 import contextlib
+import typing
 import weakref
 from importlib import import_module
 from typing import Any, cast
@@ -109,21 +110,24 @@ def _resume(interrupt: Any, answer: Any) -> Any:
 
 def _entry(graph: Any, name: str) -> str | None:
     """Return the field of the state that takes a text; None if the input is the text itself."""
-    schema = graph.get_input_jsonschema()
-    fields: dict[str, Any] = schema.get("properties") or {}
+    schema = getattr(getattr(graph, "builder", None), "input_schema", None)
+    try:
+        # Not the graph's JSON Schema: for an ordinary TypedDict there is none before Python 3.12.
+        fields = typing.get_type_hints(schema) if isinstance(schema, type) else {}
+    except NameError:
+        # Annotations that only exist for type checkers; the names are all there is.
+        fields = dict.fromkeys(getattr(schema, "__annotations__", ()), str)
     if "messages" in fields:
         return "messages"
     if not fields:
         return None
-    required = set(schema.get("required", fields))
-    texts = [field for field, kind in fields.items() if kind.get("type") == "string"]
-    found = [field for field in texts if field in required] or texts
-    if not found:
-        raise ConfigError(
-            f"{name}: its state has neither messages nor a field of text ({', '.join(fields)});"
-            " give the graph an input_schema with one"
-        )
-    return found[0]
+    for field, kind in fields.items():
+        if kind is str or str in typing.get_args(kind):
+            return field
+    raise ConfigError(
+        f"{name}: its state has neither messages nor a field of text ({', '.join(fields)});"
+        " give the graph an input_schema with one"
+    )
 
 
 def _input(message: Message, entry: str | None) -> Any:

@@ -23,6 +23,7 @@ class Trial(BaseAgent):
             yield Event(author=self.name, error_code="500", error_message="password hunter2")
             return
         if said[-1] == "hang":
+            print("the adk agent hangs", flush=True)
             try:
                 await asyncio.Event().wait()
             finally:

@@ -20,6 +20,7 @@ async def think(state: State) -> dict[str, Any]:
     if question == "fail":
         raise ConnectionError("password hunter2")
     if question == "hang":
+        print("the graph hangs", flush=True)
         try:
             await asyncio.Event().wait()
         finally:

@@ -28,6 +28,7 @@ class Scripted(Model):
         if said == "fail":
             raise ConnectionError("password hunter2")
         if said == "hang":
+            print("the sdk agent hangs", flush=True)
             try:
                 await asyncio.Event().wait()
             finally:

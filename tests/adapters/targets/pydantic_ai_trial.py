@@ -17,6 +17,7 @@ async def speak(messages: list[Any], info: AgentInfo) -> AsyncIterator[Any]:
     if said == "fail":
         raise ConnectionError("password hunter2")
     if said == "hang":
+        print("the pydantic agent hangs", flush=True)
         try:
             await asyncio.Event().wait()
         finally:

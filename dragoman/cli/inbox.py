@@ -1,0 +1,268 @@
+"""`dragoman inbox`: all that waits for a person, over all agents of a store or of one that is
+called, and the answers.
+
+With a store its file is read as `tasks` does, and an answer is left there for the process that has
+the task, or for the next one that serves its agent. Whoever may write the file may answer.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from dragoman.cli.answering import described, typed, value_of
+from dragoman.cli.failures import Failure, usage
+from dragoman.cli.grammar import Group, Place, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own import LIMIT, STORE_OPTION, budget, file_of, own, show_page
+from dragoman.cli.recording import record, recording
+
+if TYPE_CHECKING:
+    # Heavy: loaded when a command runs.
+    from dragoman.cli.session import Session
+    from dragoman.config import Settings
+    from dragoman.model.message import Part
+    from dragoman.model.requests import Request
+    from dragoman.model.task import Task
+    from dragoman.stores.interface import Head, Store
+    from dragoman.stores.sqlite import SQLiteStore
+
+# Tasks of each kind that are looked at, and how long somebody has to take an answer, in seconds.
+_MOST = 1000
+_TAKEN_WITHIN = 3.0
+_LOOK = 0.05
+
+inbox = Group(
+    "inbox",
+    help="See what waits for a person, and answer.",
+    places={
+        "list": Place("dragoman.cli.inbox:list_", "List what waits for a person."),
+        "answer": Place("dragoman.cli.inbox:answer", "Answer one of them."),
+    },
+)
+
+
+class Waiting(NamedTuple):
+    """A request of a task."""
+
+    request: "Request"
+    task: "Task"
+    agent: str
+    tenant: str = ""
+    owner: str = ""
+
+    def item(self) -> dict[str, Any]:
+        """Return it as a list has it."""
+        import msgspec
+
+        data = cast("dict[str, Any]", msgspec.to_builtins(self.request))
+        data.pop("~", None)
+        about = {"agent": self.agent, "tenant": self.tenant, "owner": self.owner}
+        return {
+            "id": self.request.request_id,
+            "kind": self.request.kind,
+            **{name: value for name, value in data.items() if name not in ("requestId", "kind")},
+            "taskId": self.task.id,
+            "contextId": self.task.context_id,
+            "since": self.task.status.timestamp,
+            **{name: value for name, value in about.items() if value},
+        }
+
+
+@command("list")
+@STORE_OPTION
+@LIMIT
+def list_(run: Invocation, store: str | None, limit: int) -> None:
+    """List what waits for a person: of a store, or with -a of one agent's tasks of yours."""
+    found: list[Waiting] = []
+    if _is_remote(run, store):
+        from dragoman.cli.session import Session, talk
+
+        async def work(session: Session) -> None:
+            found.extend(await _of_agent(session))
+
+        talk(run, work)
+    else:
+        found = _of_store(run, file_of(run, store))
+    items = [waiting.item() for waiting in found[:limit]]
+    show_page(run, items, "", lambda item: _show(run, item, found))
+
+
+def _show(run: Invocation, item: dict[str, Any], found: list[Waiting]) -> None:
+    request = next(one.request for one in found if one.request.request_id == item["id"])
+    run.out.field("Request", item["id"])
+    run.out.field("Kind", item["kind"] + (" (secret)" if request.sensitive else ""))
+    run.out.field("Task", item["taskId"])
+    run.out.field("Agent", item.get("agent", ""))
+    run.out.field("Since", item["since"])
+    if request.due:
+        run.out.field("Due", request.due)
+    run.out.field("Prompt", request.prompt)
+    for line in described(request):
+        run.out.field("Answer", line)
+
+
+@command("answer")
+@click.argument("name", metavar="ID")
+@click.argument("value", required=False)
+@STORE_OPTION
+@own(
+    "--decline",
+    default="",
+    in_environment=False,
+    metavar="<reason>",
+    help="Say why there is no answer, instead of one.",
+)
+def answer(run: Invocation, name: str, value: str | None, store: str | None, decline: str) -> None:
+    """Answer a request by its ID, or by that of its task where it is the only one.
+
+    VALUE is a text, a choice or its number, yes or no, or JSON for a form and for a tool. Without
+    it you are asked, unseen where the answer is secret.
+    """
+    if _is_remote(run, store):
+        from dragoman.cli.send import conclude
+        from dragoman.cli.session import Session, talk
+
+        async def work(session: Session) -> None:
+            waiting = _only(await _of_agent(session), name)
+            parts = await asyncio.to_thread(_parts, run, waiting.request, value, decline)
+            found = await session.agent.send(parts, task_id=waiting.task.id)
+            conclude(session, found.task, found.message)
+
+        talk(run, work)
+        return
+    settings = file_of(run, store)
+    waiting = _only(_of_store(run, settings), name)
+    parts = _parts(run, waiting.request, value, decline)
+    with budget(run), recording(run, None, store) as log:
+        is_taken = asyncio.run(_leave(settings, waiting, parts))
+        record(log, "inbox.answer", f"{waiting.agent} {waiting.task.id}")
+    result = "answered" if is_taken else "left for the agent, until it is served"
+    item = {"id": waiting.request.request_id, "taskId": waiting.task.id, "result": result}
+    if run.out.is_json:
+        run.out.json(item)
+        return
+    run.out.field("Task", item["taskId"])
+    run.out.field("Result", result)
+
+
+def _is_remote(run: Invocation, store: str | None) -> bool:
+    return bool(run.settings.agent_card) and not store
+
+
+def _parts(run: Invocation, request: "Request", value: str | None, decline: str) -> "list[Part]":
+    if decline:
+        return request.failed(decline)
+    if value is not None and request.sensitive:
+        raise usage(
+            "a secret on the command line can be read by others: leave it out, and type it when "
+            "you are asked, or write it to stdin"
+        )
+    if value is None:
+        run.out.note("Prompt", request.prompt)
+        for line in described(request):
+            run.out.note("Answer", line)
+        value = typed(request)
+    return request.answered(value_of(request, value))
+
+
+def _only(found: list[Waiting], name: str) -> Waiting:
+    by_id = [waiting for waiting in found if waiting.request.request_id == name]
+    chosen = by_id or [waiting for waiting in found if waiting.task.id == name]
+    if not chosen:
+        raise Failure(
+            "TaskNotFoundError", f"{name}: nothing of this id waits", hint="dragoman inbox list"
+        )
+    if len(chosen) > 1:
+        ids = ", ".join(waiting.request.request_id for waiting in chosen)
+        raise usage(f"{name} waits for several answers: name one of {ids}")
+    return chosen[0]
+
+
+def _waits(run: Invocation, task: "Task") -> bool:
+    wanted = run.settings.task_id, run.settings.context_id
+    return wanted[0] in ("", task.id) and wanted[1] in ("", task.context_id)
+
+
+def _of_store(run: Invocation, settings: "Settings") -> list[Waiting]:
+    """Return what a store's tasks wait for, the longest first."""
+    from dragoman.cli.tasks import reading_of
+    from dragoman.engine.log import read_task
+    from dragoman.model.requests import open_requests
+    from dragoman.model.task import INTERRUPTED
+    from dragoman.stores.sqlite.reading import Asked
+
+    found: list[Waiting] = []
+    with reading_of(run, settings) as reading:
+        for state in INTERRUPTED:
+            for line in reading.page(Asked(state=state), _MOST):
+                read = asyncio.run(read_task(cast("Store", reading), line.number))
+                if read is not None and _waits(run, read.task):
+                    about = line.agent, line.tenant, line.owner
+                    requests = open_requests(read.task.status)
+                    found += [Waiting(one, read.task, *about) for one in requests]
+    return sorted(found, key=lambda one: one.task.status.timestamp)
+
+
+async def _of_agent(session: "Session") -> list[Waiting]:
+    from dragoman.model.requests import open_requests
+    from dragoman.model.task import INTERRUPTED
+
+    found: list[Waiting] = []
+    for state in INTERRUPTED:
+        async for task in session.agent.list(state=state):
+            if _waits(session.run, task):
+                name = session.agent.card.name
+                found += [Waiting(one, task, name) for one in open_requests(task.status)]
+    return sorted(found, key=lambda one: one.task.status.timestamp)
+
+
+async def _leave(settings: "Settings", waiting: Waiting, parts: "list[Part]") -> bool:
+    """Leave an answer for whoever has its task; tell whether it was taken."""
+    from dragoman.model.identity import Scope
+    from dragoman.security.vault import vault_of
+    from dragoman.stores.sqlite import SQLiteStore
+
+    store = SQLiteStore(settings.store_path(), sealing=vault_of(settings))
+    await store.open()
+    try:
+        scope = Scope(waiting.agent, waiting.tenant, waiting.owner)
+        head = await store.head(scope, waiting.task.id)
+        if head is None:
+            raise Failure("TaskNotFoundError", f"{waiting.task.id}: the task is gone")
+        await _write(store, head, parts)
+        if store.is_alone:
+            return False
+        try:
+            async with asyncio.timeout(_TAKEN_WITHIN):
+                # The file is another process's to change: there is no event to wait for.
+                while await store.notes(head.number):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            return False
+        return True
+    finally:
+        await store.close()
+
+
+async def _write(store: "SQLiteStore", head: "Head", parts: "list[Part]") -> None:
+    from dragoman.engine.holdings import NoteBody
+    from dragoman.model.identity import MessageId, new_id
+    from dragoman.model.message import Message, Role
+    from dragoman.model.operations import SendMessage
+    from dragoman.stores.interface import LeaveNote
+
+    message = Message(
+        MessageId(new_id()), Role.USER, parts, context_id=head.context_id, task_id=head.task_id
+    )
+    body = NoteBody(SendMessage(message=message)).encoded()
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def told(error: Exception | None, _: int) -> None:
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    store.submit(LeaveNote(head.scope, head.number, [], body), told)
+    await done

@@ -1,0 +1,73 @@
+"""Tools of a loop that its caller executes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from serving import within
+
+from dragoman import Agent, App, Client, Settings, TaskState
+from dragoman.agents.client_tools import ClientTools
+from dragoman.agents.loop import AgentLoop
+from dragoman.agents.models import ModelRequest
+from dragoman.agents.scripted import ScriptedModel
+from dragoman.agents.tools import Tool, ToolCall
+from dragoman.errors import RequestFailed
+
+LOOK = Tool(name="look", description="Looks at the caller's screen.")
+
+
+def results(request: ModelRequest) -> str:
+    return ", ".join(said.text for said in request.messages if said.role == "tool")
+
+
+def agent(runs: list[int]) -> Agent:
+    def add(a: int) -> int:
+        runs.append(a)
+        return a + 1
+
+    calls = [ToolCall(f"c{n}", "look", {"n": n}) for n in range(3)]
+    model = ScriptedModel([ToolCall("c9", "add", {"a": 1}), *calls], results)
+    loop = AgentLoop(model, tools=[add, ClientTools(LOOK)])
+    return loop.agent("Loop", "Thinks.")
+
+
+async def test_the_caller_executes_its_tools_beside_each_other() -> None:
+    barrier = asyncio.Barrier(3)
+
+    async def look(n: int) -> Any:
+        await within(barrier.wait())
+        if n == 1:
+            raise RequestFailed("the screen is off")
+        return f"seen {n}" if n else {"seen": n}
+
+    app = App(agent([]), settings=Settings(store="memory:"))
+    async with Client(app=app, tools={"look": look}) as client:
+        answer = await within(client.send("x"))
+    failed = "RequestFailed: The tool look has no answer: the screen is off"
+    assert answer.text == f'2, {{"seen":0}}, {failed}, seen 2'
+
+
+async def test_results_that_come_in_any_order_after_restarts_reach_their_calls(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(store=str(tmp_path / "tasks.db"))
+    runs: list[int] = []
+    task_id = ""
+    # The failed one is answered first, and the process ends after each answer.
+    for number in (None, 1, 2, 0):
+        app = App(agent(runs), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            if number is None:
+                answer = await within(client.send("x"))
+                requests = answer.requests
+                task_id = answer.task_id
+            else:
+                request = requests[number]
+                parts = request.failed("no") if number == 1 else request.answered(f"seen {number}")
+                answer = await within(client.send(parts, task_id=task_id))
+            assert answer.state is not None
+    assert answer.state is TaskState.COMPLETED
+    failed = "RequestFailed: The tool look has no answer: no"
+    assert answer.text == f"2, seen 0, {failed}, seen 2"
+    assert runs == [1]
