@@ -419,6 +419,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_tasks_per_caller: Annotated[
         int, _about("Tasks of one principal that run at once.", ge=1)
     ] = 1_000
+    max_agents_per_owner: Annotated[
+        int, _about("Agents one owner may register with a gateway.", ge=1)
+    ] = 1_000
     agent_concurrency: Annotated[
         int,
         _about("Tasks a gateway has one registered agent work on at once; others wait.", ge=1),

@@ -96,6 +96,7 @@ class Gateway:
             trust=self._score,
             audit=audit,
             heartbeat_interval=settings.heartbeat_interval,
+            most_per_owner=settings.max_agents_per_owner,
         )
         self.trust = Trust(
             store, self.registry, rules=Rules(policy=settings.trust_policy, cap=settings.trust_cap)

@@ -19,6 +19,7 @@ from dragoman.errors import (
     InvalidParams,
     NoAgentAvailable,
     PermissionDenied,
+    RateLimited,
 )
 from dragoman.gateway import pinning
 from dragoman.gateway.agents import Registered, Status
@@ -62,6 +63,7 @@ class Registry:
         clock: Clock | None = None,
         heartbeat_interval: float = 60.0,
         watches: bool = True,
+        most_per_owner: int = 10_000_000,
         noise: Callable[[], float] = random.random,
     ) -> None:
         """`http` decides which addresses are called; `trust` returns the score of an agent's id.
@@ -84,6 +86,7 @@ class Registry:
         )
         self._roster = self._attendance.roster
         self._watches = watches
+        self._most_per_owner = most_per_owner
         self._listeners: list[Callable[[Registered], None]] = []
 
     async def open(self) -> None:
@@ -134,6 +137,9 @@ class Registry:
         what was said.
         """
         said = said.checked()
+        # The local user is alone, and has the machine.
+        if owner and sum(one.owner == owner for one in self.all()) >= self._most_per_owner:
+            raise RateLimited(f"{self._most_per_owner} agents are registered; remove one first")
         now = self._clock.now()
         agent = Registered(id=new_id(), name="", owner=owner, title="", url=said.url)
         agent = replace(agent, created_at=now, updated_at=now)

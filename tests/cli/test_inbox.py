@@ -100,6 +100,10 @@ def end(child: Child, task: Any, agent: str = "deploys") -> str:
     raise AssertionError("it ended without a result")
 
 
+def _lines(folder: Path) -> list[str]:
+    return (folder / "tasks.db.audit.jsonl").read_text().splitlines()
+
+
 def kill(child: Child) -> None:
     os.kill(child.process.pid, signal.SIGKILL)
     child.process.wait(WAIT)
@@ -157,7 +161,7 @@ def test_answers_reach_a_server_that_runs(tmp_path: Path) -> None:
         assert item["kind"] == "form"
         assert inbox(tmp_path, "answer", item["id"], '{"n": 4}')["result"] == "answered"
         assert end(child, task) == "south 4"
-        acts = [json.loads(line)["act"] for line in (tmp_path / "tasks.db.audit.jsonl").open()]
+        acts = [json.loads(line)["act"] for line in _lines(tmp_path)]
         assert acts.count("inbox.answer") == 2
 
 

@@ -6,6 +6,7 @@ import pytest
 from carrying import gateway, workshop
 from serving import serving, within
 
+from dragoman.errors import RateLimited
 from dragoman.model.task import TaskState
 
 
@@ -79,3 +80,12 @@ async def test_a_cancel_reaches_the_agent(tmp_path: Path) -> None:
                         return
 
             await within(canceled())
+
+
+async def test_nobody_fills_the_registry(tmp_path: Path) -> None:
+    async with serving(workshop()) as upstream, gateway(tmp_path, max_agents_per_owner=2) as gate:
+        for _ in range(2):
+            await gate.register(upstream.url, "bob")
+        with pytest.raises(RateLimited, match="remove one"):
+            await gate.register(upstream.url, "bob")
+        await gate.register(upstream.url, "alice")
