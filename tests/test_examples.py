@@ -124,6 +124,13 @@ def loop(http: httpx.Client) -> None:
     assert "".join(part["text"] for part in said) == "It is 42."
 
 
+@shows("mcp_agent.py")
+def mcp_agent(http: httpx.Client) -> None:
+    asked = {"parts": [{"data": {"celsius": 20}}], "metadata": {"skillId": "to_fahrenheit"}}
+    text, value = result(send(http, None, **asked))
+    assert text == {"text": "68.0"} and value == {"data": {"result": 68.0}}
+
+
 @shows("conformance_agent.py")
 def conformance(http: httpx.Client) -> None:
     done = send(http, "x", messageId="tck-complete-task-1")

@@ -5,9 +5,12 @@ its own; it is then not a step itself, as a skill is none.
 """
 
 import asyncio
+import contextvars
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -19,6 +22,8 @@ from dragoman.server.turn import Turn
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__dragoman_tool__"
+# Plain functions at once, of all turns together.
+THREADS = 32
 
 
 @overload
@@ -46,6 +51,7 @@ class LocalTools:
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         self._functions: dict[str, _Function] = {}
+        self._threads: ThreadPoolExecutor | None = None
         for function in functions:
             made = _Function(function)
             if made.tool.name in self._functions:
@@ -59,29 +65,42 @@ class LocalTools:
     async def execute(self, call: ToolCall, turn: Turn) -> ToolResult | Unfinished:
         """Call a function."""
         function = self._functions[call.name]
+        arguments = function.arguments(call.arguments)
+        if not function.is_async:
+            return _result(await self._in_thread(functools.partial(function.call, **arguments)))
         if not function.turn_name:
-            return _result(await function.call(call.arguments, {}))
+            return _result(await function.call(**arguments))
 
         async def go_on() -> ToolResult | Unfinished:
-            return _result(await function.call(call.arguments, {function.turn_name: turn}))
+            return _result(await function.call(**arguments, **{function.turn_name: turn}))
 
         return Unfinished(go_on)
 
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        if self._threads is None:
+            # By this name a server knows what must not keep it from ending.
+            self._threads = ThreadPoolExecutor(THREADS, "agent-tools")
+        run = functools.partial(contextvars.copy_context().run, call)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+
     async def close(self) -> None:
-        """Functions hold nothing open."""
+        """Let go of the threads; a function that still blocks in one is not waited for."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Function:
     """One function, what is told about it, and how it is called."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+        self.call = function
         name, description = getattr(function, _MARK, ("", ""))
         name = name or getattr(function, "__name__", "")
         description = description or inspect.getdoc(function) or ""
         self._kinds, self._required, self.turn_name = _parameters(name, function)
-        self._is_async = inspect.iscoroutinefunction(function)
-        if self.turn_name and not self._is_async:
+        self.is_async = inspect.iscoroutinefunction(function)
+        if self.turn_name and not self.is_async:
             raise ConfigError(f"the tool {name} takes the turn: write it with `async def`")
         self.tool = Tool(
             name=name,
@@ -91,14 +110,8 @@ class _Function:
             records_itself=bool(self.turn_name),
         )
 
-    async def call(self, given: Mapping[str, Any], more: dict[str, Any]) -> Any:
-        """Return what the function returns; raises `ValueError` for arguments that do not fit."""
-        arguments = self._arguments(given) | more
-        if self._is_async:
-            return await self._function(**arguments)
-        return await asyncio.to_thread(self._function, **arguments)
-
-    def _arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments in their types; raises `ValueError` for those that do not fit."""
         if unknown := given.keys() - self._kinds.keys():
             raise ValueError(f"there is no argument {sorted(unknown)[0]}")
         for name in self._required:

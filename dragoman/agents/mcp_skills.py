@@ -23,6 +23,7 @@ from dragoman.model.card import AgentSkill
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
 from dragoman.server.agent import Agent
+from dragoman.server.results import MAX_RESULT_BYTES
 from dragoman.server.skill import Skill
 from dragoman.server.turn import Turn
 
@@ -138,7 +139,10 @@ class McpSkill(Skill):
     def __init__(self, tools: McpTools, tool: "mcp_types.Tool") -> None:
         async def run(arguments: dict[str, Any], turn: Turn) -> list[Part]:
             async def call() -> dict[str, Any]:
-                return await tools.call(tool.name, arguments)
+                found = await tools.call(tool.name, arguments)
+                if len(msgspec.json.encode(found)) > MAX_RESULT_BYTES:
+                    raise McpFailed(f"the tool {tool.name} returned more than a step can keep")
+                return found
 
             try:
                 result = await turn.step(f"tool {tool.name}", call)

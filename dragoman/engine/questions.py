@@ -69,6 +69,8 @@ class Answered(NamedTuple):
 
     message: Message
     reply: Reply
+    # That of the question, which the reply may not have named.
+    request_id: str
 
 
 class Question:
@@ -181,7 +183,7 @@ class Questions:
         # The owner is the same, whichever credential was shown.
         scopes = worker.replay.granted(place)
         worker.caller = msgspec.structs.replace(worker.caller, scopes=scopes)
-        return Answered(worker.message, reply_to(worker.message, worker.replay.request_id(index)))
+        return _answered(worker.message, worker.replay.request_id(index))
 
     def _problem(self, question: Question, given: Given) -> str:
         """Return why a message is no answer; one that declines is."""
@@ -231,7 +233,7 @@ class Questions:
             worker.status(TaskState.WORKING, [Part(text=late)] if late else None)
         if given is None:
             return None
-        return Answered(worker.message, reply_to(worker.message, question.request.request_id))
+        return _answered(worker.message, question.request.request_id)
 
     def _route(self) -> None:
         """Give what waits to the questions it answers."""
@@ -338,6 +340,10 @@ class Questions:
         if self._worker.deadline:
             times.append(self._worker.deadline)
         self._worker.log.set_alarm(min(times, default=0))
+
+
+def _answered(message: Message, request_id: str) -> Answered:
+    return Answered(message, reply_to(message, request_id), request_id)
 
 
 def _prompt(question: Question) -> list[Part]:

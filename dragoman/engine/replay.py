@@ -39,6 +39,8 @@ _PASSED_OVER = (b'{"statusUpdate"', b'{"artifactUpdate"')
 
 # Which message answered a question that nobody answered in time.
 UNANSWERED = -1
+# The place of questions that another agent put: among the code's own there is none.
+ELSEWHERE = -1
 
 
 class Put(msgspec.Struct, frozen=True, omit_defaults=True):

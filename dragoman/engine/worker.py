@@ -18,7 +18,7 @@ import msgspec
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.questions import Given, Questions
-from dragoman.engine.replay import CodeChanged, Replay
+from dragoman.engine.replay import ELSEWHERE, CodeChanged, Put, Replay
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
@@ -44,6 +44,7 @@ from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import Recorded
+from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState, TaskStatus
 from dragoman.telemetry import figures, tracing
 from dragoman.telemetry.tracing import Here, Span
@@ -285,6 +286,8 @@ class Worker:
         under the task's ids."""
         self.decide()
         now = time.time_ns() // 1000
+        if any(request.sensitive for request in open_requests(status)):
+            self._be_discreet()
         message = status.message
         if message is not None:
             message = msgspec.structs.replace(
@@ -296,6 +299,12 @@ class Worker:
         own = TaskStatus(status.state, message, stamp(now))
         update = StatusUpdate(self.log.task_id, self.log.context_id, own, metadata or {})
         return self.emit(update, now // 1000)
+
+    def _be_discreet(self) -> None:
+        """Have what comes withheld: it answers a sensitive question of another agent's."""
+        if not self.replay.is_discreet:
+            is_sensitive = Put(sensitive=True).encoded()
+            self.note(StepRecorded(StepKind.ASK, ELSEWHERE, "relay", is_sensitive))
 
     def forward(self, forwarded: Forwarded) -> None:
         """Record where the task was sent."""

@@ -1,4 +1,4 @@
-"""Carries one message of a task to an agent, and what the agent answers back into the task's log.
+"""Carries one message of a task to an agent; what the agent answers is recorded by `relay`.
 
 The log is the truth. Where the agent got the message and what it calls the task there stands in it
 (`Forwarded`) before anything depends on it; so whoever goes on after a crash knows what may have
@@ -12,17 +12,14 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import msgspec
 
 from dragoman.client.line import Line
 from dragoman.client.seen import Seen
-from dragoman.client.stream import Polling, Shown, Stream, task_of
-from dragoman.config import Settings
+from dragoman.client.stream import Polling, Stream, task_of
 from dragoman.dialects.house import Nexus
-from dragoman.engine.log import read_task
 from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
 from dragoman.errors import (
     A2AError,
@@ -38,17 +35,15 @@ from dragoman.errors import (
 )
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.hooks import Hooks
+from dragoman.gateway.means import Means
 from dragoman.gateway.outgoing import outgoing
-from dragoman.gateway.upstreams import Upstream, Upstreams
+from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
+from dragoman.gateway.upstreams import Upstream
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
-from dragoman.model.events import ArtifactUpdate, Event, Forwarded, StatusUpdate
+from dragoman.model.events import Forwarded
 from dragoman.model.identity import ContextId, MessageId, TaskId
-from dragoman.model.message import Message, Role
-from dragoman.model.push import PushConfig
-from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.stores.interface import Store
+from dragoman.model.message import Message
 
 logger = logging.getLogger("dragoman")
 
@@ -62,70 +57,19 @@ _UNKNOWN = (
 _FAILOVER = 4.0
 # Seconds that a whole answer is waited for before it is followed.
 _QUICK = 0.5
-# Seconds an agent has to hear that a task is canceled.
-CANCEL_WITHIN = 10.0
 
 
-class Directory(Protocol):
-    """Who is registered, and who does a task."""
-
-    def get(self, ref: str) -> Registered | None:
-        """Return an agent."""
-        ...
-
-    def others(
-        self, operation: ops.SendMessage, tried: Sequence[str], most: int, requester: str
-    ) -> list[str]:
-        """Return who else could do a task that costs at most so much, best first."""
-        ...
-
-    def saw(self, agent_id: str) -> None:
-        """Note that an agent answered."""
-        ...
-
-    def missed(self, agent_id: str) -> None:
-        """Note that an agent did not answer."""
-        ...
-
-
-class Means(msgspec.Struct, frozen=True):
-    """What carriers share."""
-
-    # What this gateway is called among gateways.
-    id: str
-    store: Store
-    settings: Settings
-    upstreams: Upstreams
-    directory: Directory
-    hooks: Hooks
-    # Does something beside.
-    soon: Callable[[Coroutine[Any, Any, None]], None]
-
-
-class Carrier:
+class Carrier(Relay):
     """One message on its way."""
 
     def __init__(self, means: Means, worker: Worker, chosen: Sequence[str], why: str = "") -> None:
         """`chosen` are the agents that may do it, best first, by their ids."""
+        super().__init__(means, worker)
         self._why = why
-        self._means = means
-        self._worker = worker
         self._chosen = list(chosen)
         # What each cost when it was chosen: whoever takes over does it for no more.
         self._prices = {name: self._price(name) for name in chosen}
         self._tried: list[str] = []
-        # What of the agent's answer is in the log, by the agent's ids.
-        self._seen = Seen()
-        # What the agent's artifacts are called here. One that does what another began makes the
-        # same ones in the same order: its first replaces the first there.
-        self._renamed: dict[str, str] = {}
-        # The artifacts that are here.
-        self._made: list[str] = []
-        self._place = Forwarded("", "")
-        # Whether the agent may have the message although it never said so.
-        self._is_doubtful = False
-        self._is_heard = False
-        self._on_heard: Callable[[], None] = _nothing
 
     # The way
 
@@ -218,23 +162,6 @@ class Carrier:
                 agent=agent.id, payee=agent.owner, price=agent.price, held=agent.price
             )
 
-    async def _recollect(self) -> None:
-        """Know what of the agent's answer is in the log, from before a crash or a question."""
-        place = self._place
-        reading = await read_task(self._means.store, self._worker.log.number)
-        if reading is None:
-            return
-        task = reading.task
-        self._made = [artifact.artifact_id for artifact in task.artifacts]
-        if not place.task_id:
-            return
-        ids = TaskId(place.task_id), ContextId(place.context_id)
-        status = TaskStatus(task.status.state, task.status.message)
-        # Where the work was begun anew, nobody knows which of the artifacts are of whom: the agent
-        # is asked for all of them.
-        artifacts = [] if place.begun else task.artifacts
-        self._seen.apply(Task(ids[0], ids[1], status, artifacts=artifacts, history=task.history))
-
     # One agent
 
     async def _leg(self) -> None:
@@ -300,13 +227,6 @@ class Carrier:
             self._relay(reply)
         self._relay(task_of(reply))
 
-    def _hear(self, line: Line) -> None:
-        """Note that the agent answers."""
-        self._is_heard, self._is_doubtful = True, False
-        self._on_heard()
-        self._ask_for_posts(line)
-        self._means.directory.saw(self._place.agent)
-
     def _leave(self, agent: Registered, upstream: Upstream) -> None:
         """Go where the agent is: its owner took back the address that the task went to. Raises
         `TaskFailed` where that one may have it, and the work must not be done twice."""
@@ -369,7 +289,7 @@ class Carrier:
         """Find out whether the agent has the message, unless it may get it twice.
 
         Raises `TaskFailed` where nobody can tell and it must not do the work twice."""
-        if _may_repeat(line):
+        if may_repeat(line):
             return
         found = await Stream(line, operation).find_task(operation.message)
         if found:
@@ -384,128 +304,6 @@ class Carrier:
         if not deadline:
             return None
         return time.monotonic() + max(0.0, deadline / 1000 - time.time())
-
-    # The answer
-
-    async def _relay_all(self, stream: Stream, line: Line) -> None:
-        settings = self._means.settings
-        first = settings.forward_timeout if _may_repeat(line) else settings.forward_patience
-        async with asyncio.timeout(first) as limit:
-            async for event in stream:
-                limit.reschedule(None)
-                if not self._is_heard:
-                    self._hear(line)
-                self._relay(event)
-                if self._worker.log.is_full:
-                    await self._worker.keep_pace()
-        task = stream.task
-        if task is None or not task.status.state.is_resting:
-            raise InvalidAgentResponse("The agent's stream ended before its task did")
-        # It waits as it did before, and that is its answer.
-        self._end(task.status)
-
-    def _ask_for_posts(self, line: Line) -> None:
-        """Have an agent that cannot stream tell us when there is something to look at."""
-        url = self._means.hooks.url(self._worker.log.task_id)
-        if url and not line.can_stream and line.card.capabilities.push_notifications:
-            self._means.soon(self._register_posts(line, url))
-
-    async def _register_posts(self, line: Line, url: str) -> None:
-        config = PushConfig(url=url, id="gateway")
-        operation = ops.CreatePush(task_id=TaskId(self._place.task_id), config=config)
-        try:
-            async with asyncio.timeout(CANCEL_WITHIN):
-                await line.answer(operation)
-        except (A2AError, TimeoutError) as error:
-            # It is looked at now and then all the same.
-            logger.info("task %s: no posts: %s", self._worker.log.task_id, error)
-
-    def _relay(self, event: Shown) -> None:
-        match event:
-            case Task():
-                self._learn(event.id, event.context_id)
-                for missing in self._missing(event):
-                    self._apply(missing)
-            case Message():
-                self._end(TaskStatus(TaskState.COMPLETED, event))
-            case StatusUpdate() | ArtifactUpdate():
-                self._learn(event.task_id, event.context_id)
-                self._apply(event)
-
-    def _learn(self, task_id: str, context_id: str) -> None:
-        """Record that the agent has the message, and what it calls the task."""
-        place = self._place
-        if not place.is_delivered:
-            self._place = msgspec.structs.replace(
-                place,
-                task_id=task_id,
-                context_id=context_id or place.context_id,
-                is_delivered=True,
-            )
-            self._worker.forward(self._place)
-
-    def _missing(self, task: Task) -> list[Event]:
-        """Return what of a task is not in the log."""
-        if not self._seen.task_id:
-            said = [message for message in task.history if message.role is Role.USER]
-            empty = Task(task.id, task.context_id, TaskStatus(TaskState.SUBMITTED), history=said)
-            self._seen.apply(empty)
-        found = self._seen.missing(task)
-        if self._worker.replay.turn and task.status.state.is_interrupted:
-            # It still waits for the answer that it was just given.
-            found = [event for event in found if not _is_rest(event)]
-        return found
-
-    def _apply(self, event: Event) -> None:
-        self._seen.apply(event)
-        match event:
-            case ArtifactUpdate():
-                self._relay_artifact(event)
-            case StatusUpdate():
-                state = event.status.state
-                if state.is_resting:
-                    self._end(event.status, event)
-                elif event.status.message is not None or event.metadata:
-                    working = msgspec.structs.replace(event.status, state=TaskState.WORKING)
-                    self._worker.relay(working, event.metadata)
-            case _:
-                pass
-
-    def _relay_artifact(self, event: ArtifactUpdate) -> None:
-        """Record a chunk. Whoever takes over what another agent began makes the same artifacts, in
-        the same order: they take the place of those."""
-        artifact, append = event.artifact, event.append
-        theirs = artifact.artifact_id
-        name = self._renamed.get(theirs)
-        if name is None:
-            begun, place = self._place.begun, len(self._renamed)
-            is_taken_over = place < len(begun)
-            name = self._renamed[theirs] = begun[place] if is_taken_over else theirs
-            if is_taken_over:
-                append = False
-            if name not in self._made:
-                self._made.append(name)
-        if name != theirs:
-            artifact = msgspec.structs.replace(artifact, artifact_id=name)
-        self._worker.artifact(artifact, append=append, last=event.last_chunk)
-
-    def _end(self, status: TaskStatus, event: StatusUpdate | None = None) -> None:
-        """Record that the agent is done with the message."""
-        worker = self._worker
-        metadata = event.metadata if event is not None else {}
-        if status.state.is_interrupted:
-            worker.forward(msgspec.structs.replace(self._place, is_answered=True))
-            worker.relay(status, metadata)
-            raise TaskWaits
-        if status.state is TaskState.COMPLETED and worker.queued:
-            # Its caller has said more meanwhile: that begins another task there, in its context.
-            done = msgspec.structs.replace(self._place, is_answered=True, task_id="")
-            worker.forward(done)
-            if status.message is not None:
-                worker.relay(msgspec.structs.replace(status, state=TaskState.WORKING), metadata)
-            raise TaskWaits
-        worker.relay(status, metadata)
-        raise TaskEnded
 
     # What goes wrong
 
@@ -583,7 +381,7 @@ class Carrier:
 
     async def _works_once(self, upstream: Upstream) -> bool:
         try:
-            return _may_repeat(await upstream.line(self._place.url))
+            return may_repeat(await upstream.line(self._place.url))
         except A2AError:
             return False
 
@@ -660,10 +458,6 @@ class Carrier:
         self._note_cause("refused")
         return TaskFailed(f"The agent refused the task: {_words(problem)}")
 
-    def _note_cause(self, cause: str) -> None:
-        log = self._worker.log
-        log.errand = msgspec.structs.replace(log.errand or Errand(), cause=cause)
-
     # The end from outside
 
     async def cancel(self) -> None:
@@ -672,7 +466,7 @@ class Carrier:
         if upstream is None or not self._place.task_id:
             return
         try:
-            async with asyncio.timeout(CANCEL_WITHIN):
+            async with asyncio.timeout(NOTE_WITHIN):
                 line = await upstream.line(self._place.url)
                 await line.answer(ops.CancelTask(task_id=TaskId(self._place.task_id)))
         except (A2AError, TimeoutError) as error:
@@ -681,16 +475,6 @@ class Carrier:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _nothing() -> None:
-    """Nobody is to be told."""
-
-
-def _may_repeat(line: Line) -> bool:
-    """Say whether an agent may get a message twice: it works on it once, or knows the task by the
-    id that we gave it, which is how its house has it."""
-    return line.works_once or isinstance(line.dialect, Nexus)
 
 
 def _is_failing(error: A2AError | TimeoutError) -> bool:
@@ -707,10 +491,6 @@ def _words(problem: A2AError) -> str:
     meaning = (type(problem).__doc__ or "").strip()
     is_short = isinstance(problem.code, int) and abs(problem.code) < 100_000
     return f"{meaning} ({problem.code})" if is_short else meaning
-
-
-def _is_rest(event: Event) -> bool:
-    return isinstance(event, StatusUpdate) and event.status.state.is_resting
 
 
 def _may_have_arrived(problem: A2AError) -> bool:

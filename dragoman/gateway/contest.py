@@ -15,8 +15,9 @@ from dragoman.client.stream import Stream
 from dragoman.engine.worker import TaskEnded, Worker
 from dragoman.errors import A2AError, InvalidParams, TaskFailed
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.carrier import CANCEL_WITHIN, Means
+from dragoman.gateway.means import Means
 from dragoman.gateway.outgoing import outgoing
+from dragoman.gateway.relay import NOTE_WITHIN
 from dragoman.gateway.wishes import Wishes
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
@@ -143,7 +144,7 @@ class Contest:
         if not rival.task_id:
             return
         try:
-            async with asyncio.timeout(CANCEL_WITHIN):
+            async with asyncio.timeout(NOTE_WITHIN):
                 line = await self._means.upstreams.of(rival.agent).line(rival.url)
                 await line.answer(ops.CancelTask(task_id=TaskId(rival.task_id)))
         except (A2AError, TimeoutError) as error:

@@ -11,8 +11,9 @@ from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import NoAgentAvailable
 from dragoman.gateway import hops, wishes
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.carrier import Carrier, Directory, Means
+from dragoman.gateway.carrier import Carrier
 from dragoman.gateway.contest import Contest
+from dragoman.gateway.means import Directory, Means
 from dragoman.gateway.wishes import Wishes
 from dragoman.model.artifact import Artifact
 from dragoman.model.clock import Clock, SystemClock

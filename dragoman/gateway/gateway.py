@@ -11,10 +11,10 @@ from dragoman.config import Settings
 from dragoman.errors import A2AError, AgentOffline, ConfigError, StoreRefused
 from dragoman.gateway import routing, wishes
 from dragoman.gateway.agents import Registered, serves
-from dragoman.gateway.carrier import Means
 from dragoman.gateway.forwarding import Chosen, Forwarding
 from dragoman.gateway.hooks import Hooks
 from dragoman.gateway.ledger import ErrandRow, Ledger
+from dragoman.gateway.means import Means
 from dragoman.gateway.payments import FakeProvider
 from dragoman.gateway.registry import Registry
 from dragoman.gateway.routing import Candidate, Wish

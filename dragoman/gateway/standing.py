@@ -99,9 +99,10 @@ def facts_in(
 
 
 def history_of(
-    connection: apsw.Connection, agent: str, limit: int, offset: int
+    connection: apsw.Connection, agent: str, limit: int, offset: int, viewer: str | None = None
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of events as the REST API has them."""
+    """Return a page of events as the REST API has them, without the ids of tasks that are not the
+    viewer's (None: all are shown)."""
     events, total = trust.history(connection, agent, limit, offset)
     said = outcomes.comments(connection, [one.task for one in events])
     page = [
@@ -111,7 +112,7 @@ def history_of(
             "eventType": one.type,
             "score": one.score,
             "reason": one.reason,
-            "taskId": one.task_id or None,
+            "taskId": (one.task_id or None) if viewer in (None, one.requester) else None,
             "createdAt": one.at,
         }
         | (

@@ -214,11 +214,12 @@ class Trust:
         return [] if found is None else found.sentences()
 
     async def history(
-        self, agent_id: str, *, limit: int = 20, offset: int = 0
+        self, agent_id: str, *, limit: int = 20, offset: int = 0, viewer: str | None = None
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return a page of an agent's events, the latest first, and how many there are."""
-        limit = min(max(limit, 1), MOST_HISTORY)
-        return await self._store.look(lambda c: history_of(c, agent_id, limit, max(offset, 0)))
+        """Return a page of an agent's events, the latest first, and how many there are. Ids of
+        tasks are shown to whoever asked for them; None: to whoever may know them all."""
+        limit, offset = min(max(limit, 1), MOST_HISTORY), max(offset, 0)
+        return await self._store.look(lambda c: history_of(c, agent_id, limit, offset, viewer))
 
     async def rate(
         self, agent_id: str, task_id: str, requester: str, rating: int, comment: str = ""

@@ -54,6 +54,7 @@ _GIVING = {
     },
 }
 _WORDS = {"agentId", "message", "timeoutSeconds"}
+_LONGEST_WORDS = 10_000
 _AGENT = {"agentId": {"type": "string", "description": "The agent's id, or its name."}}
 _TASK = {"taskId": {"type": "string", "description": "As delegate_task returned it."}}
 
@@ -149,7 +150,7 @@ class GatewayTools:
             task = await self._api.ask(
                 "POST", f"{path}/reply", {"message": given.get("message", "")}
             )
-        elif given.keys() <= _WORDS:
+        elif given.keys() <= _WORDS and len(given.get("message", "")) <= _LONGEST_WORDS:
             # What is said in plain words arrives as such; an object, as JSON.
             said = {"agentId": given.get("agentId", ""), "message": given.get("message", "")}
             made = await self._api.ask("POST", "/dashboard/tasks", said)

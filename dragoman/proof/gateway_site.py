@@ -104,7 +104,6 @@ class Site:
             "DRAGOMAN_MAX_ATTEMPTS": "1000",
             "DRAGOMAN_FORWARD_ATTEMPTS": "10",
             "DRAGOMAN_FORWARD_TIMEOUT": "5",
-            "DRAGOMAN_FORWARD_PATIENCE": "30",
         }
         self.gateway = GatewayServer(
             folder / "gateway.db", chance, environment=settings | dict(environment or {})

@@ -202,7 +202,9 @@ class Asking:
                 assert wanted.timeout is not None, "only then it is given up"
                 raise InputTimeout(self._worker.log.task_id, wanted.timeout)
             return None
-        if error := answer.reply.error:
+        # Of a question that is handed on from another agent, so is what declines it.
+        is_ours = wanted.problem is not None or answer.reply.request_id == answer.request_id
+        if is_ours and (error := answer.reply.error):
             what = f"The tool {wanted.request.name}" if wanted.request.name else "The question"
             told = "it was declined" if wanted.request.sensitive else error
             raise RequestFailed(f"{what} has no answer: {told}")

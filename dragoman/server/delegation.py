@@ -37,6 +37,7 @@ from dragoman.model.identity import MessageId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Role
 from dragoman.model.record import encode
+from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState
 from dragoman.server.budget import CallOptions, Delegation
 from dragoman.server.results import decode_failure
@@ -117,7 +118,8 @@ class Calls:
             is_auth = status.state is TaskState.AUTH_REQUIRED
             ask = self._turn.authorize if is_auth else self._turn.ask
             said = status.message
-            reply = await ask(said.parts if said is not None else _WAITS)
+            is_sensitive = any(request.sensitive for request in open_requests(status))
+            reply = await ask(said.parts if said is not None else _WAITS, sensitive=is_sensitive)
             more["task_id"] = answer.task_id
             answer = await self._answer(agent, reply.parts, more)
         return answer

@@ -211,6 +211,26 @@ async def test_a_tool_with_the_turn_may_ask_the_caller() -> None:
         assert said(answer) == "completed: yes 2 no"
 
 
+async def test_a_cancel_ends_the_tools_that_are_under_way() -> None:
+    reached, ended = asyncio.Event(), list[int]()
+
+    async def wait(n: int) -> None:
+        if n:
+            reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(n)
+
+    model = ScriptedModel([ToolCall(f"c{n}", "wait", {"n": n}) for n in range(2)])
+    async with calling(AgentLoop(model, tools=[wait])) as client:
+        begun = await within(client.send("x", wait=False))
+        await within(reached.wait())
+        await within(client.cancel(begun.task_id))
+        assert (await within(client.wait(begun.task_id))).state is TaskState.CANCELED
+    assert sorted(ended) == [0, 1] and len(model.requests) == 1
+
+
 async def test_a_tool_may_reject_the_task() -> None:
     def never() -> None:
         raise TaskRejected("Not for you.")

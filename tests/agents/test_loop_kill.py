@@ -79,6 +79,9 @@ def test_a_loop_killed_between_calls_repeats_no_finished_one(tmp_path: Path) -> 
         until(lambda: entered(tmp_path)["ship"] == 1)
         child.process.kill()
         child.process.wait(WAIT)
+    with served(tmp_path) as (child, http):
+        until(lambda: entered(tmp_path)["ship"] == 2)
+        assert child.end() == 0, "a function that blocks in its thread keeps nobody from ending"
     (tmp_path / "gate").touch()
     with served(tmp_path) as (child, http):
         until(lambda: "COMPLETED" in http.get(f"/tasks/{task['id']}").text)
@@ -86,7 +89,7 @@ def test_a_loop_killed_between_calls_repeats_no_finished_one(tmp_path: Path) -> 
         assert child.end() == 0
         assert "Traceback" not in child.log
     counts = entered(tmp_path)
-    assert counts.pop("ship") == 2, "it was under way, so it was begun again"
+    assert counts.pop("ship") == 3, "it was under way, so it was begun again"
     assert counts == Counter(["reserve", "charge", "pack", "model0", "model1", "model2", "model3"])
     (artifact,) = done["artifacts"]
     text = "".join(part["text"] for part in artifact["parts"])

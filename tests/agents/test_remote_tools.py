@@ -163,6 +163,40 @@ async def test_calls_beyond_the_budget_are_failed_results_in_a_second_run_too(
     assert runs == ["a"]
 
 
+async def test_a_call_that_failed_keeps_its_place_when_a_tool_calls_the_same_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delegation, "PATIENCE", 0.0)
+    store = str(tmp_path / "chief.db")
+    gate, reached = asyncio.Event(), asyncio.Event()
+    async with serving(helper([])) as there:
+        gone = there.url
+
+    async def again(turn: Turn) -> str:
+        return (await turn.call(gone, "a")).text
+
+    async def wait() -> str:
+        reached.set()
+        await gate.wait()
+        return "waited"
+
+    def agent() -> Agent:
+        model = ScriptedModel(
+            [*calls("a"), ToolCall("c9", "again")], ToolCall("w", "wait"), results
+        )
+        loop = AgentLoop(model, tools=[RemoteAgents(helper=gone), again, wait])
+        return loop.agent("Chief", "Has others work.")
+
+    async with calling(agent(), store) as client:
+        begun = await within(client.send("x", wait=False))
+        await within(reached.wait())
+    gate.set()
+    async with calling(agent(), store) as client:
+        answer = await within(client.wait(begun.task_id))
+        assert answer.state is TaskState.COMPLETED
+        assert answer.text.count("Unreachable") == 2 and answer.text.endswith(", waited")
+
+
 def add(a: int) -> int:
     return a + 1
 

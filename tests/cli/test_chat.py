@@ -228,3 +228,35 @@ async def test_the_answer_to_a_sensitive_question_is_not_shown(tmp_path: Path) -
         assert terminal.is_as_it_was and "7412" not in await terminal.rest()
         os.close(ours)
         os.close(theirs)
+
+
+async def test_choices_forms_and_tools_are_asked_for_one_after_the_other(tmp_path: Path) -> None:
+    agent = Agent("Asker", "Asks.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        where = await turn.choose("Where to?", ["north", "south"])
+        seen = await asyncio.gather(turn.tool("look", {"at": where}), turn.confirm("Sure?"))
+        return f"went {where} {seen}"
+
+    async with (
+        hosting(App(agent, settings=Settings(store="memory:"))) as url,
+        chatting(url, tmp_path, "go") as (terminal, process),
+    ):
+        await terminal.until("Where to?")
+        await terminal.until("2) south")
+        await terminal.until("> ")
+        terminal.type("west")
+        await terminal.until("none of the choices")
+        await terminal.until("> ")
+        terminal.type("2")
+        await terminal.until('the result of look({"at":"south"})')
+        await terminal.until("> ")
+        terminal.type("7")
+        await terminal.until("yes or no")
+        await terminal.until("> ")
+        terminal.type("yes")
+        await terminal.until("went south [7, True]")
+        await terminal.until("> ")
+        terminal.type("/exit")
+        assert await within(process.wait()) == 0

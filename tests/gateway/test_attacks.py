@@ -374,6 +374,22 @@ async def test_a_task_that_was_given_no_time_says_nothing_of_its_agent(
         assert not (await within(site.gateway.trust.verify())).problem
 
 
+async def test_an_agents_history_names_tasks_to_those_alone_who_have_to_do_with_them(
+    tmp_path: Path,
+) -> None:
+    async with raw_peer(completes) as peer, guarded(tmp_path) as site:
+        agent = await known(site, peer, "a")
+        begun = await send(site, ALICE, "/a2a/a")
+        await settled(site, ALICE, begun["id"])
+        await site.gateway.trust.digest()
+        for viewer, shown in (("token:alice", begun["id"]), (None, begun["id"]), ("key:c", None)):
+            events, _ = await site.gateway.trust.history(agent.id, viewer=viewer)
+            assert [event["taskId"] for event in events] == [shown]
+        path = f"/api/v1/trust/{agent.id}/history"
+        for token in (ALICE, BOB, OPERATOR):
+            assert begun["id"] in (await ask(site, "GET", path, token)).text
+
+
 @pytest.mark.parametrize(("token", "status"), [(BOB, 403), (OPERATOR, 201)])
 async def test_only_operators_say_who_gets_what_is_for_nobody(
     tmp_path: Path, token: str, status: int

@@ -10,7 +10,7 @@ from serving import Site, hosting, serving, within
 
 from dragoman import Client
 from dragoman.agents.mcp_schema import Schema
-from dragoman.agents.mcp_skills import McpAgent, mcp_agent, tags_of, title_of
+from dragoman.agents.mcp_skills import McpAgent, McpSkill, mcp_agent, tags_of, title_of
 from dragoman.agents.mcp_tools import McpTools
 from dragoman.errors import ConfigError, InvalidParams
 from dragoman.model.task import TaskState
@@ -116,6 +116,33 @@ async def test_what_does_not_fit_is_refused_before_there_is_a_task() -> None:
                 await within(client.send(content, metadata={"skillId": skill} if skill else {}))
             assert "many" not in str(told.value), "values are not for error texts"
         assert await site.total() == 0
+
+
+async def test_a_call_whose_result_is_recorded_is_not_made_again() -> None:
+    """As the code sees it that runs again after a crash: the step has its result already."""
+    steps: list[str] = []
+
+    class Recorded:
+        async def step(self, name: str, function: Any) -> Any:
+            steps.append(name)
+            return {"content": [{"type": "text", "text": "as recorded"}]}
+
+    # Nobody listens there: a call that is made fails.
+    tools = McpTools("http://127.0.0.1:9/mcp")
+    skill = McpSkill(tools, fifty.TOOLS[0])
+    (part,) = await within(skill.function({"text": "x"}, Recorded()))
+    assert (part.text, steps) == ("as recorded", ["tool echo"])
+
+
+async def test_a_result_that_is_too_large_to_keep_fails_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.agents.mcp_skills.MAX_RESULT_BYTES", 1000)
+    async with fifty_skills() as (_, client):
+        large = "x" * 1001
+        failed = await within(client.send({"text": large}, metadata={"skillId": "echo"}))
+        assert failed.state is TaskState.FAILED
+        assert failed.text == "the tool echo returned more than a step can keep"
 
 
 async def test_only_permitted_tools_are_skills() -> None:

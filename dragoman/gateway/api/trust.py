@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dragoman.gateway.api.asking import Paged, no_agent, visible_agent
+from dragoman.gateway.api.asking import Paged, no_agent, viewer_of, visible_agent
 from dragoman.gateway.api.envelope import Code
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.model.instant import stamp
@@ -102,8 +102,10 @@ async def _standing(ask: Ask) -> Standing:
 async def _history(ask: Ask) -> History:
     agent = visible_agent(ask)
     query: HistoryQuery = ask.query
+    # Whoever owns the agent did the tasks, and knows of them.
+    viewer = None if agent.owner == ask.owner else viewer_of(ask)
     events, total = await ask.gateway.trust.history(
-        agent.id, limit=query.limit, offset=query.offset
+        agent.id, limit=query.limit, offset=query.offset, viewer=viewer
     )
     shown = [
         msgspec.convert({**event, "createdAt": stamp(event["createdAt"] * 1000)}, TrustEvent)

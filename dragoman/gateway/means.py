@@ -1,0 +1,49 @@
+"""What carriers of tasks share: who is registered, and what is at hand to reach them."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from dragoman.config import Settings
+from dragoman.gateway.agents import Registered
+from dragoman.gateway.hooks import Hooks
+from dragoman.gateway.upstreams import Upstreams
+from dragoman.model import operations as ops
+from dragoman.stores.interface import Store
+
+
+class Directory(Protocol):
+    """Who is registered, and who does a task."""
+
+    def get(self, ref: str) -> Registered | None:
+        """Return an agent."""
+        ...
+
+    def others(
+        self, operation: ops.SendMessage, tried: Sequence[str], most: int, requester: str
+    ) -> list[str]:
+        """Return who else could do a task that costs at most so much, best first."""
+        ...
+
+    def saw(self, agent_id: str) -> None:
+        """Note that an agent answered."""
+        ...
+
+    def missed(self, agent_id: str) -> None:
+        """Note that an agent did not answer."""
+        ...
+
+
+class Means(msgspec.Struct, frozen=True):
+    """What carriers share."""
+
+    # What this gateway is called among gateways.
+    id: str
+    store: Store
+    settings: Settings
+    upstreams: Upstreams
+    directory: Directory
+    hooks: Hooks
+    # Does something beside.
+    soon: Callable[[Coroutine[Any, Any, None]], None]
