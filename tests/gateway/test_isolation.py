@@ -171,7 +171,8 @@ async def test_a_dead_agent_is_asked_hardly_more_than_was_offered(
         assert await states(gate, dead, ids) == {TaskState.FAILED}
         assert gate.gateway.upstreams.of(dead).is_open
         asked = [one for _, one in peer.requests if one.verb == "POST"]
-        assert count <= len(asked) <= 1.1 * count
+        # Fewer where the circuit opened before the last of them had its turn.
+        assert breaker.LEAST <= len(asked) <= 1.1 * count
 
 
 @pytest.fixture
