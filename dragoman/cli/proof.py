@@ -182,6 +182,13 @@ def _command(name: str, entry: Proof) -> Command:
             metavar="<path>",
             help="Merge the result into this file, from which `proof page` makes the page.",
         ),
+        Own(
+            ["--json", "as_json"],
+            switch=True,
+            default=False,
+            in_environment=False,
+            help="The same as -o json.",
+        ),
     ]
     if entry.compares:
         peers = click.Choice(["a2a-sdk"])
@@ -192,9 +199,11 @@ def _command(name: str, entry: Proof) -> Command:
         run: Invocation,
         seed: int | None,
         record: Path | None,
+        as_json: bool,
         compare: str | None = None,
         **given: Any,
     ) -> None:
+        run.out.is_json = run.out.is_json or as_json
         with ending_in_order(), budget(run):
             _run(run.out, name, entry, seed, given, record=record, compare=compare)
 

@@ -135,8 +135,14 @@ class Contest:
         async with upstream.places.place():
             line = await upstream.line(rival.url)
             operation = outgoing(self._worker, message, self._means.id, line.card)
-            async with contextlib.aclosing(Stream(line, operation)) as stream:
+            patience = self._means.settings.forward_patience
+            async with (
+                contextlib.aclosing(Stream(line, operation)) as stream,
+                asyncio.timeout(patience) as limit,
+            ):
                 async for _ in stream:
+                    # Whoever has begun may take its time; the others are not waited for.
+                    limit.reschedule(None)
                     rival.task_id = stream.task_id
                 return _task(stream)
 

@@ -104,6 +104,7 @@ class Calls:
         self._worker = worker
         self._delegates = delegation.delegates
         self._budget = delegation.budget
+        self._begun = 0
         self._made = 0
         self._agents: set[str] = set()
         self._last_at = -math.inf
@@ -146,10 +147,13 @@ class Calls:
     ) -> AsyncGenerator[Shown | Answer]:
         """Yield the events of a call, and in the end its answer: one step of the turn."""
         name, client = self._delegates.client(agent)
-        label = f"call {name}"
+        self._begun += 1
+        # Numbered: of two calls of one agent side by side, each is a step of its own.
+        label = f"call {self._begun} {name}"
         index, done = await self._turn.recall_step(label)
         if done is not None:
-            self._count(name)
+            if done.kind is not StepKind.FAILURE:
+                self._count(name)
             answer = self._recalled(done)
             yield answer.task if answer.task is not None else answer.message or _NOTHING
             yield answer

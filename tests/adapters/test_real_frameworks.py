@@ -5,7 +5,9 @@ import asyncio
 import os
 import signal
 import subprocess
+import sysconfig
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from frameworks import python_with_frameworks
 from serving import ROOT, Child, Site, client, environment, message, within
 
-from tests.peers.environments import EnvironmentFailed
+from tests.peers.environments import EnvironmentFailed, python_with
 
 TARGETS = Path(__file__).parent / "targets"
 EXAMPLES = ROOT / "examples" / "adapters"
@@ -24,7 +26,11 @@ SERVED = [
 ]
 # Four frameworks are read before the first answer.
 START_WITHIN = 90.0
-INSTALL_WITHIN = 300.0
+# Whoever has no `dragoman` borrows what it needs from the tests, after packages of its own.
+BORROWING = (
+    f"import sys; sys.path.append({sysconfig.get_path('purelib')!r});"
+    " from dragoman.cli.main import main; main(sys.argv[1:])"
+)
 
 pytestmark = [pytest.mark.peer, pytest.mark.xdist_group("frameworks")]
 
@@ -36,11 +42,17 @@ def frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
         python = python_with_frameworks()
     except EnvironmentFailed as error:
         pytest.skip(f"the frameworks could not be installed: {error}")
-    folder = tmp_path_factory.mktemp("frameworks")
+    with served([python, "-m", "dragoman"], SERVED, tmp_path_factory.mktemp("all")) as child:
+        yield child
+
+
+@contextmanager
+def served(command: list[str | Path], targets: list[Path], folder: Path) -> Iterator[Child]:
+    """Serve targets with another interpreter."""
     log = folder / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [python, "-m", "dragoman", "serve", *SERVED, "--listen", "127.0.0.1:0"],
+            [*command, "serve", *targets, "--listen", "127.0.0.1:0"],
             cwd=folder,
             env=environment(folder) | {"DRAGOMAN_STORE": "memory:"},
             stdin=subprocess.DEVNULL,
@@ -197,3 +209,19 @@ async def test_a_question_that_the_conversation_passed_by_is_answered_in_vain(si
     task = await send(site, "langgraph-graph", "yes", **ids)
     assert task["status"]["state"] == "TASK_STATE_FAILED"
     assert "went on without" in str(task["status"]["message"])
+
+
+async def test_an_agent_of_selectools_answers_with_its_tools_as_skills(tmp_path: Path) -> None:
+    try:
+        python = python_with("selectools[serve]==1.3.0")
+    except EnvironmentFailed as error:
+        pytest.skip(f"selectools could not be installed: {error}")
+    target = EXAMPLES / "selectools_agent.py"
+    with served([python, "-c", BORROWING], [target], tmp_path) as child:
+        async with client(child.url) as http:
+            site = Site(child.url, http)
+            task = await site.send("bees")
+            assert answer(task) == "[local provider: local-model] bees"
+            card = (await http.get("/.well-known/agent-card.json")).json()
+    assert card["name"] == "forecaster"
+    assert [skill["id"] for skill in card["skills"]] == ["weather"]

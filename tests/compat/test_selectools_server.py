@@ -86,9 +86,10 @@ def test_serve_blocks_until_it_is_told_to_stop(tmp_path: Path) -> None:
     env["PYTHONPATH"] += f":{Path(__file__).parent}"
     env.pop("BIND_HOST", None)
     command = [sys.executable, "-c", SERVING, str(port)]
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    )
+    try:
         assert process.stderr is not None
         line = next(line for line in process.stderr if "listens on" in line)
         assert f"http://127.0.0.1:{port}" in line
@@ -97,6 +98,7 @@ def test_serve_blocks_until_it_is_told_to_stop(tmp_path: Path) -> None:
             body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": parts(TEXT)}
             answer = http.post("/a2a", json=body)
             assert answer.json()["result"]["status"]["state"] == "completed"
+    finally:
         process.send_signal(signal.SIGTERM)
         said, _ = process.communicate(timeout=15)
     assert (process.returncode, said) == (0, "over\n")

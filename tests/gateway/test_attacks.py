@@ -297,6 +297,19 @@ async def test_nobody_takes_over_before_what_it_costs_is_held(tmp_path: Path) ->
             assert (await site.gateway.ledger.balance("token:alice")).held == 0
 
 
+async def test_agents_that_never_answer_do_not_keep_what_is_held_for_a_race(tmp_path: Path) -> None:
+    def silent(name: str, asked: Asked) -> Answer:
+        return ["hang"] if asked.operation == "send" else [http(b"{}", "404 Not Found")]
+
+    async with raw_peer(silent) as peer, guarded(tmp_path, forward_patience=0.5) as site:
+        for name in ("a", "b"):
+            await known(site, peer, name, price=1_000_000, repeatable=True)
+        begun = await send(site, ALICE, metadata={"skillId": "s", "race": 2})
+        assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_FAILED"
+        assert (peer.count("a", "send"), peer.count("b", "send")) == (1, 1)
+        assert (await site.gateway.ledger.balance("token:alice")).held == 0
+
+
 async def test_whoever_does_a_task_after_a_crash_is_the_one_who_is_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
