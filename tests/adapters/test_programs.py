@@ -2,6 +2,7 @@
 framework, as a user serves them."""
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -97,43 +98,28 @@ async def test_a_program_fails_in_a_sentence(
 
 
 async def test_a_cancel_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
-    # The write end of the pipe is held by the program and its child: it closes when both are gone.
-    fifo = tmp_path / "alive"
+    # The program and its child hold the pipe: it is at its end when both are gone.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     source = (
         "import subprocess\n"
-        f"open({str(fifo)!r}, 'w').close()\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"held = os.open({str(pipe)!r}, os.O_WRONLY)\n"
+        "os.set_inheritable(held, True)\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "subprocess.Popen(sleep, close_fds=False)\n"
         "tell(say='started')\ntime.sleep(600)\n"
     )
     async with serving(script(tmp_path, source)) as site:
+        end = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
         params = {"message": message("x")}
         async with site.stream("SendStreamingMessage", params) as stream:
             async for frame in stream:
                 if "started" in str(frame.data):
+                    task_id = frame.result["statusUpdate"]["taskId"]
                     break
-            task_id = frame.result["statusUpdate"]["taskId"]
+        assert not end.done()
         await within(site.call("CancelTask", {"id": task_id}))
-    assert fifo.exists()
-    assert await within(asyncio.to_thread(_gone, str(tmp_path)))
-
-
-def _gone(word: str) -> bool:
-    """Wait until no process has a word in its command line."""
-    for _ in range(200):
-        if not _alive(word):
-            return True
-        subprocess.run(["sleep", "0.02"], check=True)
-    return False
-
-
-def _alive(word: str) -> bool:
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if word in entry.read_text():
-                return True
-        except OSError:
-            continue
-    return False
+        assert await within(end) == b""
 
 
 @contextmanager

@@ -32,7 +32,7 @@ BORROWING = (
     " from dragoman.cli.main import main; main(sys.argv[1:])"
 )
 
-pytestmark = [pytest.mark.peer, pytest.mark.xdist_group("frameworks")]
+pytestmark = pytest.mark.peer
 
 
 @pytest.fixture(scope="module")

@@ -342,6 +342,16 @@ async def test_without_an_agent_the_answer_is_404(sessions: Sessions) -> None:
         assert refused.json() == {"error": "Agent with default project not found"}
 
 
+async def test_a_source_sends_as_many_tasks_a_minute_as_the_environment_says(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-022: five unless it says otherwise."""
+    monkeypatch.setenv("A2A_INBOUND_RATE_LIMIT_PER_MIN", "2")
+    async with hosting(session_app(sessions.deps())) as url, client(url) as http:
+        said = [await http.post(SEND, json={"message": "hi", "sourceAgent": "s"}) for _ in range(3)]
+    assert [answer.status_code for answer in said] == [200, 200, 429]
+
+
 async def test_a_session_goes_on_where_the_server_was_stopped(
     sessions: Sessions, tmp_path: Path
 ) -> None:

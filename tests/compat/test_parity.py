@@ -1,6 +1,7 @@
 """The table of what selectools and corvid do, held to the tests it names, in both directions."""
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -17,6 +18,7 @@ SERIES = {
 ELSEWHERE = {"C-028", "C-029"}
 
 
+@functools.cache
 def shown_by(path: Path) -> dict[str, set[str]]:
     """Return the ids that each test of a file says it shows."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -403,6 +403,17 @@ async def test_an_agents_history_names_tasks_to_those_alone_who_have_to_do_with_
             assert begun["id"] in (await ask(site, "GET", path, token)).text
 
 
+async def test_a_dispute_is_about_the_agent_that_did_the_task(tmp_path: Path) -> None:
+    async with raw_peer(completes) as peer, guarded(tmp_path) as site:
+        did, other = await known(site, peer, "a"), await known(site, peer, "b")
+        begun = await send(site, ALICE, "/a2a/a")
+        await settled(site, ALICE, begun["id"])
+        body = {"taskId": begun["id"], "reason": "it is not done"}
+        for agent, status in ((other, 400), (did, 201)):
+            path = f"/api/v1/trust/{agent.id}/dispute"
+            assert (await ask(site, "POST", path, ALICE, body)).status_code == status
+
+
 @pytest.mark.parametrize(("token", "status"), [(BOB, 403), (OPERATOR, 201)])
 async def test_only_operators_say_who_gets_what_is_for_nobody(
     tmp_path: Path, token: str, status: int

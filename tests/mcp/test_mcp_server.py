@@ -203,6 +203,30 @@ async def test_a_gateway_is_found_given_work_and_asked_about(tmp_path: Path) -> 
         assert text(answered) == "hello Ada"
 
 
+async def test_a_question_that_was_answered_is_not_taken_for_another() -> None:
+    """A gateway may say that the task waits until its agent has heard the answer."""
+
+    def task(state: str, at: str) -> dict[str, Any]:
+        status = "completed" if state == "completed" else "running"
+        known = {"id": "t", "status": status, "a2a_state": state, "updated_at": at}
+        empty = {"assigned_agent_id": None, "output": None, "error_message": None}
+        said = {"role": "agent", "parts": [{"type": "text", "data": "done"}]}
+        return {**known, **empty, "artifacts": [], "messages": [said]}
+
+    waiting = task("input-required", "1")
+    answers = [waiting, waiting, waiting, task("completed", "2")]
+
+    class Scripted(GatewayApi):
+        async def ask(self, verb: str, path: str, *_: Any, **__: Any) -> Any:
+            return answers.pop(0)
+
+    desk = GatewayTools(Scripted("http://127.0.0.1:9", Egress(policy=Anywhere())))
+    async with mcp.Client(make(desk)) as client:
+        assert text(await call(client, "delegate_task", taskId="t", message="Ada")) == "done"
+    assert answers == []
+    await desk.close()
+
+
 async def test_a_gateways_task_that_takes_longer_is_returned_by_its_id(tmp_path: Path) -> None:
     agent, gate = workshop()
     async with gateway_desk(tmp_path, agent) as (client, _):

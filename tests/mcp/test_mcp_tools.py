@@ -113,8 +113,6 @@ async def test_a_server_that_began_again_is_simply_asked_again(
         tools = McpTools(f"{url}/mcp")
         assert text_of(await within(tools.call("add_1", {"n": 1}))) == "2"
     port = int(url.rpartition(":")[2])
-    with pytest.raises(McpFailed):
-        await within(tools.call("add_1", {"n": 1}))
     async with hosting(fifty.server.streamable_http_app(), port=port):
         assert text_of(await within(tools.call("add_1", {"n": 2}))) == "3"
         await within(tools.close())
@@ -148,6 +146,18 @@ async def test_a_program_is_not_told_what_is_ours(
         await within(tools.list_tools())
     await within(tools.close())
     assert "our-secret" not in seen.read_text() and "for them" in seen.read_text()
+
+
+async def test_an_address_where_nobody_is_fails_until_somebody_is(calls: Path) -> None:
+    async with hosting(fifty.server.streamable_http_app()) as url:
+        tools = McpTools(f"{url}/mcp")
+        assert len(await within(tools.list_tools())) == 50
+    with pytest.raises(McpFailed):
+        await within(tools.call("add_1", {"n": 1}))
+    async with hosting(fifty.server.streamable_http_app(), port=int(url.rpartition(":")[2])):
+        assert text_of(await within(tools.call("add_1", {"n": 2}))) == "3"
+        await within(tools.close())
+    assert noted(calls)["add_1"] == 1
 
 
 async def test_a_program_that_is_not_there_is_told_at_once() -> None:

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from engine.house import House, eventually, house_over, message
+from engine.house import House, eventually, house_over, message, within
 
 from dragoman import Agent, Turn
+from dragoman.engine.questions import Questions
 from dragoman.errors import InputTimeout, RequestFailed
 from dragoman.model.message import Message, Part
 from dragoman.model.requests import (
@@ -275,12 +276,14 @@ async def test_an_answer_that_comes_again_answers_nothing_else(house: House) -> 
     assert text(await house.send("two", task=task.id)) == "a two"
 
 
-async def test_a_late_answer_begins_no_turn(house: House) -> None:
-    gate, runs = asyncio.Event(), list[str]()
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_late_answer_begins_no_turn(house: House, restarts: bool) -> None:
+    gate, is_past, runs = asyncio.Event(), asyncio.Event(), list[str]()
 
     async def work(text: str, turn: Turn) -> str:
         runs.append(text)
         found = await turn.choose("Which?", ["a", "b"])
+        is_past.set()
         await gate.wait()
         return found
 
@@ -288,10 +291,39 @@ async def test_a_late_answer_begins_no_turn(house: House) -> None:
     task = await house.send("go")
     (first,) = asked(task)
     await house.send(reply(task, (first, "a")), wait=False)
+    await within(is_past.wait())
     await house.send(reply(task, (first, "b")), wait=False)
+    if restarts:
+        is_past.clear()
+        await house.restart()
+        await within(is_past.wait())
     gate.set()
     assert text(await house.reaches(task.id, S.COMPLETED)) == "a"
-    assert runs == ["go"]
+    assert runs == ["go"] * (1 + restarts)
+
+
+async def test_an_answer_that_came_when_its_question_was_given_up_is_for_the_next(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[asyncio.Task[Message]] = []
+    arrived = Questions.arrived
+
+    def give_up(questions: Questions) -> None:
+        arrived(questions)
+        for one in waiting:
+            one.cancel()
+
+    monkeypatch.setattr(Questions, "arrived", give_up)
+
+    async def work(text: str, turn: Turn) -> str:
+        waiting.append(asyncio.create_task(turn.ask("First?")))
+        await asyncio.wait(waiting)
+        assert waiting.pop().cancelled()
+        return (await turn.ask("Second?")).text
+
+    await house.start(made(work))
+    task = await house.send("go")
+    assert text(await house.send("one", task=task.id)) == "one"
 
 
 # Time

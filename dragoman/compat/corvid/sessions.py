@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
+from dragoman.compat.corvid.budget import load_invocation_guard_config
 from dragoman.compat.corvid.cards import build_agent_card_for_agent
 from dragoman.compat.corvid.records import A2ATaskDeps, NotFoundError, member, text_of
 from dragoman.config import Settings
@@ -149,8 +150,12 @@ def session_app(
     agent: SessionAgent | None = None,
 ) -> App:
     """Return an ASGI app that serves sessions: corvid's requests, cards of single agents, and
-    every version of the protocol. `scan` looks at what comes by corvid's requests first."""
-    chosen = msgspec.structs.replace(settings or Settings(store="memory:"), dialects="none")
+    every version of the protocol. `scan` looks at what comes by corvid's requests first. Without
+    settings tasks are in memory, and a source may send as many as corvid's environment says."""
+    if settings is None:
+        rate = f"{load_invocation_guard_config().inbound_rate_limit_per_min}/60s"
+        settings = Settings(store="memory:", corvid_rate=rate)
+    chosen = msgspec.structs.replace(settings, dialects="none")
     return _SessionApp(agent or SessionAgent(deps), deps=deps, settings=chosen, scan=scan)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from dragoman.errors import InvalidParams
 from dragoman.gateway.api.asking import Paged, no_agent, viewer_of, visible_agent
 from dragoman.gateway.api.envelope import Code
 from dragoman.gateway.api.table import Ask, Endpoint
@@ -129,6 +130,9 @@ async def _dispute(ask: Ask) -> Taken:
     body: Dispute = ask.body
     trust = ask.gateway.trust
     await trust.digest()
+    errand = await ask.gateway.errand(body.task_id, ask.owner)
+    if errand is not None and errand.agent != agent.id:
+        raise InvalidParams("this task was not done by this agent", field="taskId")
     await trust.dispute(body.task_id, ask.owner, body.reason)
     return Taken(body.task_id, trust.score(agent.id))
 
