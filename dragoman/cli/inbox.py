@@ -103,8 +103,10 @@ def _show(run: Invocation, item: dict[str, Any], found: list[Waiting]) -> None:
 
 
 @command("answer")
-@click.argument("name", metavar="ID")
-@click.argument("value", required=False)
+@click.argument(
+    "name", metavar="ID", help="A request, as `dragoman inbox list` shows it, or a task."
+)
+@click.argument("value", required=False, help="The answer.")
 @STORE_OPTION
 @own(
     "--decline",

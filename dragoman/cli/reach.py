@@ -42,6 +42,7 @@ _REACH: Mapping[str, frozenset[str]] = {
     "backup": _OURS,
     "card sign": _OURS,
     "card verify": _OURS | _ASKS | {"agent-card"},
+    "ledger": _OURS,
     "trust": _OURS,
     "trust list": _LISTS,
     "audit": _LISTS,

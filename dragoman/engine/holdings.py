@@ -313,9 +313,11 @@ class Holdings:
             return worker
         log.has_withheld = log.has_withheld or replay.has_withheld
         if replay.is_cancelled:
+            self._code.withdraw(replay)
             self._end(log, TaskState.CANCELED, CANCELED)
             return None
         if replay.deadline and replay.deadline <= self._clock.now():
+            self._code.withdraw(replay)
             self._end(log, TaskState.FAILED, OVERDUE)
             return None
         try:

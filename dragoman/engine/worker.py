@@ -99,6 +99,11 @@ class AgentCode(Protocol):
         code that waits for it, whatever it says. `caller` is who begins it."""
         ...
 
+    def withdraw(self, replay: Replay) -> None:
+        """A task ends that no code works on any more: whoever else was given some of it is to be
+        told. Nobody waits for that."""
+        ...
+
 
 class Ended(Exception):
     """The task ended elsewhere: by a cancel, a limit, or another worker."""

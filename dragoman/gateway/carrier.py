@@ -462,15 +462,20 @@ class Carrier(Relay):
 
     async def cancel(self) -> None:
         """Tell the agent that the task is canceled."""
-        upstream = self._upstream()
-        if upstream is None or not self._place.task_id:
-            return
-        try:
-            async with asyncio.timeout(NOTE_WITHIN):
-                line = await upstream.line(self._place.url)
-                await line.answer(ops.CancelTask(task_id=TaskId(self._place.task_id)))
-        except (A2AError, TimeoutError) as error:
-            logger.info("task %s: the agent was not told: %s", self._worker.log.task_id, error)
+        await canceled(self._means, self._place)
+
+
+async def canceled(means: Means, place: Forwarded) -> None:
+    """Tell an agent that a task it has is not wanted any more."""
+    agent = means.directory.get(place.agent)
+    if agent is None or not place.task_id:
+        return
+    try:
+        async with asyncio.timeout(NOTE_WITHIN):
+            line = await means.upstreams.of(agent).line(place.url)
+            await line.answer(ops.CancelTask(task_id=TaskId(place.task_id)))
+    except (A2AError, TimeoutError) as error:
+        logger.info("%s was not told that a task is canceled: %s", agent.name, error)
 
 
 def _digest(text: str) -> str:

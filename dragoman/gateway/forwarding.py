@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import NoAgentAvailable
 from dragoman.gateway import hops, wishes
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.carrier import Carrier
+from dragoman.gateway.carrier import Carrier, canceled
 from dragoman.gateway.contest import Contest
 from dragoman.gateway.means import Directory, Means
 from dragoman.gateway.wishes import Wishes
@@ -163,6 +164,11 @@ class Forwarding:
                 agent=best.id, payee=best.owner, price=best.price, held=best.price
             )
         return [agent.id for agent in fitting]
+
+    def withdraw(self, replay: Replay) -> None:
+        """Tell the agent that has a task which nobody carries any more."""
+        if replay.forwarded is not None and replay.forwarded.task_id:
+            self._means.soon(canceled(self._means, replay.forwarded))
 
     async def _found(self, worker: Worker) -> None:
         """Answer who could do what a message says: the gateway's own skill."""

@@ -30,6 +30,7 @@ from dragoman.gateway.registration import (
     Registration,
     Secret,
     check_metadata,
+    destinations,
     slug,
 )
 from dragoman.gateway.search import Found, Index, Search, may_see
@@ -168,6 +169,9 @@ class Registry:
         said = said.checked()
         after = pinning.changed(agent, said)
         self._check_addresses(after)
+        if agent.credential and said.credential is UNSET and _is_elsewhere(agent, after):
+            # Whoever may change an agent need not be who gave it a credential.
+            raise InvalidParams("is to be said anew for another address", field="credential")
         card: Registered | None = None
         if after.url != agent.url:
             # Another place: what was pinned is of the place before.
@@ -304,3 +308,8 @@ class Registry:
             object=f"{agent.id} {agent.name}",
             reason=agent.pending_reason or card,
         )
+
+
+def _is_elsewhere(before: Registered, after: Registered) -> bool:
+    """Say whether something would go where nothing went before."""
+    return not {*destinations(after)} <= {*destinations(before)}

@@ -37,7 +37,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 def read(operation: SendMessage) -> Wishes:
     """Return what a message's metadata says, and its request's where that says nothing."""
     said: Metadata = {**operation.metadata, **operation.message.metadata}
-    budget = said.get("maxBudget", said.get("maxPrice"))
+    limit = "maxBudget" if "maxBudget" in said else "maxPrice"
+    budget = said.get(limit)
     seconds = _number(said, "timeoutSeconds", 1, _LONGEST)
     if seconds is None and (milliseconds := _number(said, "timeoutMs", 1, _LONGEST * 1000)):
         seconds = milliseconds / 1000
@@ -47,7 +48,7 @@ def read(operation: SendMessage) -> Wishes:
         agent=_text(said, "agentId") or _text(said, "assignedAgentId"),
         skill=_text(said, "skillId") or _text(said, "skill"),
         min_trust=int(_number(said, "minTrust", 0, 100) or 0),
-        max_price=None if budget is None else _money(budget),
+        max_price=None if budget is None else _money(limit, budget),
         policy=_policy(said),
         timeout=seconds,
         race=max(race, quorum),
@@ -90,11 +91,11 @@ def _number(said: Metadata, name: str, least: float, most: float) -> float | Non
     return value
 
 
-def _money(value: Any) -> int:
+def _money(name: str, value: Any) -> int:
     """Return an amount: a text, or a number as JSON has it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = repr(value).removesuffix(".0")
     try:
         return micro_credits(value if isinstance(value, str) else "")
     except ValueError as error:
-        raise InvalidParams(str(error), field="metadata.maxBudget") from None
+        raise InvalidParams(str(error), field=f"metadata.{name}") from None

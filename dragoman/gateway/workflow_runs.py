@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from dragoman.engine.log import LogIsFull, read_task
+from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import A2AError, InvalidParams, Overloaded, TaskFailed, UnsupportedOperation
 from dragoman.gateway.workflow_plan import (
@@ -63,6 +64,9 @@ class Runs:
         self, caller: Caller, operation: ops.SendMessage, began: ops.SendMessage | None = None
     ) -> None:
         """Runs are begun by `Workflows` alone, which knows whose they are."""
+
+    def withdraw(self, replay: Replay) -> None:
+        """Steps end by their own deadlines."""
 
     def plan(
         self,

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
+from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import (
     ConfigError,
@@ -208,6 +209,10 @@ class Agent:
                 skill=skill.card.id,
                 scope=" ".join(sorted(missing)),
             )
+
+    def withdraw(self, replay: Replay) -> None:
+        """Tell the agents that were given some of a task that nobody works on any more."""
+        self.delegation.withdraw(list(replay.children.values()))
 
     def _choose(self, operation: SendMessage, began: SendMessage | None) -> Skill:
         """Return the skill a message names, else the one its task began with, else the default."""

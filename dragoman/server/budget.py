@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import msgspec
 
+from dragoman.model.events import Delegated
 from dragoman.model.message import Metadata
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class Delegation:
 
             self._delegates = Delegates()
         return self._delegates
+
+    def withdraw(self, given: Sequence[Delegated]) -> None:
+        """Have tasks canceled that others were given; nobody waits for it."""
+        if given:
+            self.delegates.withdraw(given)
 
     async def close(self) -> None:
         """Close what is open; the next call opens it again."""

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -84,6 +84,12 @@ class Delegates:
         task = asyncio.get_running_loop().create_task(deed)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+
+    def withdraw(self, given: Sequence[Delegated]) -> None:
+        """Have tasks canceled that agents were given by code that is gone."""
+        for one in given:
+            client = self.client(one.url)[1]
+            self.soon(cancel(client, one))
 
     async def close(self) -> None:
         """Have what is done beside end, and close all clients."""
@@ -265,8 +271,9 @@ class Call:
                     await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
                     tries += 1
         except asyncio.CancelledError:
-            if self._worker.is_cancelled or self._worker.log.is_over:
-                self._delegates.soon(self._cancel())
+            is_over = self._worker.is_cancelled or self._worker.log.is_over
+            if is_over and self._known is not None:
+                self._delegates.soon(cancel(self._client, self._known))
             raise
 
     def _opened(self) -> Stream:
@@ -293,14 +300,14 @@ class Call:
         )
         self._worker.delegate(self._known)
 
-    async def _cancel(self) -> None:
-        if self._known is None:
-            return
-        try:
-            async with asyncio.timeout(CANCEL_WITHIN):
-                await self._client.cancel(self._known.task_id)
-        except (A2AError, ConfigError, TimeoutError) as error:
-            logger.info("%s was not told that its task is canceled: %s", self._name, error)
+
+async def cancel(client: Client, given: Delegated) -> None:
+    """Tell an agent that what it was given is not wanted any more."""
+    try:
+        async with asyncio.timeout(CANCEL_WITHIN):
+            await client.cancel(given.task_id)
+    except (A2AError, ConfigError, TimeoutError) as error:
+        logger.info("%s was not told that its task is canceled: %s", given.agent, error)
 
 
 def _depth(worker: Worker) -> int:

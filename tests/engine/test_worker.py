@@ -13,6 +13,7 @@ from house import House, eventually, house_over, message, within
 
 from dragoman import Agent, TaskFailed, Turn
 from dragoman.engine import holdings
+from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Ended, Plan, Worker
 from dragoman.errors import InvalidParams, Overloaded, TaskNotCancelable, UnsupportedOperation
 from dragoman.model import operations as ops
@@ -185,6 +186,9 @@ class Scripted:
     streaming = True
     required_extensions: frozenset[str] = frozenset()
     is_scoped = False
+
+    def withdraw(self, replay: Replay) -> None:
+        pass
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None

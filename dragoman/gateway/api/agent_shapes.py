@@ -152,7 +152,8 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         slug=agent.name,
         name=agent.title,
         description=agent.description,
-        endpoint=agent.url,
+        # What stands behind the question mark may be a secret of its owner's.
+        endpoint=agent.url if is_mine else agent.url.partition("?")[0],
         skills=[_skill_record(skill, schemas.get(skill.id, {})) for skill in agent.skills],
         tags=agent.tags,
         metadata=agent.metadata,
