@@ -77,7 +77,7 @@ def test_what_is_called_agent_is_served_whatever_it_is(here: Path) -> None:
 
 
 def test_functions_and_classes_are_served_only_by_name(here: Path) -> None:
-    source = "import os.path\ndef one(): ...\nclass Two: ...\ndef _three(): ...\n"
+    source = "from json import loads\ndef one(): ...\nclass Two: ...\ndef _three(): ...\n"
     said = refusal(here, source)
     assert "no Agent in it" in said and "serve one of one, Two, as in it.py:one" in said
     assert list(load(here, source, "it.py:one").skills) == ["one"]

@@ -110,16 +110,22 @@ async def test_a_cancel_ends_the_program_and_what_it_started(tmp_path: Path) -> 
         "tell(say='started')\ntime.sleep(600)\n"
     )
     async with serving(script(tmp_path, source)) as site:
-        end = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+        # There has to be a reader before the program can open it.
+        reading = os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb", 0)
         params = {"message": message("x")}
         async with site.stream("SendStreamingMessage", params) as stream:
             async for frame in stream:
                 if "started" in str(frame.data):
                     task_id = frame.result["statusUpdate"]["taskId"]
                     break
-        assert not end.done()
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), reading
+        )
+        assert not reader.at_eof()
         await within(site.call("CancelTask", {"id": task_id}))
-        assert await within(end) == b""
+        assert await within(reader.read()) == b""
+        transport.close()
 
 
 @contextmanager

@@ -93,7 +93,8 @@ class _Conversation:
 
     async def _do(self, line: bytes) -> None:
         said = _decoded(line)
-        ((member, value),) = said.items() if len(said) == 1 else [("", None)]
+        # One member, or it is no line of ours: what does not unpack is a ValueError too.
+        ((member, value),) = said.items()
         if member == "data":
             await self._answer.write([Part(data=value)])
             return
