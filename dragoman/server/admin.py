@@ -8,28 +8,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
+import msgspec
+
 from dragoman.dialects import errors
 from dragoman.dialects.v1_0 import V1_0
+from dragoman.engine.log import read_task
 from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.model import operations as ops
 from dragoman.model.events import Delegated, Forwarded
-from dragoman.model.identity import ADMIN, OPERATOR, Caller, TaskId
+from dragoman.model.identity import ADMIN, OPERATOR, Caller, MessageId, TaskId, new_id
 from dragoman.model.instant import stamp
+from dragoman.model.message import Message, Role
 from dragoman.model.record import encode
-from dragoman.model.task import TaskState
+from dragoman.model.requests import Request as Asked
+from dragoman.model.requests import open_requests
+from dragoman.model.task import INTERRUPTED, TaskState
 from dragoman.security.audit import Audit
 from dragoman.server.discovery import denied, document
-from dragoman.server.request import JSON, Mount, Request
+from dragoman.server.request import JSON, Mount, Request, check_type, read_body, read_value
 from dragoman.server.routes import Access, Answer, Routes
 from dragoman.service import Call
 from dragoman.stores.interface import Head, Store, Survey
 
 _TASKS = "/admin/tasks"
+_INBOX = "/admin/inbox"
 _CANCEL = ":cancel"
 _TREE = ":tree"
 # Deeper than any call may go; and tasks in one answer.
 _DEEPEST = 32
+_LARGEST_ANSWER = 1024 * 1024
 _LARGEST = 1000
 _PAGE = 50
 _MOST = 1000
@@ -54,6 +62,7 @@ class Admin:
     def add_to(self, routes: Routes) -> None:
         """Serve all of it."""
         routes.add("/admin/status", self._answering(self._tell), Access.OPERATOR)
+        routes.add(_INBOX, self._answering(self._inbox), Access.ADMIN)
         routes.add(_TASKS, self._answering(self._list), Access.ADMIN)
         routes.add(f"{_TASKS}/*", self._answering(self._task), Access.ADMIN)
 
@@ -129,6 +138,54 @@ class Admin:
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
         await request.respond(200, headers, body)
 
+    # What waits for a person
+
+    async def _inbox(self, request: Request) -> None:
+        """Show what waits for a person, or take an answer in the name of whoever was asked."""
+        if request.verb == "GET":
+            items = [_asked(head, one) for head, one in await self._waiting(request)]
+            self._note(request, "admin.inbox.list", "")
+            await document(request, {"items": items}, _PRIVATE)
+        elif request.verb == "POST":
+            await self._take_answer(request)
+        else:
+            await request.refuse_verb("GET, POST")
+
+    async def _waiting(self, request: Request) -> list[tuple[Head, Asked]]:
+        """Return what tasks wait for, the longest first."""
+        query = _query(request)
+        limit = _number(query.get("limit", str(_MOST)), "limit", most=_MOST)
+        tenant, agent = _tenant(request, query.get("tenant")), query.get("agent", "")
+        found: list[tuple[Head, Asked]] = []
+        for state in sorted(INTERRUPTED, key=lambda one: one.value):
+            survey = Survey(limit=limit, agent=agent, tenant=tenant, state=state)
+            for head in await self._store.survey(survey):
+                read = await read_task(self._store, head.number, artifacts=False)
+                if read is not None:
+                    found += [(head, one) for one in open_requests(read.task.status)]
+        return sorted(found, key=lambda one: one[0].standing.status_at)[:limit]
+
+    async def _take_answer(self, request: Request) -> None:
+        check_type(request)
+        said = _answer_of(await read_value(await read_body(request, _LARGEST_ANSWER)))
+        found = await self._waiting(request)
+        named = [one for one in found if one[1].request_id == said.id]
+        named = named or [one for one in found if one[0].task_id == said.id]
+        if len(named) > 1:
+            ids = ", ".join(one.request_id for _, one in named)
+            raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")
+        mount = self._mounts.get(named[0][0].scope.agent) if named else None
+        if mount is None:
+            raise TaskNotFound(taskId=said.id)
+        head, asked = named[0]
+        self._note(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
+        parts = asked.failed(said.decline) if said.decline else asked.answered(said.value)
+        message = Message(MessageId(new_id()), Role.USER, parts, task_id=head.task_id)
+        operation = ops.SendMessage(message=message, wait=False, tenant=head.scope.tenant)
+        owner = Caller(head.scope.owner, bool(head.scope.owner), tenant=head.scope.tenant or None)
+        await mount.service.answer(Call(operation=operation, caller=owner))
+        await document(request, {"taskId": head.task_id, "result": "answered"}, _PRIVATE)
+
     async def _show_tree(self, request: Request, task_id: TaskId) -> None:
         if request.verb != "GET":
             await request.refuse_verb("GET")
@@ -182,6 +239,37 @@ class Admin:
         if mount is None:
             raise TaskNotFound(taskId=task_id)
         return heads[0], mount
+
+
+class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer, or why there is none."""
+
+    # Of the request, or of its task where that waits for one thing only.
+    id: str
+    value: Any = ""
+    decline: str = ""
+
+
+def _answer_of(body: Any) -> _Said:
+    try:
+        return msgspec.convert(body, _Said)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(str(error), field="body") from None
+
+
+def _asked(head: Head, asked: Asked) -> dict[str, Any]:
+    """Return what waits for a person, as a list has it."""
+    told = msgspec.to_builtins(asked)
+    told.pop("~", None)
+    about = _shown(head)
+    return {
+        **told,
+        "id": asked.request_id,
+        "kind": asked.kind,
+        "taskId": head.task_id,
+        **{name: about[name] for name in ("contextId", "agent", "tenant", "owner")},
+        "since": about["statusAt"],
+    }
 
 
 async def children(store: Store, head: Head) -> list[tuple[str, str, str]]:

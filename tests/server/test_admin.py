@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import client, hosting
+from serving import client, hosting, within
 
 from dragoman import Agent, App, Client, Settings, Turn
 from dragoman.security.tokens import BearerTokens
@@ -160,3 +160,52 @@ async def test_an_operator_sees_what_others_were_given_for_a_task() -> None:
             assert refused.status_code == status
         unknown = await http.get("/admin/tasks/none:tree", headers=bearer(BOSS))
         assert unknown.status_code == 404
+
+
+async def test_an_operator_answers_what_waits_for_a_person() -> None:
+    agent = Agent("Clerk", "Asks.")
+
+    @agent.skill
+    async def pay(text: str, turn: Turn) -> str:
+        if await turn.confirm(f"Pay {text}?"):
+            return f"paid, {await turn.choose('From?', ['cash', 'bank'])}"
+        return "not paid"
+
+    tokens = BearerTokens(tokens=TOKENS)
+    app = App(agent, settings=Settings(store="memory:"), authenticators=[tokens])
+    async with hosting(app) as url, client(url) as http:
+
+        async def answer(token: str, **body: Any) -> httpx.Response:
+            return await http.post("/admin/inbox", json=body, headers=bearer(token))
+
+        task = await made(http, ANNA, "pay")
+        other = await made(http, ALICE, "pay")
+        (asked,) = (await read(http, "/admin/inbox", CHIEF))["items"]
+        assert (asked["taskId"], asked["kind"], asked["tenant"]) == (task, "confirmation", "acme")
+        assert len((await read(http, "/admin/inbox", BOSS))["items"]) == 2
+        assert (await answer(CHIEF, id=other, value=True)).status_code == 404
+        assert (await answer(ALICE, id=other, value=True)).status_code == 403
+        for wrong in ({"id": 7}, {"value": 1}, {"id": task, "more": 1}, []):
+            refused = await http.post("/admin/inbox", json=wrong, headers=bearer(BOSS))
+            assert refused.status_code == 400
+        assert (await answer(CHIEF, id=asked["id"], value=True)).status_code == 200
+
+        async def waits_for(kind: str) -> dict[str, Any]:
+            while True:
+                for item in (await read(http, "/admin/inbox", CHIEF))["items"]:
+                    if item["kind"] == kind:
+                        return item
+
+        choice = await within(waits_for("choice"))
+        assert choice["choices"] == ["cash", "bank"]
+        assert (await answer(CHIEF, id=task, value="bank")).status_code == 200
+        assert (await answer(BOSS, id=other, decline="no money")).status_code == 200
+        assert await within(ended(http, task)) == "TASK_STATE_COMPLETED"
+        assert await within(ended(http, other)) == "TASK_STATE_FAILED"
+
+
+async def ended(http: httpx.AsyncClient, task: str) -> str:
+    while True:
+        state = (await read(http, f"/admin/tasks/{task}", BOSS))["status"]["state"]
+        if state in ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED"):
+            return state
