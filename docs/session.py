@@ -20,6 +20,7 @@ PORT = 8000
 WITHIN = 60.0
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ARTIFACT = re.compile(r"\b[0-9a-f]{32}\b")
+_QUESTION = re.compile(r"\bq-[0-9a-f]{24}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
@@ -109,6 +110,7 @@ class Terminal:
             self._ids.setdefault(found, f"01997c4e-5a10-7{number:03x}-8000-{number:012x}")
         for found, fixed in self._ids.items():
             text = text.replace(found, fixed)
+        text = _QUESTION.sub("q-01997c4e5a10700380000003", text)
         text = _TIME.sub("2026-11-16T12:00:00.000Z", text)
         return text.replace(f":{self._port}", f":{PORT}") if self._port else text
 

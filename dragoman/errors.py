@@ -191,6 +191,9 @@ class CallFailed(A2AError):
 class Unreachable(CallFailed):
     """The agent could not be reached"""
 
+    # Whether there was a connection on which something may have arrived.
+    is_sent = False
+
 
 class DeliveryUnknown(Unreachable):
     """The connection broke before the agent answered; it may have taken the message"""

@@ -18,6 +18,7 @@ from dragoman.errors import A2AError, ConfigError
 from dragoman.model.card import AgentCard
 from dragoman.model.events import StatusUpdate
 from dragoman.model.message import Message
+from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState
 from dragoman.server.budget import CallOptions
 from dragoman.server.delegation import Ref
@@ -99,7 +100,10 @@ async def _asked(
     async def go_on() -> ToolResult | Unfinished:
         is_auth = status.state is TaskState.AUTH_REQUIRED
         ask = turn.authorize if is_auth else turn.ask
-        reply = await ask(status.message.parts if status.message is not None else _WAITS)
+        said = status.message.parts if status.message is not None else _WAITS
+        # What is a secret there is none of anybody's business here.
+        is_sensitive = any(request.sensitive for request in open_requests(status))
+        reply = await ask(said, sensitive=is_sensitive)
         return await _asked(turn, name, ref, reply.parts, task.id)
 
     return Unfinished(go_on)

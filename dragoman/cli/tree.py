@@ -28,6 +28,8 @@ class Forest:
 
     def __init__(self, readings: "list[Reading]") -> None:
         self._readings = readings
+        # What was shown. Others choose the ids of their tasks, and may choose one from above.
+        self._shown: set[str] = set()
 
     def find(self, task_id: str) -> "tuple[Reading, Line] | None":
         """Return a task and the store it is in."""
@@ -43,7 +45,8 @@ class Forest:
         if found is not None:
             reading, line = found
             node |= {"agent": agent or line.agent, "state": line.state.value}
-            if depth < _DEEPEST:
+            if depth < _DEEPEST and task_id not in self._shown:
+                self._shown.add(task_id)
                 below = [self.tree(*child, depth=depth + 1) for child in children(reading, line)]
                 node["children"] = below
         return {name: value for name, value in node.items() if value != ""}

@@ -403,7 +403,8 @@ class Line:
         if remote is not self._remote:
             # Another call found the same before, and has moved on already.
             return True
-        if isinstance(error, Unreachable) and not isinstance(error, NotServed):
+        is_served = not isinstance(error, NotServed)
+        if isinstance(error, Unreachable) and is_served and not error.is_sent:
             # Nobody is there: the other interfaces of the same host are no better.
             here = _origin(remote.interface)
             others = [item for item in self._candidates if _origin(item.interface) != here]

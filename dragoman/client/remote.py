@@ -248,7 +248,9 @@ class Remote:
             # Whether the peer took a message matters only where it does something.
             is_risky = error.is_sent and isinstance(operation, ops.SendMessage)
             kind = DeliveryUnknown if is_risky else Unreachable
-            raise kind(f"{_host(shown)}: {error.reason}", reason=error.reason) from None
+            failure = kind(f"{_host(shown)}: {error.reason}", reason=error.reason)
+            failure.is_sent = error.is_sent
+            raise failure from None
         except Exception as error:
             problem = type(error).__name__
             raise

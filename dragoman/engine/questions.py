@@ -62,6 +62,8 @@ class Wanted(msgspec.Struct, frozen=True):
     late: str = ""
     # Says why a reply is no answer; empty: it is one.
     problem: Callable[[Reply], str] | None = None
+    # Where it stands among the steps; None: it is the next one.
+    place: int | None = None
 
 
 class Answered(NamedTuple):
@@ -143,7 +145,7 @@ class Questions:
         in time. What a caller said before a sensitive question is no answer to it."""
         worker = self._worker
         replay = worker.replay
-        index, done = worker.recall(StepKind.ANSWER, wanted.name)
+        index, done = worker.recall(StepKind.ANSWER, wanted.name, wanted.place)
         if done is not None:
             return self._recalled(index, msgspec.json.decode(done.value, type=int))
         is_put = replay.is_asked(index, sensitive=wanted.request.sensitive)

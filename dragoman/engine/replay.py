@@ -41,6 +41,19 @@ _PASSED_OVER = (b'{"statusUpdate"', b'{"artifactUpdate"')
 UNANSWERED = -1
 # The place of questions that another agent put: among the code's own there is none.
 ELSEWHERE = -1
+# From here on places are below those of other steps, so many for each.
+_BELOW = 1 << 20
+
+
+def below(index: int, number: int) -> int:
+    """Return the place of something that belongs to the step at a place: the same one whatever
+    happens beside it."""
+    return (index + 1) * _BELOW + number
+
+
+def _top(index: int) -> int:
+    """Return the place of the step that a place belongs to."""
+    return index if index < _BELOW else index // _BELOW - 1
 
 
 class Put(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -176,7 +189,7 @@ class Replay:
 
     def _record(self, event: StepRecorded) -> None:
         self.tries = 1
-        self._furthest = max(self._furthest, event.index)
+        self._furthest = max(self._furthest, _top(event.index))
         if event.kind is StepKind.ASK:
             self._ask(event)
             return
@@ -205,16 +218,21 @@ class Replay:
 
     # For the code that runs
 
-    def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
+    def recall(
+        self, kind: StepKind, name: str, place: int | None = None
+    ) -> tuple[int, StepRecorded | None]:
         """Return the place of the next step, and the step if it was done already.
 
-        A step that failed and is tried again has its old place. Raises `CodeChanged` if something
-        else was done there."""
+        A step that failed and is tried again has its old place; one that is below another has the
+        place it says. Raises `CodeChanged` if something else was done there."""
         for index, failure in self._failed.items():
             if kind is StepKind.STEP and failure.name == name:
                 del self._failed[index]
                 return index, None
-        index, self._next = self._next, self._next + 1
+        if place is None:
+            index, self._next = self._next, self._next + 1
+        else:
+            index = place
         done = self._steps.get(index)
         was = done.kind if done is not None else kind
         if was is StepKind.FAILURE:
@@ -285,26 +303,26 @@ class Replay:
 
     def check_end(self) -> None:
         """Raise `CodeChanged` if the code ended without doing again what it had done."""
-        left = sorted(index for index in (*self._steps, *self._asked) if index >= self._next)
+        left = sorted(index for index in (*self._steps, *self._asked) if _top(index) >= self._next)
         if left:
             done = self._steps.get(left[0])
             was = _named(done.kind, done.name) if done is not None else self._asked[left[0]]
             raise CodeChanged(
-                f"The agent's code changed while the task was under way: step {left[0] + 1} was "
-                f"{was} and is not reached any more."
+                "The agent's code changed while the task was under way: step "
+                f"{_top(left[0]) + 1} was {was} and is not reached any more."
             )
 
     def is_asleep(self, now: int) -> bool:
         """Tell whether the last thing the code did was to go to sleep, and it is not yet time."""
         if not self._steps:
             return False
-        last = self._steps[max(self._steps)]
+        last = self._steps[max(self._steps, key=_top)]
         return last.kind is StepKind.SLEEP and msgspec.json.decode(last.value, type=int) > now
 
     @staticmethod
     def _difference(index: int, was: StepKind, old: str, now: StepKind, new: str) -> str:
         return (
-            f"The agent's code changed while the task was under way: step {index + 1} was "
+            f"The agent's code changed while the task was under way: step {_top(index) + 1} was "
             f"{_named(was, old)} and is {_named(now, new)}."
         )
 

@@ -372,7 +372,9 @@ class Worker:
             self._questions = Questions(self, self._inbox)
         return self._questions
 
-    def recall(self, kind: StepKind, name: str) -> tuple[int, StepRecorded | None]:
+    def recall(
+        self, kind: StepKind, name: str, place: int | None = None
+    ) -> tuple[int, StepRecorded | None]:
         """Return the place of the code's next step, and the step if it was done already."""
         if self._changed:
             # Code that swallowed the first refusal does nothing more.
@@ -380,7 +382,7 @@ class Worker:
         for failure in self.replay.failures(kind, name):
             self.note(failure)
         try:
-            return self.replay.recall(kind, name)
+            return self.replay.recall(kind, name, place)
         except CodeChanged as change:
             raise self.refusal(change) from None
 

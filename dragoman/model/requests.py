@@ -6,7 +6,7 @@ answered by their ids in data parts of another type.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import msgspec
@@ -185,6 +185,16 @@ def _value(message: Message) -> Any:
     return message.text or (values[0] if values else "")
 
 
+def narrowed(message: Message, request_id: str) -> Message:
+    """Return what a message says to one request, where it answers several: the other answers may
+    be secrets, and are for whoever asked for them."""
+    said = names(message)
+    if len(said) < 2 or request_id not in said:
+        return message
+    parts = [part for part in message.parts if _object(part).get("toolUseId") == request_id]
+    return msgspec.structs.replace(message, parts=parts)
+
+
 def with_text(message: Message) -> Message:
     """Return an answer whose text is its result, where it brought a result alone."""
     if any(isinstance(part.text, str) for part in message.parts):
@@ -195,6 +205,6 @@ def with_text(message: Message) -> Message:
     return msgspec.structs.replace(message, parts=[*texts, *message.parts])
 
 
-def names(message: Message) -> Iterable[str]:
+def names(message: Message) -> Sequence[str]:
     """Return the ids of the requests that a message answers."""
     return [reply.request_id for reply in replies(message)]

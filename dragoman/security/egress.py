@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -115,37 +115,61 @@ class Waits:
     """What is being waited for, on any loop, so that closing ends all of it."""
 
     def __init__(self) -> None:
-        self._limits: dict[asyncio.Timeout, asyncio.AbstractEventLoop] = {}
+        self.limits: dict[_UntilClosed, asyncio.AbstractEventLoop] = {}
         self.is_closed = False
 
-    @asynccontextmanager
-    async def until_closed(self, error: Callable[[], Exception]) -> AsyncGenerator[None]:
+    def until_closed(self, error: Callable[[], Exception]) -> "_UntilClosed":
         """Wait inside for as long as nobody closes; raises an error when somebody does."""
-        if self.is_closed:
-            raise error()
-        limit = asyncio.timeout(None)
-        try:
-            async with limit:
-                self._limits[limit] = asyncio.get_running_loop()
-                yield
-        except TimeoutError:
-            if limit.expired():
-                raise error() from None
-            raise
-        finally:
-            self._limits.pop(limit, None)
+        return _UntilClosed(self, error)
 
     def close(self) -> None:
         """End every wait, and those to come."""
         self.is_closed = True
-        for limit, loop in list(self._limits.items()):
+        for limit, loop in list(self.limits.items()):
             # A loop that has ended has nobody left who waits.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._end, limit, loop)
+                loop.call_soon_threadsafe(limit.end)
 
-    def _end(self, limit: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> None:
-        if limit in self._limits and not limit.expired():
-            limit.reschedule(loop.time())
+
+class _UntilClosed:
+    """A wait that may be ended from outside, as `asyncio.timeout` ends one: it is on the way of
+    every request, several times, and has nothing of a timer."""
+
+    __slots__ = ("_before", "_error", "_is_ended", "_task", "_waits")
+
+    def __init__(self, waits: Waits, error: Callable[[], Exception]) -> None:
+        self._waits = waits
+        self._error = error
+        self._is_ended = False
+        self._task: asyncio.Task[Any] | None = None
+        self._before = 0
+
+    async def __aenter__(self) -> None:
+        if self._waits.is_closed:
+            raise self._error()
+        task = asyncio.current_task()
+        assert task is not None, "whoever waits is a task"
+        self._task, self._before = task, task.cancelling()
+        self._waits.limits[self] = task.get_loop()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        del self._waits.limits[self]
+        if self._is_ended and self._task is not None:
+            # The cancel was ours, unless somebody else wanted one too.
+            is_ours = self._task.uncancel() <= self._before
+            if is_ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+                raise self._error() from None
+
+    def end(self) -> None:
+        """End the wait, if it is still on."""
+        if self in self._waits.limits and not self._is_ended and self._task is not None:
+            self._is_ended = True
+            self._task.cancel()
 
 
 def _closed() -> EgressFailed:
@@ -175,11 +199,15 @@ class Reply:
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body piece by piece; raises EgressFailed when it breaks off."""
-        while piece := await self._piece():
-            yield piece
+        while not self._response.content.at_eof():
+            if piece := await self._piece():
+                yield piece
 
     async def _piece(self) -> bytes:
         try:
+            if here := self._response.content.read_nowait():
+                # It came with the head: nobody has to wait for it.
+                return here
             async with self._waits.until_closed(_closed):
                 return await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
@@ -338,8 +366,7 @@ class Egress:
             raise EgressRefused("the redirect leads from https to http")
         return following
 
-    @asynccontextmanager
-    async def open(
+    def open(
         self,
         method: str,
         url: str,
@@ -347,46 +374,48 @@ class Egress:
         headers: Mapping[str, str],
         body: bytes | None = None,
         reuse: bool = False,
-    ) -> AsyncGenerator[Reply]:
+    ) -> "_Exchange":
         """Send a request and wait for the head of the answer, which is closed with the context.
 
         Only connecting has a limit of time: a stream may last for days. A POST has a connection of
         its own unless `reuse` says that it may be made twice: one that meets a peer's good-bye on
         an older connection is lost, and nobody can tell whether it arrived.
         """
-        target, sent = self._target(url), checked_headers(headers)
-        async with self._exchange(method, target, sent, body, reuse=reuse) as reply:
-            yield reply
+        return _Exchange(self, method, url, headers, body, reuse)
 
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
     ) -> Answer:
-        async with self._exchange(method, target, headers, body) as reply:
-            return await _read(reply, most)
+        response = await self._head(method, target, headers, body, reuse=False)
+        try:
+            return await _read(Reply(response, self._waits), most)
+        finally:
+            done(response)
 
-    @asynccontextmanager
-    async def _exchange(
+    async def begin(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
+    ) -> tuple[aiohttp.ClientResponse, Reply]:
+        """Send a request; return the answer, which is to be closed by `done`."""
+        target, sent = self._target(url), checked_headers(headers)
+        response = await self._head(method, target, sent, body, reuse=reuse)
+        return response, Reply(response, self._waits)
+
+    async def _head(
         self,
         method: str,
         target: Target,
         headers: Mapping[str, str],
         body: bytes | None,
         *,
-        reuse: bool = False,
-    ) -> AsyncGenerator[Reply]:
+        reuse: bool,
+    ) -> aiohttp.ClientResponse:
         if self._waits.is_closed:
             raise EgressClosed
         dial = _Dial(target, self._policy)
         if target.address is not None:
             dial.addresses.add(target.address)
         may_keep = self._keep_alive and (reuse or method != "POST")
-        response = await self._answered(dial, method, headers, body, may_keep)
-        try:
-            yield Reply(response, self._waits)
-        finally:
-            # What is left unread is of no use to anyone; a body that was read leaves its
-            # connection for the next request.
-            response.close() if not response.content.at_eof() else response.release()
+        return await self._answered(dial, method, headers, body, may_keep)
 
     async def _answered(
         self,
@@ -465,6 +494,44 @@ async def _at_most(seconds: float) -> AsyncGenerator[None]:
             yield
     except TimeoutError as late:
         raise EgressFailed(f"no answer in {seconds:g} s") from late
+
+
+def done(response: aiohttp.ClientResponse) -> None:
+    """Let go of an answer: what is left unread is of no use to anyone, and a body that was read
+    leaves its connection for the next request."""
+    response.close() if not response.content.at_eof() else response.release()
+
+
+class _Exchange:
+    """A request and its answer, for as long as somebody reads it."""
+
+    __slots__ = ("_asked", "_egress", "_response")
+
+    def __init__(
+        self,
+        egress: Egress,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        reuse: bool,
+    ) -> None:
+        self._egress = egress
+        self._asked = method, url, headers, body, reuse
+        self._response: aiohttp.ClientResponse | None = None
+
+    async def __aenter__(self) -> Reply:
+        self._response, reply = await self._egress.begin(*self._asked)
+        return reply
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._response is not None:
+            done(self._response)
 
 
 class _CheckedNames(AbstractResolver):

@@ -143,34 +143,55 @@ class Admin:
     async def _inbox(self, request: Request) -> None:
         """Show what waits for a person, or take an answer in the name of whoever was asked."""
         if request.verb == "GET":
-            items = [_asked(head, one) for head, one in await self._waiting(request)]
+            limit = _number(_query(request).get("limit", str(_MOST)), "limit", most=_MOST)
+            items: list[dict[str, Any]] = []
+            for head in await self._resting(request):
+                items += [_asked(head, one) for one in await self._open_in(head)]
+                if len(items) >= limit:
+                    break
             self._note(request, "admin.inbox.list", "")
-            await document(request, {"items": items}, _PRIVATE)
+            await document(request, {"items": items[:limit]}, _PRIVATE)
         elif request.verb == "POST":
             await self._take_answer(request)
         else:
             await request.refuse_verb("GET, POST")
 
-    async def _waiting(self, request: Request) -> list[tuple[Head, Asked]]:
-        """Return what tasks wait for, the longest first."""
+    async def _resting(self, request: Request) -> list[Head]:
+        """Return all tasks that wait, the longest first: however many came after it, none is out of
+        sight."""
         query = _query(request)
-        limit = _number(query.get("limit", str(_MOST)), "limit", most=_MOST)
         tenant, agent = _tenant(request, query.get("tenant")), query.get("agent", "")
-        found: list[tuple[Head, Asked]] = []
-        for state in sorted(INTERRUPTED, key=lambda one: one.value):
-            survey = Survey(limit=limit, agent=agent, tenant=tenant, state=state)
-            for head in await self._store.survey(survey):
-                read = await read_task(self._store, head.number, artifacts=False)
-                if read is not None:
-                    found += [(head, one) for one in open_requests(read.task.status)]
-        return sorted(found, key=lambda one: one[0].standing.status_at)[:limit]
+        found: list[Head] = []
+        for state in INTERRUPTED:
+            before = 0
+            while True:
+                survey = Survey(limit=_MOST, agent=agent, tenant=tenant, state=state, before=before)
+                heads = await self._store.survey(survey)
+                found += heads
+                if len(heads) < _MOST:
+                    break
+                before = heads[-1].number
+        return sorted(found, key=lambda head: head.standing.status_at)
+
+    async def _open_in(self, head: Head) -> list[Asked]:
+        read = await read_task(self._store, head.number, artifacts=False)
+        return open_requests(read.task.status) if read is not None else []
+
+    async def _named(self, request: Request, name: str) -> list[tuple[Head, Asked]]:
+        """Return what is meant by the id of a request, or of a task."""
+        heads = await self._resting(request)
+        if own := [head for head in heads if head.task_id == name]:
+            return [(head, one) for head in own for one in await self._open_in(head)]
+        for head in heads:
+            for one in await self._open_in(head):
+                if one.request_id == name:
+                    return [(head, one)]
+        return []
 
     async def _take_answer(self, request: Request) -> None:
         check_type(request)
         said = _answer_of(await read_value(await read_body(request, _LARGEST_ANSWER)))
-        found = await self._waiting(request)
-        named = [one for one in found if one[1].request_id == said.id]
-        named = named or [one for one in found if one[0].task_id == said.id]
+        named = await self._named(request, said.id)
         if len(named) > 1:
             ids = ", ".join(one.request_id for _, one in named)
             raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")

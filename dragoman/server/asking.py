@@ -15,7 +15,7 @@ from dragoman.engine.worker import Worker
 from dragoman.errors import InputTimeout, RequestFailed
 from dragoman.model.content import Content, json_value, parts_of
 from dragoman.model.message import Message, Metadata, Part
-from dragoman.model.requests import Reply, Request, with_text
+from dragoman.model.requests import Reply, Request, narrowed, with_text
 from dragoman.model.task import TaskState
 from dragoman.server.forms import Unfit, filled, schema_of
 
@@ -83,9 +83,21 @@ class Asking:
         wanted = msgspec.structs.replace(wanted, state=TaskState.AUTH_REQUIRED)
         return await self._said(wanted, UNSET)
 
+    async def hand_on(
+        self, content: Content, place: int, *, auth: bool, sensitive: bool
+    ) -> Message:
+        """Put a question of another agent; `place` is below the step that asked it."""
+        name, kind = ("authorize", "authorization") if auth else ("ask", "text")
+        wanted = _wanted(name, content, Request("", kind, sensitive=sensitive), None, None, UNSET)
+        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
+        wanted = msgspec.structs.replace(wanted, state=state, place=place)
+        return await self._said(wanted, UNSET)
+
     async def _said(self, wanted: Wanted, default: Any) -> Any:
         answer = await self._answered(wanted, default)
-        return with_text(answer.message) if answer is not None else default
+        if answer is None:
+            return default
+        return with_text(narrowed(answer.message, answer.request_id))
 
     async def choose(
         self,

@@ -20,6 +20,7 @@ from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
 from dragoman.client.stream import Shown, Stream
+from dragoman.engine.replay import below
 from dragoman.engine.worker import Worker
 from dragoman.errors import (
     A2AError,
@@ -66,18 +67,20 @@ class Delegates:
     """The clients of one agent's code, kept open for as long as it is served."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, Client] = {}
+        # By address; of a card, by all it says: names are not for one agent alone.
+        self._clients: dict[str | bytes, Client] = {}
         self._beside: set[asyncio.Task[None]] = set()
 
     def client(self, ref: Ref) -> tuple[str, Client]:
         """Return who is meant, and the client to call it with."""
         if isinstance(ref, Client):
             return ref.reference, ref
-        name = ref if isinstance(ref, str) else ref.name
-        found = self._clients.get(name)
+        is_card = isinstance(ref, AgentCard)
+        key = encode(ref) if is_card else ref
+        found = self._clients.get(key)
         if found is None:
-            found = self._clients[name] = Client(ref)
-        return name, found
+            found = self._clients[key] = Client(ref)
+        return ref.name if is_card else ref, found
 
     def soon(self, deed: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for."""
@@ -115,24 +118,56 @@ class Calls:
         self._agents: set[str] = set()
         self._last_at = -math.inf
         self._spent = 0.0
+        # Tasks that wait for an answer: nobody follows them meanwhile.
+        self._resting: dict[str, tuple[Client, Delegated]] = {}
+        for (given_in, _), one in worker.replay.children.items():
+            # What earlier turns of the task did is on the same budget.
+            if given_in != worker.replay.turn:
+                self._made += 1
+                self._agents.add(one.agent)
 
     async def call(self, agent: Ref, content: Content, **more: Unpack[CallOptions]) -> Answer:
         """Have an agent do something; return its answer."""
         relay = more.pop("relay", True)
-        answer = await self._answer(agent, content, more)
+        spot = self._spot()
+        answer = await self._answer(agent, content, more, spot)
         while relay and answer.task is not None and answer.task.status.state.is_interrupted:
             status = answer.task.status
-            is_auth = status.state is TaskState.AUTH_REQUIRED
-            ask = self._turn.authorize if is_auth else self._turn.ask
             said = status.message
-            is_sensitive = any(request.sensitive for request in open_requests(status))
-            reply = await ask(said.parts if said is not None else _WAITS, sensitive=is_sensitive)
+            reply = await self._turn.hand_on(
+                said.parts if said is not None else _WAITS,
+                spot.next_place(),
+                auth=status.state is TaskState.AUTH_REQUIRED,
+                sensitive=any(request.sensitive for request in open_requests(status)),
+            )
             more["task_id"] = answer.task_id
-            answer = await self._answer(agent, reply.parts, more)
+            answer = await self._answer(agent, reply.parts, more, spot)
         return answer
 
-    async def _answer(self, agent: Ref, content: Content, more: CallOptions) -> Answer:
-        async with contextlib.aclosing(self._step(agent, content, more)) as events:
+    def withdraw(self) -> None:
+        """Have tasks canceled that wait for an answer which will not come."""
+        resting, self._resting = self._resting, {}
+        for client, given in resting.values():
+            self._delegates.soon(cancel(client, given))
+
+    def _settle(self, client: Client, name: str, index: int, answer: Answer) -> None:
+        """Note whether a task waits for an answer."""
+        if answer.task is None:
+            return
+        self._resting.pop(answer.task_id, None)
+        if answer.task.status.state.is_interrupted:
+            turn = self._worker.replay.turn
+            given = Delegated(turn, index, name, client.reference, answer.task_id)
+            self._resting[answer.task_id] = client, given
+
+    def _spot(self) -> "_Spot":
+        self._begun += 1
+        return _Spot(self._begun)
+
+    async def _answer(
+        self, agent: Ref, content: Content, more: CallOptions, spot: "_Spot"
+    ) -> Answer:
+        async with contextlib.aclosing(self._step(agent, content, more, spot)) as events:
             async for event in events:
                 if isinstance(event, Answer):
                     return event
@@ -143,24 +178,24 @@ class Calls:
     ) -> AsyncGenerator[Shown]:
         """Yield what an agent does."""
         more.pop("relay", None)
-        async with contextlib.aclosing(self._step(agent, content, more)) as events:
+        async with contextlib.aclosing(self._step(agent, content, more, self._spot())) as events:
             async for event in events:
                 if not isinstance(event, Answer):
                     yield event
 
     async def _step(
-        self, agent: Ref, content: Content, more: CallOptions
+        self, agent: Ref, content: Content, more: CallOptions, spot: "_Spot"
     ) -> AsyncGenerator[Shown | Answer]:
         """Yield the events of a call, and in the end its answer: one step of the turn."""
         name, client = self._delegates.client(agent)
-        self._begun += 1
-        # Numbered: of two calls of one agent side by side, each is a step of its own.
-        label = f"call {self._begun} {name}"
-        index, done = await self._turn.recall_step(label)
+        place = None if spot.index is None else spot.next_place()
+        label = spot.label(name)
+        index, done = await self._turn.recall_step(label, place)
+        if spot.index is None:
+            spot.index = index
         if done is not None:
-            if done.kind is not StepKind.FAILURE:
-                self._count(name)
-            answer = self._recalled(done)
+            answer = self._recalled(done, name)
+            self._settle(client, name, index, answer)
             yield answer.task if answer.task is not None else answer.message or _NOTHING
             yield answer
             return
@@ -172,6 +207,7 @@ class Calls:
                 async for event in events:
                     yield event
             value = msgspec.Raw(encode(call.answer))
+            self._settle(client, name, index, call.answer)
         except BaseException as error:
             await self._turn.fail_step(index, label, error, step.end(error))
             raise
@@ -180,9 +216,13 @@ class Calls:
         await self._turn.record_step(index, label, value, seconds)
         yield call.answer
 
-    def _recalled(self, done: StepRecorded) -> Answer:
-        if done.kind is StepKind.FAILURE:
-            raise decode_failure(done.value)
+    def _recalled(self, done: StepRecorded, name: str) -> Answer:
+        failure = decode_failure(done.value) if done.kind is StepKind.FAILURE else None
+        if not isinstance(failure, BudgetExceeded):
+            # One that failed was made as well.
+            self._count(name)
+        if failure is not None:
+            raise failure
         return msgspec.json.decode(done.value, type=Answer)
 
     def _allow(self, name: str) -> None:
@@ -213,6 +253,29 @@ class Calls:
         self._made += 1
         self._agents.add(name)
         self._last_at = asyncio.get_running_loop().time()
+
+
+class _Spot:
+    """Where a call stands in its turn, and what comes of it: what is asked back and answered has
+    places below its own, because calls side by side get there in any order."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._below = 0
+        # Its own place, once it has one.
+        self.index: int | None = None
+
+    def next_place(self) -> int:
+        """Return the next place below."""
+        assert self.index is not None, "what comes of a call comes after it"
+        self._below += 1
+        return below(self.index, self._below)
+
+    def label(self, name: str) -> str:
+        """Return what the step is called. Numbered: of two calls of one agent side by side, each is
+        a step of its own."""
+        number = f"{self._number}.{self._below}" if self._below else f"{self._number}"
+        return f"call {number} {name}"
 
 
 class Call:

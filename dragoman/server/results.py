@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dragoman.errors import A2AError, StepFailed
+from dragoman.errors import A2AError, BudgetExceeded, StepFailed
 from dragoman.model.content import json_value
 from dragoman.model.events import StepKind, StepRecorded
 
@@ -78,17 +78,21 @@ def _decode_model(kind: Any, value: Any) -> Any:
     raise NotImplementedError
 
 
-class _Failure(msgspec.Struct):
+class _Failure(msgspec.Struct, omit_defaults=True):
     """What a step raised."""
 
     kind: str
     text: str
+    # Of a budget that is spent.
+    reason: str = ""
 
 
 def encode_failure(error: BaseException) -> msgspec.Raw:
     """Return what a step raised as it is recorded."""
     kind = type(error)
-    failure = _Failure(f"{kind.__module__}:{kind.__qualname__}", str(error)[:MAX_FAILURE])
+    reason = error.reason if isinstance(error, BudgetExceeded) else ""
+    text = str(error)[:MAX_FAILURE]
+    failure = _Failure(f"{kind.__module__}:{kind.__qualname__}", text, reason)
     return msgspec.Raw(msgspec.json.encode(failure))
 
 
@@ -106,6 +110,8 @@ def decode_failure(body: msgspec.Raw) -> BaseException:
     if isinstance(kind, type) and issubclass(kind, BaseException):
         error = kind.__new__(kind)
         error.args = (failure.text,)
+        if isinstance(error, BudgetExceeded):
+            error.reason = failure.reason
         return error
     return StepFailed(failure.text)
 

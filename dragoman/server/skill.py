@@ -157,6 +157,16 @@ class Skill:
     ) -> Message | None:
         """Call the function and record what it returns or yields."""
         turn = Turn(worker, threads, delegation)
+        try:
+            return await self._run(arguments, turn, worker, threads)
+        except asyncio.CancelledError:
+            if worker.is_cancelled or worker.log.is_over:
+                turn.withdraw()
+            raise
+
+    async def _run(
+        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
+    ) -> Message | None:
         if not (self._is_async or self._streams_async):
             return await self._run_in_thread(arguments, turn, worker, threads)
         if self._turn_name:

@@ -178,9 +178,11 @@ class Turn(Asking):
             change = f"The agent's code changed while the task was under way: {error}."
             raise self._worker.refusal(CodeChanged(change)) from None
 
-    async def recall_step(self, name: str) -> tuple[int, StepRecorded | None]:
+    async def recall_step(
+        self, name: str, place: int | None = None
+    ) -> tuple[int, StepRecorded | None]:
         """Return the place of the next step, and the step if it was done already."""
-        return self._worker.recall(StepKind.STEP, name)
+        return self._worker.recall(StepKind.STEP, name, place)
 
     async def fail_step(self, index: int, name: str, error: BaseException, seconds: float) -> None:
         """Note that a step raised, in case the code goes on with something else."""
@@ -212,6 +214,11 @@ class Turn(Asking):
         """Yield what another agent does, as it does it; otherwise as `call` without `relay`. Code
         that runs again sees the task as it ended where the call was done."""
         return self._all_calls().follow(agent, content, **more)
+
+    def withdraw(self) -> None:
+        """Have tasks canceled that other agents were given and that wait for an answer."""
+        if self._calls is not None:
+            self._calls.withdraw()
 
     def _all_calls(self) -> "Calls":
         if self._calls is None:

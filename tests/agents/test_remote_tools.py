@@ -105,6 +105,26 @@ async def test_questions_of_several_agents_go_to_the_caller_in_the_order_of_the_
         assert answer.text == "got this, got that"
 
 
+async def test_a_secret_that_another_agent_asks_for_is_a_secret_here_too(tmp_path: Path) -> None:
+    agent = Agent("Helper", "Helps.")
+
+    @agent.skill
+    async def help(text: str, turn: Turn) -> str:
+        return f"{len((await turn.ask('Password?', sensitive=True)).text)} characters"
+
+    async with (
+        serving(agent) as there,
+        calling(chief(there.url, "log in")[0], str(tmp_path / "chief.db")) as client,
+    ):
+        answer = await within(client.send("x"))
+        assert answer.state is TaskState.INPUT_REQUIRED and answer.text == "Password?"
+        answer = await within(client.send("hunter2-hunter2", task_id=answer.task_id))
+        assert answer.text == "15 characters"
+        seen = await within(client.get(answer.task_id))
+        assert "hunter2" not in repr(seen)
+    assert not [one for one in tmp_path.iterdir() if b"hunter2" in one.read_bytes()]
+
+
 async def asked(site: Site) -> None:
     """Wait until a task there waits for an answer."""
     while True:

@@ -57,7 +57,7 @@ def test_a_client_tests_itself_and_asks(tmp_path: Path) -> None:
     }
     ended = checked(tmp_path)
     assert ended.returncode == 0 and "1 passed" in ended.stdout, ended.stdout + ended.stderr
-    with running("up", "--listen", "127.0.0.1:0", "--store", "memory:", cwd=tmp_path) as child:
+    with running("up", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
         asked = subprocess.run(
             [sys.executable, "asker.py", child.ready(), "hello"],
             cwd=tmp_path,

@@ -96,10 +96,17 @@ async def test_what_an_unsealed_file_had_is_sealed_when_there_is_a_key(there: De
     assert CANARY.encode() not in on_disk(there)
 
 
-async def test_a_credential_goes_along_when_its_owner_moves_the_agent(there: Desk) -> None:
+async def test_a_credential_goes_to_another_address_only_if_it_is_said_anew(there: Desk) -> None:
     registry = await secretive(there)
-    await registry.update("bank", Changes(url="http://127.0.0.1:10/", replicas=[DEAD]), "alice")
+    moved = Changes(url="http://127.0.0.1:10/", replicas=[DEAD])
+    with pytest.raises(InvalidParams, match="said anew"):
+        # Whoever may change an agent need not be who gave it a credential.
+        await registry.update("bank", moved, "alice")
+    anew = msgspec.structs.replace(moved, credential=Secret(kind="bearer", value=CANARY))
+    await registry.update("bank", anew, "alice")
     assert await registry.credential("bank") == Bearer(CANARY)
+    await registry.update("bank", Changes(replicas=[]), "alice")
+    assert await registry.credential("bank") == Bearer(CANARY), "it goes to fewer places"
     other = Secret(kind="header", value="Token x", header="Authorization")
     after = await registry.update("bank", Changes(credential=other), "alice")
     assert (after.credential, after.credential_header) == ("header", "Authorization")

@@ -12,6 +12,7 @@ from serving import client, hosting, within
 
 from dragoman import Agent, App, Client, Settings, Turn
 from dragoman.security.tokens import BearerTokens
+from dragoman.server import admin
 from dragoman.stores.interface import Head, Survey
 from dragoman.stores.memory import MemoryStore
 from server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
@@ -202,6 +203,28 @@ async def test_an_operator_answers_what_waits_for_a_person() -> None:
         assert (await answer(BOSS, id=other, decline="no money")).status_code == 200
         assert await within(ended(http, task)) == "TASK_STATE_COMPLETED"
         assert await within(ended(http, other)) == "TASK_STATE_FAILED"
+
+
+async def test_a_question_is_not_lost_behind_those_that_came_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admin, "_MOST", 2)
+    agent = Agent("Clerk", "Asks.")
+
+    @agent.skill
+    async def pay(text: str, turn: Turn) -> str:
+        return "paid" if await turn.confirm(f"Pay {text}?") else "not paid"
+
+    tokens = BearerTokens(tokens=TOKENS)
+    app = App(agent, settings=Settings(store="memory:"), authenticators=[tokens])
+    async with hosting(app) as url, client(url) as http:
+        tasks = [await made(http, ANNA, "pay") for _ in range(5)]
+        (asked,) = (await read(http, "/admin/inbox?limit=1", BOSS))["items"]
+        assert asked["taskId"] == tasks[0]
+        body = {"id": asked["id"], "value": True}
+        answered = await http.post("/admin/inbox", json=body, headers=bearer(BOSS))
+        assert answered.status_code == 200
+        assert await within(ended(http, tasks[0])) == "TASK_STATE_COMPLETED"
 
 
 async def ended(http: httpx.AsyncClient, task: str) -> str:

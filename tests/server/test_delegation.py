@@ -9,6 +9,9 @@ import pytest
 from serving import Site, run, serving, within
 
 from dragoman import Agent, Answer, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
+from dragoman.client.requests import requests_of
+from dragoman.errors import A2AError
+from dragoman.model.requests import Request
 
 
 def helper(runs: list[str], gate: asyncio.Event | None = None) -> Agent:
@@ -102,6 +105,168 @@ async def test_a_question_of_the_other_agent_goes_to_the_caller(tmp_path: Path) 
         done = await within(client.send("this", task_id=asked.task_id))
         assert done.text == "chief: got this"
         assert runs == ["ask"]
+
+
+def inquirer(name: str, gate: asyncio.Event | None = None) -> Agent:
+    agent = Agent(name, "Asks.")
+
+    @agent.skill
+    async def help(text: str, turn: Turn) -> str:
+        if gate is not None:
+            await gate.wait()
+        return f"{name}: {(await turn.ask(f'{name}?', sensitive=True)).text}"
+
+    return agent
+
+
+def both(first: str, second: str) -> Agent:
+    agent = Agent("Both", "Calls two.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        one, two = await asyncio.gather(turn.call(first, text), turn.call(second, text))
+        return f"{one.text}, {two.text}"
+
+    return agent
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_each_of_two_agents_that_ask_side_by_side_gets_its_own_answer(
+    tmp_path: Path, restarts: bool
+) -> None:
+    """The second asks first, and both are answered by one message."""
+    gate = asyncio.Event()
+    settings = Settings(store=str(tmp_path / "both.db"))
+    async with serving(inquirer("A", gate)) as a, serving(inquirer("B")) as b:
+        app = App(both(a.url, b.url), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            begun = await within(client.send("x"))
+            assert begun.text == "B?"
+            gate.set()
+            asked = await within(asks(client, begun.task_id, 2))
+            if not restarts:
+                done = await within(answer_all(client, begun.task_id, asked))
+        if restarts:
+            app = App(both(a.url, b.url), settings=settings)
+            async with app.running(), Client(app=app) as client:
+                done = await within(answer_all(client, begun.task_id, asked))
+        assert done.text == "A: for A?, B: for B?"
+
+
+async def asks(client: Client, task_id: str, count: int) -> list[Request]:
+    """Wait until a task waits for so many answers."""
+    while True:
+        found = requests_of(await client.get(task_id))
+        if len(found) == count:
+            return found
+        await asyncio.sleep(0.01)
+
+
+async def answer_all(client: Client, task_id: str, asked: list[Request]) -> Answer:
+    parts = [part for one in asked for part in one.answered(f"for {one.prompt}")]
+    await client.send(parts, task_id=task_id)
+    return await client.wait(task_id)
+
+
+async def test_of_two_cards_with_one_name_each_is_its_own_agent() -> None:
+    def named(word: str) -> Agent:
+        agent = Agent("Helper", "Helps.")
+
+        @agent.skill
+        async def help(text: str) -> str:
+            return word
+
+        return agent
+
+    agent = Agent("Chief", "Has others work.")
+    async with (
+        serving(named("one")) as first,
+        serving(named("two")) as second,
+        Client(first.url) as one,
+        Client(second.url) as two,
+    ):
+        cards = [await one.look(), await two.look()]
+
+        @agent.skill
+        async def work(text: str, turn: Turn) -> str:
+            return " ".join([(await turn.call(card, text)).text for card in cards])
+
+        async with serving(agent) as here, Client(here.url) as client:
+            assert (await within(client.send("x"))).text == "one two"
+
+
+async def test_a_cancel_reaches_an_agent_that_waits_for_an_answer() -> None:
+    async with (
+        serving(helper([])) as there,
+        serving(chief(there.url, [])) as here,
+        Client(here.url) as client,
+    ):
+        asked = await within(client.send("ask"))
+        assert asked.state is TaskState.INPUT_REQUIRED
+        await client.cancel(asked.task_id)
+        await within(all_canceled(there), 2.0)
+
+
+async def all_canceled(there: Site) -> None:
+    while True:
+        tasks = (await there.call("ListTasks", {}))["tasks"]
+        if all(task["status"]["state"] == "TASK_STATE_CANCELED" for task in tasks):
+            return
+        await asyncio.sleep(0.01)
+
+
+def thrifty(url: str) -> Agent:
+    """Tries until its budget is spent, asks, and tries again."""
+    agent = Agent("Thrifty", "Has a budget.", budget=Budget(calls=2))
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        told: list[str] = []
+        for number in range(4):
+            if number == 3:
+                await turn.ask("Go on?")
+            try:
+                await turn.call(url, "x", task_id="unknown" if text == "fail" else "")
+                told.append("made")
+            except BudgetExceeded as error:
+                told.append(error.reason)
+            except A2AError:
+                told.append("failed")
+        return " ".join(told)
+
+    return agent
+
+
+@pytest.mark.parametrize(("text", "came"), [("fail", "failed"), ("do", "made")])
+async def test_a_budget_is_no_larger_for_a_process_that_ended(
+    tmp_path: Path, text: str, came: str
+) -> None:
+    settings = Settings(store=str(tmp_path / "thrifty.db"))
+    async with serving(helper([])) as there:
+        app = App(thrifty(there.url), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            asked = await within(client.send(text))
+            assert asked.state is TaskState.INPUT_REQUIRED
+        app = App(thrifty(there.url), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            done = await within(client.send("yes", task_id=asked.task_id))
+            assert done.text == f"{came} {came} INVOCATION_LIMIT INVOCATION_LIMIT"
+
+
+async def test_a_budget_is_that_of_the_task_and_not_of_each_message() -> None:
+    gate, runs = asyncio.Event(), list[str]()
+    async with (
+        serving(helper(runs, gate)) as there,
+        serving(chief(there.url, [], Budget(calls=1))) as here,
+        Client(here.url) as client,
+    ):
+        begun = await within(client.send("x", wait=False))
+        await within(given(there))
+        await within(client.send("y", task_id=begun.task_id, wait=False))
+        gate.set()
+        done = await within(client.wait(begun.task_id))
+        assert done.state is TaskState.FAILED
+        assert runs == ["x"]
 
 
 async def test_what_the_other_agent_does_is_seen_as_it_does_it(tmp_path: Path) -> None:
