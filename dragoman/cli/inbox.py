@@ -6,6 +6,7 @@ the task, or for the next one that serves its agent. Whoever may write the file 
 """
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from dragoman.model.task import Task
     from dragoman.stores.interface import Head, Store
     from dragoman.stores.sqlite import SQLiteStore
+    from dragoman.stores.sqlite.reading import Asked, Line, Reading
 
-# Tasks of each kind that are looked at, and how long somebody has to take an answer, in seconds.
-_MOST = 1000
+# Tasks that are looked at together, and how long somebody has to take an answer, in seconds.
+_PAGE = 1000
 _TAKEN_WITHIN = 3.0
 _LOOK = 0.05
 
@@ -197,13 +199,21 @@ def _of_store(run: Invocation, settings: "Settings") -> list[Waiting]:
     found: list[Waiting] = []
     with reading_of(run, settings) as reading:
         for state in INTERRUPTED:
-            for line in reading.page(Asked(state=state), _MOST):
+            for line in _lines(reading, Asked(state=state)):
                 read = asyncio.run(read_task(cast("Store", reading), line.number))
                 if read is not None and _waits(run, read.task):
                     about = line.agent, line.tenant, line.owner
                     requests = open_requests(read.task.status)
                     found += [Waiting(one, read.task, *about) for one in requests]
     return sorted(found, key=lambda one: one.task.status.timestamp)
+
+
+def _lines(reading: "Reading", asked: "Asked") -> "Iterator[Line]":
+    """Yield all tasks of a kind: the oldest are at the end, and have waited longest."""
+    after: tuple[int, int] | None = None
+    while page := reading.page(asked, _PAGE, after):
+        yield from page
+        after = page[-1].status_at, page[-1].number
 
 
 async def _of_agent(session: "Session") -> list[Waiting]:

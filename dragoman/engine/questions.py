@@ -26,6 +26,7 @@ from dragoman.model.requests import (
     TOOL_USE,
     Reply,
     Request,
+    asked_in,
     asking,
     first_of,
     reply_to,
@@ -112,7 +113,8 @@ class Questions:
 
     @property
     def _unfilled(self) -> list[Question]:
-        return [self._open[index] for index in sorted(self._open) if not self._open[index].given]
+        waiting = [index for index, question in self._open.items() if not question.given]
+        return [self._open[index] for index in self._worker.replay.oldest_first(waiting)]
 
     @property
     def are_open(self) -> bool:
@@ -268,7 +270,8 @@ class Questions:
         """Record a question, and say it with all others that are open."""
         worker = self._worker
         worker.decide()
-        put = Put(question.request.sensitive, question.due, refused)
+        theirs = asked_in(question.wanted.prompt)
+        put = Put(question.request.sensitive, question.due, refused, theirs)
         event = StepRecorded(StepKind.ASK, question.index, question.wanted.name, put.encoded())
         now = time.time_ns() // 1000
         update = self._status(now)

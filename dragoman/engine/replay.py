@@ -7,6 +7,7 @@ guessed at.
 """
 
 import json
+from collections.abc import Iterable
 
 import msgspec
 
@@ -64,10 +65,12 @@ class Put(msgspec.Struct, frozen=True, omit_defaults=True):
     due: int = 0
     # Which message was no answer, where it is put again for that.
     refused: int = UNANSWERED
+    # What another agent calls it, where it is handed on: it may be answered by that too.
+    theirs: list[str] = []
 
     def encoded(self) -> msgspec.Raw:
         """Return it as it is recorded."""
-        if self.due or self.refused != UNANSWERED:
+        if self.due or self.refused != UNANSWERED or self.theirs:
             return msgspec.Raw(msgspec.json.encode(self))
         return msgspec.Raw(b"true" if self.sensitive else b"null")
 
@@ -95,6 +98,8 @@ class Replay:
         # When questions are given up, and the ids of all that were ever put.
         self._due: dict[int, int] = {}
         self._requests: set[str] = set()
+        # Those that other agents have for questions which are handed on.
+        self._theirs: dict[int, frozenset[str]] = {}
         # Whether messages that come are to be withheld. From the first sensitive question to the
         # end of the task: an answer may be said twice, and be on its way while the code goes on.
         self.is_discreet = False
@@ -185,6 +190,7 @@ class Replay:
         self._steps, self._asked, self._failed, self.tries = {}, {}, {}, 1
         self._sensitive.clear()
         self._due.clear()
+        self._theirs.clear()
         self._next, self._furthest = 0, -1
 
     def _record(self, event: StepRecorded) -> None:
@@ -201,7 +207,9 @@ class Replay:
         said = _decode_put(event.value)
         put = said if isinstance(said, Put) else Put(sensitive=said is True)
         self._asked[event.index] = event.name
-        self._requests.add(self.request_id(event.index))
+        self._requests |= {self.request_id(event.index), *put.theirs}
+        if put.theirs:
+            self._theirs[event.index] = frozenset(put.theirs)
         if put.due:
             self._due[event.index] = put.due
         if put.sensitive:
@@ -244,11 +252,11 @@ class Replay:
             raise CodeChanged(self._difference(index, StepKind.ANSWER, asked, kind, name))
         return index, done
 
-    def fail(self, index: int, name: str, value: msgspec.Raw) -> None:
+    def fail(self, index: int, name: str, value: msgspec.Raw, spent: float = 0.0) -> None:
         """Note that a step raised. It is recorded only if the code goes on with something else: if
         it tries again, or the process dies first, nothing came of it."""
         if index not in self._steps:
-            self._failed[index] = StepRecorded(StepKind.FAILURE, index, name, value)
+            self._failed[index] = StepRecorded(StepKind.FAILURE, index, name, value, spent)
 
     def failures(self, kind: StepKind, name: str) -> list[StepRecorded]:
         """Return what failed and is not what the code does next: it belongs to the code's way, and
@@ -298,8 +306,17 @@ class Replay:
         return {
             found
             for index in self._asked
-            if index not in self._steps and (found := self.request_id(index)) in named
+            if index not in self._steps
+            and ((found := self.request_id(index)) in named or named & self._theirs_of(index))
         }
+
+    def _theirs_of(self, index: int) -> frozenset[str]:
+        return self._theirs.get(index, frozenset())
+
+    def oldest_first(self, indexes: Iterable[int]) -> list[int]:
+        """Return the places of questions in the order in which they were put."""
+        put = {index: number for number, index in enumerate(self._asked)}
+        return sorted(indexes, key=lambda index: (put.get(index, len(put)), index))
 
     def check_end(self) -> None:
         """Raise `CodeChanged` if the code ended without doing again what it had done."""

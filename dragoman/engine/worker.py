@@ -391,9 +391,11 @@ class Worker:
         self._changed = self._changed or str(change)
         return TaskFailed(self._changed)
 
-    async def remember(self, kind: StepKind, index: int, name: str, value: msgspec.Raw) -> None:
+    async def remember(
+        self, kind: StepKind, index: int, name: str, value: msgspec.Raw, spent: float = 0.0
+    ) -> None:
         """Record a step; once this returns it will not be done again."""
-        self.note(StepRecorded(kind, index, name, value))
+        self.note(StepRecorded(kind, index, name, value, spent))
         await self.log.durable(self.log.seq)
 
     def note(self, event: TurnBegan | StepRecorded) -> None:

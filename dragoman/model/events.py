@@ -83,6 +83,8 @@ class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     # What came of it: a result, when a sleep ends (milliseconds), which message answered, what was
     # raised; of a question, whether it is sensitive.
     value: msgspec.Raw = msgspec.Raw(b"null")
+    # Of the call of another agent: how long it took, which is on the task's budget.
+    seconds: float = 0.0
 
 
 class CancelRequested(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

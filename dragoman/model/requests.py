@@ -120,6 +120,11 @@ def open_requests(status: TaskStatus) -> list[Request]:
     ]
 
 
+def asked_in(parts: Sequence[Part]) -> list[str]:
+    """Return the ids of the requests that parts put."""
+    return [found.request_id for part in parts if (found := _request(part)) is not None]
+
+
 def _request(part: Part) -> Request | None:
     data = _object(part)
     if part.media_type == TOOL_USE:

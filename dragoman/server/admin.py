@@ -267,15 +267,18 @@ class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     # Of the request, or of its task where that waits for one thing only.
     id: str
-    value: Any = ""
+    value: Any = msgspec.UNSET
     decline: str = ""
 
 
 def _answer_of(body: Any) -> _Said:
     try:
-        return msgspec.convert(body, _Said)
+        said = msgspec.convert(body, _Said)
     except msgspec.ValidationError as error:
         raise InvalidParams(str(error), field="body") from None
+    if said.value is msgspec.UNSET and not said.decline:
+        raise InvalidParams("has neither value nor decline", field="body")
+    return said
 
 
 def _asked(head: Head, asked: Asked) -> dict[str, Any]:

@@ -150,14 +150,14 @@ class Calls:
         for client, given in resting.values():
             self._delegates.soon(cancel(client, given))
 
-    def _settle(self, client: Client, name: str, index: int, answer: Answer) -> None:
+    def _settle(self, client: Client, agent: Ref, index: int, answer: Answer) -> None:
         """Note whether a task waits for an answer."""
         if answer.task is None:
             return
         self._resting.pop(answer.task_id, None)
         if answer.task.status.state.is_interrupted:
             turn = self._worker.replay.turn
-            given = Delegated(turn, index, name, client.reference, answer.task_id)
+            given = _given(turn, index, agent, client, answer.task_id)
             self._resting[answer.task_id] = client, given
 
     def _spot(self) -> "_Spot":
@@ -195,25 +195,27 @@ class Calls:
             spot.index = index
         if done is not None:
             answer = self._recalled(done, name)
-            self._settle(client, name, index, answer)
+            self._settle(client, agent, index, answer)
             yield answer.task if answer.task is not None else answer.message or _NOTHING
             yield answer
             return
         step = Step(label)
         try:
             self._allow(name)
-            call = Call(self._worker, self._delegates, client, name, content, index, more)
+            call = Call(self._worker, self._delegates, client, agent, content, index, more)
             async with contextlib.aclosing(call.events()) as events:
                 async for event in events:
                     yield event
             value = msgspec.Raw(encode(call.answer))
-            self._settle(client, name, index, call.answer)
+            self._settle(client, agent, index, call.answer)
         except BaseException as error:
-            await self._turn.fail_step(index, label, error, step.end(error))
+            seconds = step.end(error)
+            self._spent += seconds
+            await self._turn.fail_step(index, label, error, seconds, seconds)
             raise
         seconds = step.end()
         self._spent += seconds
-        await self._turn.record_step(index, label, value, seconds)
+        await self._turn.record_step(index, label, value, seconds, seconds)
         yield call.answer
 
     def _recalled(self, done: StepRecorded, name: str) -> Answer:
@@ -221,6 +223,7 @@ class Calls:
         if not isinstance(failure, BudgetExceeded):
             # One that failed was made as well.
             self._count(name)
+        self._spent += done.seconds
         if failure is not None:
             raise failure
         return msgspec.json.decode(done.value, type=Answer)
@@ -286,7 +289,7 @@ class Call:
         worker: Worker,
         delegates: Delegates,
         client: Client,
-        name: str,
+        agent: Ref,
         content: Content,
         index: int,
         more: CallOptions,
@@ -294,7 +297,7 @@ class Call:
         self._worker = worker
         self._delegates = delegates
         self._client = client
-        self._name = name
+        self._agent = agent
         self._index = index
         self._accept = more.get("accept", ())
         own = f"{worker.log.task_id}\n{worker.replay.turn}\n{index}"
@@ -358,9 +361,8 @@ class Call:
         """Record what the other agent calls its task."""
         if not task_id or (self._known is not None and self._known.task_id == task_id):
             return
-        self._known = Delegated(
-            self._worker.replay.turn, self._index, self._name, self._client.reference, task_id
-        )
+        turn = self._worker.replay.turn
+        self._known = _given(turn, self._index, self._agent, self._client, task_id)
         self._worker.delegate(self._known)
 
 
@@ -371,6 +373,15 @@ async def cancel(client: Client, given: Delegated) -> None:
             await client.cancel(given.task_id)
     except (A2AError, ConfigError, TimeoutError) as error:
         logger.info("%s was not told that its task is canceled: %s", given.agent, error)
+
+
+def _given(turn: int, index: int, agent: Ref, client: Client, task_id: str) -> Delegated:
+    """Return what is recorded of a task that an agent was given: its name, and where it is."""
+    name = where = client.reference
+    if isinstance(agent, AgentCard) and agent.supported_interfaces:
+        # A name is no address: whoever cancels the task later has nothing else to go by.
+        where = agent.supported_interfaces[0].url
+    return Delegated(turn, index, name, where, task_id)
 
 
 def _depth(worker: Worker) -> int:

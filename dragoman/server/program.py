@@ -26,14 +26,20 @@ from dragoman.server.agent import Agent
 from dragoman.server.turn import Turn
 
 _AT_ONCE = 64 * 1024
+# What `dragoman send` and its like read, credentials among them.
+_COMMAND_LINE = "A2ACLI_"
 
 
 def environment(turn: Turn) -> dict[str, str]:
-    """Return what the program may know: its task, and all but the server's own secrets, which
-    callers could have it print."""
+    """Return what the program may know: its task, and all but the server's own secrets and those
+    of the command line, which callers could have it print."""
     names = {f"{PREFIX}{name.upper()}" for name in SECRETS}
     ours = names | {f"{name}_FILE" for name in names}
-    rest = {name: value for name, value in os.environ.items() if name not in ours}
+    rest = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ours and not name.startswith(_COMMAND_LINE)
+    }
     return rest | {"A2A_TASK_ID": turn.task_id, "A2A_CONTEXT_ID": turn.context}
 
 

@@ -184,17 +184,21 @@ class Turn(Asking):
         """Return the place of the next step, and the step if it was done already."""
         return self._worker.recall(StepKind.STEP, name, place)
 
-    async def fail_step(self, index: int, name: str, error: BaseException, seconds: float) -> None:
+    async def fail_step(
+        self, index: int, name: str, error: BaseException, seconds: float, spent: float = 0.0
+    ) -> None:
         """Note that a step raised, in case the code goes on with something else."""
         figures.steps.add("failed")
         figures.step_seconds.add(seconds)
-        self._worker.replay.fail(index, name, encode_failure(error))
+        self._worker.replay.fail(index, name, encode_failure(error), spent)
 
-    async def record_step(self, index: int, name: str, value: msgspec.Raw, seconds: float) -> None:
+    async def record_step(
+        self, index: int, name: str, value: msgspec.Raw, seconds: float, spent: float = 0.0
+    ) -> None:
         """Record a step's result; once this returns it will not be done again."""
         figures.steps.add("ok")
         figures.step_seconds.add(seconds)
-        await self._worker.remember(StepKind.STEP, index, name, value)
+        await self._worker.remember(StepKind.STEP, index, name, value, spent)
 
     async def call(
         self, agent: "Ref", content: "CallContent", **more: Unpack[CallOptions]

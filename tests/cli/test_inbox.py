@@ -165,6 +165,15 @@ def test_answers_reach_a_server_that_runs(tmp_path: Path) -> None:
         assert acts.count("inbox.answer") == 2
 
 
+def test_no_question_is_lost_behind_those_that_came_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.cli.inbox._PAGE", 2)
+    with served(tmp_path) as child:
+        tasks = [send(child, f"v{number}")["id"] for number in range(5)]
+        assert [item["taskId"] for item in inbox(tmp_path, "list")["items"]] == tasks
+
+
 def test_the_inbox_of_an_agent_that_is_called(tmp_path: Path) -> None:
     with served(tmp_path) as child:
         send(child, "v3")

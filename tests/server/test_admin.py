@@ -186,7 +186,7 @@ async def test_an_operator_answers_what_waits_for_a_person() -> None:
         assert len((await read(http, "/admin/inbox", BOSS))["items"]) == 2
         assert (await answer(CHIEF, id=other, value=True)).status_code == 404
         assert (await answer(ALICE, id=other, value=True)).status_code == 403
-        for wrong in ({"id": 7}, {"value": 1}, {"id": task, "more": 1}, []):
+        for wrong in ({"id": 7}, {"value": 1}, {"id": task}, {"id": task, "more": 1}, []):
             refused = await http.post("/admin/inbox", json=wrong, headers=bearer(BOSS))
             assert refused.status_code == 400
         assert (await answer(CHIEF, id=asked["id"], value=True)).status_code == 200

@@ -11,7 +11,10 @@ from serving import Site, run, serving, within
 from dragoman import Agent, Answer, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
 from dragoman.client.requests import requests_of
 from dragoman.errors import A2AError
+from dragoman.model.identity import TaskId
 from dragoman.model.requests import Request
+from dragoman.server.admin import children
+from dragoman.stores.interface import Survey
 
 
 def helper(runs: list[str], gate: asyncio.Event | None = None) -> Agent:
@@ -153,6 +156,52 @@ async def test_each_of_two_agents_that_ask_side_by_side_gets_its_own_answer(
         assert done.text == "A: for A?, B: for B?"
 
 
+async def test_an_answer_to_another_agent_that_comes_again_answers_nothing_else() -> None:
+    careful = Agent("Careful", "Asks first.")
+
+    @careful.skill
+    async def help(text: str, turn: Turn) -> str:
+        return str(await turn.confirm("May I?"))
+
+    agent = Agent("Chief", "Has others work.")
+    async with serving(careful) as there:
+
+        @agent.skill
+        async def work(text: str, turn: Turn) -> str:
+            first = await turn.call(there.url, text)
+            return f"{first.text} {await turn.confirm('And this?')}"
+
+        async with serving(agent) as here, Client(here.url) as client:
+            begun = await within(client.send("x"))
+            (asked,) = requests_of(begun)
+            again = await within(client.send(asked.answered(True), task_id=begun.task_id))
+            assert [one.prompt for one in requests_of(again)] == ["And this?"]
+            late = await within(client.send(asked.answered(True), task_id=begun.task_id))
+            assert late.state is TaskState.INPUT_REQUIRED
+            (other,) = requests_of(late)
+            done = await within(client.send(other.answered(False), task_id=begun.task_id))
+            assert done.text == "True False"
+
+
+async def test_what_is_said_goes_to_the_agent_that_asked_first() -> None:
+    gate = asyncio.Event()
+    async with (
+        serving(inquirer("A", gate)) as a,
+        serving(inquirer("B")) as b,
+        serving(both(a.url, b.url)) as here,
+        Client(here.url) as client,
+    ):
+        begun = await within(client.send("x"))
+        assert begun.text == "B?"
+        gate.set()
+        await within(asks(client, begun.task_id, 2))
+        await within(client.send("for B", task_id=begun.task_id, wait=False))
+        (left,) = await within(asks(client, begun.task_id, 1))
+        assert left.prompt == "A?"
+        done = await within(client.send("for A", task_id=begun.task_id))
+        assert done.text == "A: for A, B: for B"
+
+
 async def asks(client: Client, task_id: str, count: int) -> list[Request]:
     """Wait until a task waits for so many answers."""
     while True:
@@ -192,7 +241,12 @@ async def test_of_two_cards_with_one_name_each_is_its_own_agent() -> None:
             return " ".join([(await turn.call(card, text)).text for card in cards])
 
         async with serving(agent) as here, Client(here.url) as client:
-            assert (await within(client.send("x"))).text == "one two"
+            answer = await within(client.send("x"))
+            assert answer.text == "one two"
+            store = here.app.store
+            (head,) = await store.survey(Survey(limit=1, task_id=TaskId(answer.task_id)))
+            places = [place for _, place, _ in await children(store, head)]
+            assert places == [card.supported_interfaces[0].url for card in cards]
 
 
 async def test_a_cancel_reaches_an_agent_that_waits_for_an_answer() -> None:
@@ -215,9 +269,9 @@ async def all_canceled(there: Site) -> None:
         await asyncio.sleep(0.01)
 
 
-def thrifty(url: str) -> Agent:
+def thrifty(url: str, budget: Budget) -> Agent:
     """Tries until its budget is spent, asks, and tries again."""
-    agent = Agent("Thrifty", "Has a budget.", budget=Budget(calls=2))
+    agent = Agent("Thrifty", "Has a budget.", budget=budget)
 
     @agent.skill
     async def work(text: str, turn: Turn) -> str:
@@ -237,20 +291,28 @@ def thrifty(url: str) -> Agent:
     return agent
 
 
-@pytest.mark.parametrize(("text", "came"), [("fail", "failed"), ("do", "made")])
+@pytest.mark.parametrize(
+    ("budget", "text", "came"),
+    [
+        (Budget(calls=2), "fail", "failed failed INVOCATION_LIMIT INVOCATION_LIMIT"),
+        (Budget(calls=2), "do", "made made INVOCATION_LIMIT INVOCATION_LIMIT"),
+        (Budget(seconds=1e-6), "do", "made TIME_LIMIT TIME_LIMIT TIME_LIMIT"),
+        (Budget(seconds=1e-6), "fail", "failed TIME_LIMIT TIME_LIMIT TIME_LIMIT"),
+    ],
+)
 async def test_a_budget_is_no_larger_for_a_process_that_ended(
-    tmp_path: Path, text: str, came: str
+    tmp_path: Path, budget: Budget, text: str, came: str
 ) -> None:
     settings = Settings(store=str(tmp_path / "thrifty.db"))
     async with serving(helper([])) as there:
-        app = App(thrifty(there.url), settings=settings)
+        app = App(thrifty(there.url, budget), settings=settings)
         async with app.running(), Client(app=app) as client:
             asked = await within(client.send(text))
             assert asked.state is TaskState.INPUT_REQUIRED
-        app = App(thrifty(there.url), settings=settings)
+        app = App(thrifty(there.url, budget), settings=settings)
         async with app.running(), Client(app=app) as client:
             done = await within(client.send("yes", task_id=asked.task_id))
-            assert done.text == f"{came} {came} INVOCATION_LIMIT INVOCATION_LIMIT"
+            assert done.text == came
 
 
 async def test_a_budget_is_that_of_the_task_and_not_of_each_message() -> None:
