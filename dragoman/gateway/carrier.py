@@ -55,6 +55,9 @@ _UNKNOWN = (
 )
 # Seconds after which the same agent at another address does what may be done twice.
 _FAILOVER = 4.0
+# Seconds for which a task that may be written once is not.
+_MOMENT = 0.02
+_fingerprint = msgspec.json.Encoder(order="deterministic").encode
 # Seconds that a whole answer is waited for before it is followed.
 _QUICK = 0.5
 
@@ -93,8 +96,36 @@ class Carrier(Relay):
             )
         else:
             self._begin_with(self._chosen[0])
-        # Nothing goes out before the task, and what is held for it, are on disk.
-        await worker.log.durable(worker.log.seq)
+        if self._may_be_one_write():
+            # Whoever sends a message waits for its answer, and nothing is held for it: the task is
+            # written once, with what came of it, if that comes in a moment. Should we end before,
+            # nobody was told of it, and the message sent again leads to the same task there.
+            worker.log.is_held = True
+            asyncio.get_running_loop().call_later(_MOMENT, worker.log.release)
+        else:
+            # Nothing goes out before the task, and what is held for it, are on disk.
+            await worker.log.durable(worker.log.seq)
+        try:
+            await self._carry()
+        finally:
+            if worker.log.is_held:
+                worker.log.release()
+
+    def _may_be_one_write(self) -> bool:
+        worker, settings = self._worker, self._means.settings
+        upstream = self._upstream()
+        return (
+            worker.log.durable_seq == 0
+            and worker.operation.wait
+            and not isinstance(worker.operation, ops.StreamMessage)
+            and settings.idempotency
+            and upstream is not None
+            and not upstream.agent.price
+            and upstream.works_once(self._place.url)
+        )
+
+    async def _carry(self) -> None:
+        worker = self._worker
         if self._place.task_id or self._place.begun:
             await self._recollect()
         failures = 0
@@ -270,18 +301,28 @@ class Carrier(Relay):
         ids of messages know a task by the id that their caller gives it."""
         worker, place = self._worker, self._place
         task_id = place.task_id
-        # To the agent all our callers are one: two of them may have given their messages, or their
-        # tasks, one id. The number of a task is its own.
-        own = f"{self._means.id}\n{worker.log.number}\n{worker.log.task_id}"
+        own = self._own_id()
         if not task_id and isinstance(line.dialect, Nexus):
-            task_id = str(uuid.UUID(hex=_digest(own), version=4))
+            task_id = str(uuid.UUID(hex=own, version=4))
         return msgspec.structs.replace(
             worker.message,
-            message_id=MessageId(_digest(f"{own}\n{worker.replay.turn}")),
+            message_id=MessageId(own),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
         )
+
+    def _own_id(self) -> str:
+        """Return what the message is called there. To the agent all our callers are one, and two of
+        them may have given their messages, or their tasks, one id. It does not depend on our task,
+        where the same message again leads to that: so it is the same if we end before the task is
+        on disk, and the caller sends it again."""
+        worker, scope = self._worker, self._worker.log.scope
+        said = msgspec.structs.replace(worker.message, task_id=TaskId(""), context_id=ContextId(""))
+        is_once = self._means.settings.idempotency and not worker.replay.turn
+        which = "" if is_once else f"{worker.log.task_id} {worker.replay.turn}"
+        own = [self._means.id, scope.tenant, scope.owner, which, said, worker.metadata]
+        return hashlib.blake2b(_fingerprint(own), digest_size=16).hexdigest()
 
     async def _settle_doubt(
         self, line: Line, agent: Registered, operation: ops.SendMessage
@@ -476,10 +517,6 @@ async def canceled(means: Means, place: Forwarded) -> None:
             await line.answer(ops.CancelTask(task_id=TaskId(place.task_id)))
     except (A2AError, TimeoutError) as error:
         logger.info("%s was not told that a task is canceled: %s", agent.name, error)
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _is_failing(error: A2AError | TimeoutError) -> bool:

@@ -84,6 +84,11 @@ class Upstream:
         turned = [urls[(self._turn + place) % len(urls)] for place in range(len(urls))]
         return min(turned, key=lambda url: (self.breaker(url).state == "open", url == avoided))
 
+    def works_once(self, url: str) -> bool:
+        """Say whether a message sent twice there is worked on once, as far as that is known."""
+        found = self._lines.get(url)
+        return found is not None and found.works_once
+
     async def line(self, url: str) -> Line:
         """Return the line to one of its addresses; raises `AgentOffline` for any other, also one
         that its owner took back: nothing is shown there any more."""

@@ -10,7 +10,10 @@ from carrying import Restartable, gateway, workshop
 from serving import message, serving, within
 
 from dragoman import Agent, Turn
+from dragoman.gateway import carrier
+from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
+from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
 
 
 def gated(gate: asyncio.Event, runs: list[str]) -> Agent:
@@ -230,3 +233,48 @@ def test_what_was_recorded_is_read_again() -> None:
     place = Forwarded("a", "http://x", turn=2, task_id="t", is_delivered=True, why="because")
     assert decode_event(encode_event(place)) == place
     assert msgspec.structs.replace(place, moves=1) != place
+
+
+async def test_a_message_that_went_out_before_its_task_was_kept_is_worked_on_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "_MOMENT", 600.0)
+    gate, runs = asyncio.Event(), list[str]()
+    sent = {"message": message("x")}
+    async with serving(gated(gate, runs)) as upstream:
+        async with gateway(tmp_path) as site:
+            registered = await site.register(upstream.url)
+            # The line is known from here on, and so is that it works once on a message.
+            await site.gateway.upstreams.of(registered).line(registered.url)
+            path = f"/a2a/{registered.name}"
+            sending = asyncio.create_task(site.answer("SendMessage", sent, path=path))
+
+            async def given() -> None:
+                while not (await upstream.call("ListTasks", {}))["tasks"]:
+                    pass
+
+            await within(given())
+            assert await site.total() == 0, "nothing is on disk, and nobody was told"
+            sending.cancel()
+        gate.set()
+        async with gateway(tmp_path) as site:
+            again = await within(site.call("SendMessage", sent, path=path))
+            assert again["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert runs == ["x"]
+
+
+async def test_a_short_task_is_written_once_with_what_came_of_it(tmp_path: Path) -> None:
+    async with serving(workshop()) as upstream, gateway(tmp_path) as site:
+        registered = await site.register(upstream.url)
+        async with site.client(registered) as client:
+            await within(client.send("first"))
+            answer = await within(client.send("second"))
+        head = await site.gateway.store.head(Scope("gateway"), TaskId(answer.task_id))
+        assert head is not None
+
+        def writes(connection: Any) -> int:
+            first = head.number << SEQ_BITS
+            rows = "SELECT count(*) FROM events WHERE position BETWEEN ? AND ?"
+            return connection.execute(rows, (first, first | MAX_SEQ)).fetchall()[0][0]
+
+        assert await site.gateway.store.look(writes) == 1
