@@ -37,7 +37,7 @@ _READ = 5_000
 _REMEMBER = 20_000
 # Seconds: between an end and its event, so that many share a write; and between looks for what
 # other processes did.
-_SOON = 0.25
+_SOON = 1.0
 _LOOK_EVERY = 2.0
 _MOST_PAYERS = 100_000
 
