@@ -119,6 +119,8 @@ class Carrier(Relay):
             and worker.operation.wait
             and not isinstance(worker.operation, ops.StreamMessage)
             and settings.idempotency
+            # Counted from now: the same message sent again would have another, and be another.
+            and not worker.deadline
             and upstream is not None
             and not upstream.agent.price
             and upstream.works_once(self._place.url)

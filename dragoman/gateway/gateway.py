@@ -224,8 +224,10 @@ class Gateway:
         self.trust.ended()
 
     async def _keep_books(self) -> None:
-        """Settle what should have been settled: there is nothing unless somebody else wrote."""
+        """Settle what should have been settled: there is nothing unless somebody else wrote. And
+        let go of what was kept for agents that are gone."""
         while True:
+            self.upstreams.keep({agent.id for agent in self.registry.all()})
             try:
                 await self.ledger.sweep()
             except StoreRefused:

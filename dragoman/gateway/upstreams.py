@@ -6,7 +6,7 @@ shows meanwhile, and credentials go to the origin it was registered with.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
@@ -182,6 +182,7 @@ class Upstreams:
         """Return what is kept for an agent, if anything was ever forwarded to it."""
         return self._known.get(agent_id)
 
-    def forget(self, agent_id: str) -> None:
-        """Let go of an agent that was removed."""
-        self._known.pop(agent_id, None)
+    def keep(self, ids: Collection[str]) -> None:
+        """Let go of all agents but these: the others were removed, here or in another process."""
+        for agent_id in [one for one in self._known if one not in ids]:
+            del self._known[agent_id]

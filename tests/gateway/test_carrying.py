@@ -161,7 +161,7 @@ async def test_a_task_that_is_late_fails_and_its_agent_is_told(tmp_path: Path) -
 
             await within(canceled())
         errand = await site.gateway.errand(answer.task.id)
-        assert errand is not None and errand.due_at and errand.ended_at is not None
+        assert errand is not None and 0 < errand.due_at <= errand.ended_at
 
 
 async def test_a_gateway_registered_with_itself_notices(tmp_path: Path) -> None:
@@ -278,3 +278,36 @@ async def test_a_short_task_is_written_once_with_what_came_of_it(tmp_path: Path)
             return connection.execute(rows, (first, first | MAX_SEQ)).fetchall()[0][0]
 
         assert await site.gateway.store.look(writes) == 1
+
+
+async def test_a_task_with_a_deadline_is_kept_before_it_goes_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "_MOMENT", 600.0)
+    gate, runs = asyncio.Event(), list[str]()
+    sent = {"message": message("x"), "metadata": {"timeoutSeconds": 60}}
+    async with serving(gated(gate, runs)) as upstream, gateway(tmp_path) as site:
+        registered = await site.register(upstream.url)
+        await site.gateway.upstreams.of(registered).line(registered.url)
+        path = f"/a2a/{registered.name}"
+        sending = asyncio.create_task(site.answer("SendMessage", sent, path=path))
+
+        async def given() -> None:
+            while not (await upstream.call("ListTasks", {}))["tasks"]:
+                pass
+
+        await within(given())
+        assert await site.total() == 1
+        gate.set()
+        assert "result" in await within(sending)
+
+
+async def test_nothing_is_kept_for_agents_that_are_gone(tmp_path: Path) -> None:
+    async with serving(workshop()) as upstream, gateway(tmp_path) as site:
+        gone, kept = await site.register(upstream.url), await site.register(upstream.url)
+        upstreams = site.gateway.upstreams
+        before = upstreams.of(kept)
+        upstreams.of(gone)
+        await site.gateway.registry.remove(gone.id)
+        upstreams.keep({agent.id for agent in site.gateway.registry.all()})
+        assert upstreams.known(gone.id) is None and upstreams.known(kept.id) is before
