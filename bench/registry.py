@@ -1,9 +1,10 @@
 """`python -m bench.registry`: how long a search among ten thousand registered agents takes.
 
 In one process, as the gateway does it: agents of some three skills each in memory, a score for
-each. A figure is the median of the rounds in processor time, beside the median by the clock: the
-latter is what a caller waits, and the former what other load on the machine changes least. The
-exit code is 1 if one of the former is above five milliseconds.
+each, and nothing remembered from one search to the next. A figure is the least of the rounds in
+processor time, which is what other load on the machine changes least, beside the medians in
+processor time and by the clock: the latter is what a caller waits. The exit code is 1 if one of
+the former is above five milliseconds.
 """
 
 import argparse
@@ -32,6 +33,9 @@ SEARCHES: dict[str, Search] = {
     "a word that all have": Search(text="agent"),
     "three words": Search(text="agent word0007 does"),
     "half a word": Search(text="word0"),
+    "a part of every name": Search(text="gent-"),
+    "a part of some names": Search(text="gent-77"),
+    "a letter": Search(text="e"),
     "a word nobody has": Search(text="nobody-has-this"),
     "a skill": Search(skill="skill-77"),
     "two tags": Search(tags=["tag01", "tag02"]),
@@ -91,7 +95,7 @@ class Timed:
 
     @property
     def figures(self) -> dict[str, Any]:
-        return {"work": median(self._work), "wall": median(self._wall)}
+        return {"least": min(self._work), "work": median(self._work), "wall": median(self._wall)}
 
 
 def measure(rounds: int) -> dict[str, dict[str, Any]]:
@@ -129,11 +133,13 @@ def main(words: list[str]) -> int:
     if chosen.json:
         print(json.dumps(figures, indent=2))
     else:
-        print(f"{AGENTS} agents, milliseconds, medians of {chosen.rounds} rounds")
+        print(f"{AGENTS} agents, milliseconds, least and medians of {chosen.rounds} rounds")
         for name, one in figures.items():
-            line = f"{one['work']:9.2f}  by the clock {one['wall']:7.2f}  found {one['found']}"
-            print(f"{name:25}{line}")
-    slow = [n for n, one in figures.items() if n != "load" and one["work"] > MOST_MS]
+            line = (
+                f"{one['least']:9.2f}  median {one['work']:7.2f}  by the clock {one['wall']:7.2f}"
+            )
+            print(f"{name:25}{line}  found {one['found']}")
+    slow = [n for n, one in figures.items() if n != "load" and one["least"] > MOST_MS]
     return 1 if slow else 0
 
 

@@ -24,19 +24,18 @@ _LONGEST = 20_000
 _MOST_REMEMBERED = 20_000
 
 
-class _Texts(NamedTuple):
-    # Words of names and tags, and those of descriptions and examples that are not among them.
-    named: frozenset[str]
-    said: frozenset[str]
-
-
 class Profile(NamedTuple):
     """The words by which an agent is found."""
 
-    own: _Texts
-    # By the ids of skills.
-    skills: tuple[tuple[str, _Texts], ...]
-    all: frozenset[str]
+    # The ids of its skills; the first is empty: what it says of itself as a whole.
+    skills: tuple[str, ...]
+    # What a word weighs in which of them, by their places there.
+    weights: dict[str, tuple[tuple[int, int], ...]]
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Return all words."""
+        return frozenset(self.weights)
 
 
 class Match(NamedTuple):
@@ -89,33 +88,31 @@ def profile(
 def _read(
     name: str, tags: Sequence[str], description: str, skills: Sequence[AgentSkill]
 ) -> Profile:
-    own = _texts([name, *tags], [description])
-    of_skills = tuple(
-        (one.id, _texts([one.id, one.name, *one.tags], [one.description, *one.examples]))
-        for one in skills
-    )
-    everything = [own, *(texts for _, texts in of_skills)]
-    return Profile(own, of_skills, frozenset[str]().union(*(a | b for a, b in everything)))
-
-
-def _texts(names: Sequence[str], texts: Sequence[str]) -> _Texts:
-    named = words_of(" ".join(names))
-    return _Texts(named, words_of(" ".join(texts)) - named)
+    texts = [([name, *tags], [description])]
+    texts += [([one.id, one.name, *one.tags], [one.description, *one.examples]) for one in skills]
+    weights: dict[str, tuple[tuple[int, int], ...]] = {}
+    # Most words are in the same few places: kept once, thousands of agents take half the memory.
+    same: dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] = {}
+    for at, (names, said) in enumerate(texts):
+        named = words_of(" ".join(names))
+        for word in named | words_of(" ".join(said)):
+            places = *weights.get(word, ()), (at, _NAMED if word in named else _SAID)
+            weights[word] = same.setdefault(places, places)
+    return Profile(("", *(one.id for one in skills)), weights)
 
 
 def match(known: Profile, words: frozenset[str]) -> Match | None:
     """Return how well an agent's best skill fits; None: not at all."""
-    if known.all.isdisjoint(words):
+    weights = known.weights
+    found = [(word, weights[word]) for word in words if word in weights]
+    if not found:
         return None
-    own, shared = _hits(known.own, words)
-    best = Match(own, "", shared)
-    for id, texts in known.skills:
-        score, hits = _hits(texts, words)
-        if own + score > best.score:
-            best = Match(own + score, id, shared | hits)
-    return best
-
-
-def _hits(texts: _Texts, words: frozenset[str]) -> tuple[int, frozenset[str]]:
-    named, said = words & texts.named, words & texts.said
-    return _NAMED * len(named) + _SAID * len(said), named | said
+    scores = [0] * len(known.skills)
+    for _, places in found:
+        for at, weight in places:
+            scores[at] += weight
+    own, scores[0] = scores[0], 0
+    # The first of the best; itself as a whole if no skill has any of the words.
+    best = scores.index(max(scores))
+    shared = [word for word, places in found for at, _ in places if at == best or not at]
+    return Match(own + scores[best], known.skills[best], frozenset(shared))

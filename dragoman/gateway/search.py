@@ -5,20 +5,20 @@ that one pass over what is left puts the trusted first.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
 from operator import attrgetter
 
 import msgspec
 
 from dragoman.errors import InvalidParams
-from dragoman.gateway.agents import Registered, Status
+from dragoman.gateway.agents import Registered, Status, serves
+from dragoman.gateway.postings import Postings, Words, flags, members
 
 LIMIT, MOST = 20, 100
 LONGEST_TEXT, MOST_WORDS = 1000, 16
-# A part that is in more words than these is in so many texts that looking into them is faster.
-_MOST_KEYS = 64
+# Fewer than one in so many are put in order faster than they are picked out of all.
+_SPARSE = 16
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,8 +63,11 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def may_see(agent: Registered, viewer: str | None) -> bool:
-    """Tell whether somebody may know of an agent; None may."""
-    return viewer is None or agent.status == "online" or agent.owner == viewer
+    """Tell whether somebody may know of an agent; None may. One that is for some callers is known
+    to them alone, and to its owner."""
+    if viewer is None or agent.owner == viewer:
+        return True
+    return agent.status == "online" and serves(agent, viewer)
 
 
 class _Entry:
@@ -73,16 +76,17 @@ class _Entry:
         "id",
         "name",
         "owner",
+        "place",
         "price",
         "skills",
         "status",
         "tags",
-        "text",
         "words",
     )
 
-    def __init__(self, agent: Registered) -> None:
+    def __init__(self, agent: Registered, place: int) -> None:
         self.agent = agent
+        self.place = place
         self.id = agent.id
         self.name = agent.name
         self.owner = agent.owner
@@ -95,64 +99,25 @@ class _Entry:
         texts = [agent.name, agent.title, agent.description, *self.tags]
         for skill in agent.skills:
             texts += [skill.id, skill.name, skill.description]
-        self.text = "\n".join(texts).lower()
-        self.words = frozenset(self.text.split())
+        self.words = frozenset("\n".join(texts).lower().split())
 
     def seen_as(self, agent: Registered) -> None:
         """Take over what changes often, and leave the texts."""
         self.agent, self.status = agent, agent.status
 
 
-class _Postings:
-    """Who has what: a word, a tag, a skill."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[str, list[_Entry]] = {}
-        # All keys in one text, one a line; None: they changed since it was made.
-        self._keys: str | None = None
-
-    def add(self, keys: Iterable[str], entry: _Entry) -> None:
-        for key in keys:
-            having = self._by_key.get(key)
-            if having is None:
-                self._by_key[key] = [entry]
-                self._keys = None
-            else:
-                having.append(entry)
-
-    def drop(self, keys: Iterable[str], entry: _Entry) -> None:
-        for key in keys:
-            having = self._by_key[key]
-            having.remove(entry)
-            if not having:
-                del self._by_key[key]
-                self._keys = None
-
-    def any(self, keys: Iterable[str]) -> set[_Entry]:
-        """Return those that have one of these."""
-        return set[_Entry]().union(*(self._by_key.get(key, ()) for key in keys))
-
-    def within(self, part: str) -> set[_Entry] | None:
-        """Return those that have a key with this in it; None: there are too many such keys."""
-        if self._keys is None:
-            self._keys = "\n".join(["", *self._by_key, ""])
-        keys, found, at = self._keys, list[str](), 0
-        while (at := keys.find(part, at)) >= 0:
-            if len(found) == _MOST_KEYS:
-                return None
-            end = keys.index("\n", at)
-            found.append(keys[keys.rindex("\n", 0, at + 1) + 1 : end])
-            at = end
-        return self.any(found)
-
-
 class Index:
     """All agents, in the order of their names."""
 
     def __init__(self) -> None:
-        self._words, self._tags, self._skills = _Postings(), _Postings(), _Postings()
+        self._words, self._tags, self._skills = Words(), Postings(), Postings()
         self._names: list[str] = []
         self._entries: list[_Entry] = []
+        self._ids: list[str] = []
+        # By place; those that are free; and the set of the others.
+        self._placed: list[_Entry | None] = []
+        self._free: list[int] = []
+        self._all = 0
         self._by_id: dict[str, Registered] = {}
 
     def __len__(self) -> int:
@@ -172,9 +137,13 @@ class Index:
         """Have these agents and no others."""
         ordered = sorted(agents, key=attrgetter("name"))
         self._names = [agent.name for agent in ordered]
-        self._words, self._tags, self._skills = _Postings(), _Postings(), _Postings()
+        self._ids = [agent.id for agent in ordered]
+        self._words, self._tags, self._skills = Words(), Postings(), Postings()
+        self._placed, self._free, self._all = [], [], 0
         self._entries = [self._posted(agent) for agent in ordered]
         self._by_id = {agent.id: agent for agent in ordered}
+        for entry in self._entries:
+            self._settled(entry)
 
     def put(self, agent: Registered) -> None:
         """Have an agent as it is."""
@@ -188,10 +157,12 @@ class Index:
                 self._entries[place].seen_as(agent)
             else:
                 self._unpost(self._entries[place])
-                self._entries[place] = self._posted(agent)
+                self._entries[place] = self._settled(self._posted(agent))
+                self._ids[place] = agent.id
             return
         self._names.insert(place, agent.name)
-        self._entries.insert(place, self._posted(agent))
+        self._entries.insert(place, self._settled(self._posted(agent)))
+        self._ids.insert(place, agent.id)
 
     def remove(self, id: str) -> Registered | None:
         """Have an agent no longer; return it."""
@@ -208,53 +179,70 @@ class Index:
             found = [entry for entry in found if entry.status == asked.status]
         if asked.viewer is not None:
             viewer = asked.viewer
-            found = [entry for entry in found if entry.status == "online" or entry.owner == viewer]
+            found = [
+                entry
+                for entry in found
+                if entry.owner == viewer
+                # Most are for everybody, and a call for each would take as long as the rest.
+                or (
+                    entry.status == "online"
+                    and (not entry.agent.callers or serves(entry.agent, viewer))
+                )
+            ]
         if asked.owner is not None:
             found = [entry for entry in found if entry.owner == asked.owner]
         if asked.max_price is not None:
             most = asked.max_price
             found = [entry for entry in found if entry.price <= most]
-        return _page(found, asked, trust)
+        ids = self._ids if found is self._entries else [entry.id for entry in found]
+        return _page(found, list(map(trust, ids)), asked)
 
     def _chosen(self, asked: Search) -> list[_Entry]:
         """Return those with the words, the skill and the tags that are asked for, by name."""
-        sets: list[set[_Entry]] = []
+        size, found = len(self._placed), self._all
         if asked.skill:
-            sets.append(self._skills.any([asked.skill]))
+            found &= self._skills.any([asked.skill], size)
         if asked.tags:
-            sets.append(self._tags.any(tag.lower() for tag in asked.tags))
+            found &= self._tags.any({tag.lower() for tag in asked.tags}, size)
         if asked.category:
-            sets.append(self._tags.any([asked.category.lower()]))
-        common: list[str] = []
+            found &= self._tags.any([asked.category.lower()], size)
         for word in {*asked.text.lower().split()}:
             # It has no space in it, so it is in a text if it is in one of the text's words.
-            having = self._words.within(word)
-            if having is None:
-                common.append(word)
-            else:
-                sets.append(having)
-        found = self._entries
-        if sets:
-            chosen = sets[0].intersection(*sets[1:])
-            if len(chosen) < len(found) // 16:
-                found = sorted(chosen, key=attrgetter("name"))
-            else:
-                found = [entry for entry in found if entry in chosen]
-        for word in common:
-            found = [entry for entry in found if word in entry.text]
-        return found
+            found &= self._words.within(word, size, self._all)
+        if found == self._all:
+            return self._entries
+        if found.bit_count() < len(self._entries) // _SPARSE:
+            chosen = [entry for at in members(found) if (entry := self._placed[at])]
+            return sorted(chosen, key=attrgetter("name"))
+        is_in = flags(found, size)
+        return [entry for entry in self._entries if is_in[entry.place]]
 
     def _posted(self, agent: Registered) -> _Entry:
-        entry = _Entry(agent)
-        self._words.add(entry.words, entry)
-        self._tags.add(entry.tags, entry)
-        self._skills.add(entry.skills, entry)
+        if not self._free:
+            self._free.append(len(self._placed))
+            self._placed.append(None)
+        entry = _Entry(agent, self._free.pop())
+        self._placed[entry.place] = entry
+        self._all |= 1 << entry.place
+        self._words.add(entry.words, entry.place)
+        self._tags.add(entry.tags, entry.place)
+        self._skills.add(entry.skills, entry.place)
+        return entry
+
+    def _settled(self, entry: _Entry) -> _Entry:
+        size = len(self._placed)
+        self._words.settle(entry.words, entry.place, size)
+        self._tags.settle(entry.tags, entry.place, size)
+        self._skills.settle(entry.skills, entry.place, size)
         return entry
 
     def _unpost(self, entry: _Entry) -> None:
-        self._words.drop(entry.words, entry)
-        self._tags.drop(entry.tags, entry)
-        self._skills.drop(entry.skills, entry)
+        self._words.drop(entry.words, entry.place)
+        self._tags.drop(entry.tags, entry.place)
+        self._skills.drop(entry.skills, entry.place)
+        self._placed[entry.place] = None
+        self._all ^= 1 << entry.place
+        self._free.append(entry.place)
 
     def _place(self, name: str) -> int | None:
         place = bisect_left(self._names, name)
@@ -265,7 +253,7 @@ class Index:
         place = self._place(name)
         if place is not None:
             self._unpost(self._entries[place])
-            del self._names[place], self._entries[place]
+            del self._names[place], self._entries[place], self._ids[place]
 
 
 def _is_alike(before: Registered, after: Registered) -> bool:
@@ -280,13 +268,23 @@ def _is_alike(before: Registered, after: Registered) -> bool:
     )
 
 
-def _page(found: Sequence[_Entry], asked: Search, trust: Callable[[str], int]) -> Found:
-    by_score: defaultdict[int, list[_Entry]] = defaultdict(list)
-    for entry in found:
-        by_score[trust(entry.id)].append(entry)
-    scores = sorted((score for score in by_score if score >= asked.min_trust), reverse=True)
-    total = sum(len(by_score[score]) for score in scores)
-    # Within a score they are still in the order of their names.
-    ordered = chain.from_iterable(by_score[score] for score in scores)
-    page = islice(ordered, asked.offset, asked.offset + asked.limit)
-    return Found([entry.agent for entry in page], total)
+def _page(found: Sequence[_Entry], scores: Sequence[int], asked: Search) -> Found:
+    counts = Counter(scores)
+    ranked = sorted((score for score in counts if score >= asked.min_trust), reverse=True)
+    first, last = asked.offset, asked.offset + asked.limit
+    # Only those are put in order whose scores are on the page.
+    shown, before, total = set[int](), 0, 0
+    for score in ranked:
+        if total < last and total + counts[score] > first:
+            shown.add(score)
+        elif not shown:
+            before += counts[score]
+        total += counts[score]
+    # Within a score they stay in the order of their names.
+    page = sorted(
+        [at for at, score in enumerate(scores) if score in shown],
+        key=scores.__getitem__,
+        reverse=True,
+    )
+    page = page[first - before : last - before]
+    return Found([found[at].agent for at in page], total)
