@@ -107,9 +107,9 @@ class Houses:
             if any(said.message_id == message.message_id for said in task.history):
                 # It was said before, and the task has gone on since.
                 return _to(operation, task_id)
-            if asked := r.request_id(task.status):
+            if asked := r.request_ids(task.status):
                 waiting.append(task_id)
-                if len(waiting) > 1 or asked not in named:
+                if len(waiting) > 1 or not {*asked} & {*named}:
                     return operation
         return _to(operation, waiting[0]) if waiting else operation
 

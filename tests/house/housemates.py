@@ -5,7 +5,7 @@ from typing import Any
 
 from serving import Site, within
 
-from dragoman import Agent, Part, Turn
+from dragoman import Agent, Message, Part, Turn
 from dragoman.errors import TaskFailed, TaskRejected
 
 PNG = b"\x89PNG"
@@ -55,6 +55,28 @@ async def impatient(text: str, turn: Turn) -> str:
     except TimeoutError:
         await turn.say("Continuing without client input...")
     return "done without you"
+
+
+@agent.skill
+async def strict(text: str, turn: Turn) -> str:
+    return (await turn.ask("Anyone?", timeout=0.05)).text
+
+
+@agent.skill
+async def both(text: str, turn: Turn) -> str:
+    one, two = await asyncio.gather(turn.ask("From?"), turn.choose("To?", ["Rome", "Oslo"]))
+    return f"{one.text} to {two}"
+
+
+@agent.skill
+async def use(text: str, turn: Turn) -> str:
+    return f"{await turn.tool('look', {'at': text})}"
+
+
+@agent.skill
+async def unpack(message: Message) -> dict[str, Any]:
+    text, data, file = message.parts
+    return {"text": text.text, "data": data.data, "url": file.url}
 
 
 @agent.skill

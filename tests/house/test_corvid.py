@@ -12,11 +12,13 @@ from housemates import UNKNOWN, agent, gates, nexus_message, settled
 from serving import V1, Site, old_message, serving, within
 
 from dragoman import Agent, Client, TaskState
+from dragoman.compat.corvid import RemoteAgents
 from dragoman.dialects.house import corvid
 from dragoman.errors import NoAgentAvailable
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage
+from dragoman.security.egress import Egress
 from dragoman.service import Call
 
 SEND, TASKS = "/a2a/tasks/send", "/a2a/tasks"
@@ -53,11 +55,12 @@ def refusal(response: httpx.Response) -> tuple[int, str]:
     ids=["flat", "params", "method"],
 )
 async def test_a_text_becomes_a_task_that_is_answered_at_once(site: Site, body: Any) -> None:
-    """C-1, C-2, C-012: in either form, with HTTP 200 and a task under way."""
+    """C-1, C-2, C-012: in either form, with HTTP 200 and a task under way, whoever does it."""
     task = await send(site, **body)
     assert task.keys() == {"id", "state", "messages", "sessionId", "createdAt", "updatedAt"}
-    assert task["messages"][0] == {"role": "user", "parts": [{"type": "text", "text": "hi"}]}
-    assert task["sessionId"]
+    assert task["messages"] == [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}]
+    assert task["state"] == "working", "although the agent is done at once"
+    assert task["sessionId"] and task["createdAt"] == task["updatedAt"]
     for name in ("createdAt", "updatedAt"):
         assert datetime.fromisoformat(task[name]).tzinfo is not None
     done = await ended(site, task["id"])
@@ -323,3 +326,27 @@ async def test_a_corvid_client_s_sequence_ends_with_the_answer(site: Site, tmp_p
         told = {"skillId": "fail"}
         failed = await within(remote.send("hello", metadata=told, poll_interval=0.01))
         assert (failed.state, failed.text) == (TaskState.FAILED, "It cannot be done.")
+
+
+async def test_a_corvid_client_waits_so_long_for_each_answer(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-18: ten seconds for a card, thirty for what it sends, ten for each look."""
+    waits: list[tuple[str, float]] = []
+    get, post = Egress.get, Egress.post
+
+    async def watched_get(egress: Egress, url: str, **more: Any) -> Any:
+        waits.append(("GET", more["timeout"]))
+        return await get(egress, url, **more)
+
+    async def watched_post(egress: Egress, url: str, *said: Any, **more: Any) -> Any:
+        waits.append(("POST", more["timeout"]))
+        return await post(egress, url, *said, **more)
+
+    monkeypatch.setattr(Egress, "get", watched_get)
+    monkeypatch.setattr(Egress, "post", watched_post)
+    agents = RemoteAgents(allow_private=True)
+    await within(agents.fetch_agent_card(site.url))
+    result = await within(agents.invoke_remote_agent(site.url, "hi", skill="fail"))
+    assert (result.success, result.error) == (False, "It cannot be done.")
+    assert waits[:2] == [("GET", 10), ("POST", 30)] and {*waits[2:]} == {("GET", 10)}

@@ -260,7 +260,7 @@ def test_a_question_that_says_itself_how_it_is_answered_is_shown_so() -> None:
         shown = value["status"]["message"]
         assert shown["inputRequest"] == {"kind": "input-request", **form}
         assert "metadata" not in shown
-        assert r.request_id(status) == "q-1"
+        assert r.request_ids(status) == ["q-1"]
 
 
 async def test_an_answer_by_reference_goes_on_with_the_task_that_asked(site: Site) -> None:

@@ -224,8 +224,8 @@ async def test_the_card_asks_for_a_token_in_the_form_of_a_jwt() -> None:
     async with serving(agent, **given) as site:
         card = (await site.http.get("/.well-known/agent.json")).json()
         ((name, scheme),) = card["securitySchemes"].items()
-        assert (scheme["type"], scheme["scheme"].lower()) == ("http", "bearer")
-        assert scheme["bearerFormat"] == "JWT" and card["security"] == [{name: []}]
+        assert (name, scheme["type"], scheme["scheme"].lower()) == ("bearer", "http", "bearer")
+        assert scheme["bearerFormat"] == "JWT" and card["security"] == [{"bearer": []}]
         assert (await site.http.post(SEND, json={"message": rx_message("x")})).status_code == 401
 
 

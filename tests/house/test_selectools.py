@@ -110,14 +110,16 @@ async def test_times_with_an_offset_are_read_and_ours_end_with_a_z(site: Site) -
 
 
 async def test_data_and_files_are_taken_with_a_text(site: Site) -> None:
-    """S-18: neither is refused."""
-    said = old_message("x")
+    """S-18: neither is refused; the agent has the data as it came, and a file is not fetched."""
+    said = old_message("x", metadata=to("unpack"))
     said["parts"] += [
         {"kind": "data", "data": {"a": 1}},
         {"kind": "file", "file": {"uri": "https://example.com/x"}},
     ]
     task = await site.call("tasks/send", {"message": said}, path=PATH)
     assert task["status"]["state"] == "completed" and len(task["history"][0]["parts"]) == 3
+    (result,) = task["artifacts"][0]["parts"]
+    assert result["data"] == {"text": "x", "data": {"a": 1}, "url": "https://example.com/x"}
 
 
 async def test_a_message_needs_a_text_only_where_the_server_says_so(site: Site) -> None:

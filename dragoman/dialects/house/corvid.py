@@ -68,7 +68,9 @@ class Corvid(V0):
         """Return the JSON of a reply, which is a task in any case."""
         match reply:
             case TaskReply():
-                return encode(encode_task(reply.reading.task))
+                is_sent = isinstance(operation, ops.SendMessage)
+                task = reply.reading.task
+                return encode(encode_task(_as_begun(task) if is_sent else task))
             case Message():
                 said = operation.message if isinstance(operation, ops.SendMessage) else None
                 return encode(encode_task(answered(reply, said)))
@@ -150,6 +152,15 @@ def encode_task(task: Task) -> Object:
         "createdAt": stamp(at * 1000) if at is not None else status.timestamp,
         "updatedAt": status.timestamp,
     }
+
+
+def _as_begun(task: Task) -> Task:
+    """Return a task as it was when its message came, however far it has come meanwhile: its sender
+    reads the rest, and nothing of it in the answer to what it sent."""
+    at = made_at(task.id)
+    timestamp = stamp(at * 1000) if at is not None else task.status.timestamp
+    status = TaskStatus(TaskState.WORKING, timestamp=timestamp)
+    return Task(task.id, task.context_id, status, history=task.history[:1])
 
 
 def _conversation(task: Task) -> list[Message]:

@@ -4,12 +4,14 @@ One row per class, as `dialects.errors` has it; whatever has no row keeps its of
 words are the official ones: only codes and statuses differ, and what is told beside them.
 """
 
+import re
 from typing import NamedTuple
 
 from dragoman import errors as classes
 from dragoman.dialects import errors
 from dragoman.dialects.reading import Object
 from dragoman.errors import A2AError, InvalidParams
+from dragoman.model.task import TaskState, TaskStatus
 
 
 class Row(NamedTuple):
@@ -35,6 +37,12 @@ ROWS = (
     Row(classes.ExtensionRequired, _INVALID, _INVALID, 400, _INVALID, 400),
 )
 _BY_CLASS = {row.error: row for row in ROWS}
+# What is a failed task to everybody else: how R calls it, and how such a task ends here. Contexts
+# that are not found have a code too, but here a context is what a caller calls so.
+_RX_FAILURES = (
+    (-32001, "Input timeout", re.compile(r"Input timeout: nobody answered within ([\d.e+-]+) s\.")),
+    (-32002, "Tool execution failed", re.compile(r"The tool \S+ has no answer: .*", re.DOTALL)),
+)
 # What a corvid client is told, where a word of theirs is known for it.
 _CORVID_WORDS: dict[type[A2AError], str] = {
     classes.NoAgentAvailable: "Agent with default project not found",
@@ -58,8 +66,29 @@ def nexus(error: A2AError) -> Object:
     return said
 
 
+def rx_failure(task_id: str, status: TaskStatus) -> A2AError | None:
+    """Return the error that a task's failure is to an R peer; None: it has no code for it."""
+    if status.state is not TaskState.FAILED or status.message is None:
+        return None
+    text = status.message.text
+    for code, words, pattern in _RX_FAILURES:
+        if found := pattern.fullmatch(text):
+            about = {"timeoutSeconds": found[1]} if found.groups() else {"error": text}
+            # No class of its own: nothing went wrong with the call, and only R says that it did.
+            error = A2AError(words, taskId=task_id, **about)
+            error.code = code
+            return error
+    return None
+
+
 def rx(error: A2AError) -> Object:
     """Return the `error` member of an answer to an R peer, which looks for a reason in it."""
+    if type(error) is A2AError and error.code is not None:
+        facts: Object = dict(error.facts)
+        if "timeoutSeconds" in facts:
+            seconds = float(facts["timeoutSeconds"])
+            facts["timeoutSeconds"] = int(seconds) if seconds.is_integer() else seconds
+        return {"code": error.code, "message": error.public, "data": facts}
     said = _said(error, row_of(error).rx)
     data: Object = dict(said.get("data", {}))
     if isinstance(error, InvalidParams | classes.InvalidRequest | classes.ParseFailed):

@@ -19,6 +19,7 @@ from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.message import Message, Metadata
 from dragoman.model.record import Recorded, encode
+from dragoman.model.requests import REQUESTS_URI, open_requests
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Batch, Opening, Reply, TaskReply
 
@@ -41,10 +42,12 @@ class R(House):
         """`place` is the house's own path, 0.3's paths of REST, or where others are served too and
         only what is asked shows who asks."""
         self._is_home = place == "home"
+        # Over REST a task that failed is a task.
+        self._has_codes = place != "rest"
         self.keeps_open = place != "abroad"
         # Over REST its callers name tasks that they begin.
         self.names_tasks = place == "rest"
-        self._shape = "rx" if self.keeps_open else "rx-closing"
+        self._shape = f"rx-{place}"
 
     # Requests
 
@@ -65,7 +68,14 @@ class R(House):
         """Return the JSON of a reply."""
         if isinstance(reply, Message):
             return encode(_shown(v0_3.encode_message(reply)))
+        if isinstance(reply, TaskReply) and isinstance(operation, ops.SendMessage):
+            self._refuse(reply.reading.task.id, reply.reading.task.status)
         return super().encode_reply(operation, reply)
+
+    def _refuse(self, task_id: str, status: TaskStatus) -> None:
+        """Raise what this house has a code for, where it is how a task ended."""
+        if self._has_codes and (error := errors.rx_failure(task_id, status)) is not None:
+            raise error
 
     def encode_opening(self, reply: TaskReply) -> bytes:
         """Return the JSON of the Task that opens a stream."""
@@ -81,6 +91,7 @@ class R(House):
     def _encode(self, event: Event) -> Object:
         match event:
             case StatusUpdate():
+                self._refuse(event.task_id, event.status)
                 value = v0_3.encode_status_update(event)
                 value["status"] = _encode_status(event.status)
                 if self.keeps_open:
@@ -126,12 +137,11 @@ def is_spoken(method: str, params: Value) -> bool:
 # Questions and answers
 
 
-def request_id(status: TaskStatus) -> str:
-    """Return the id by which a question is answered; empty where none is asked."""
-    if status.state is not TaskState.INPUT_REQUIRED or status.message is None:
-        return ""
-    found = _input_request(status.message)["requestId"]
-    return found if isinstance(found, str) else ""
+def request_ids(status: TaskStatus) -> list[str]:
+    """Return the ids by which open questions are answered; empty where none is asked."""
+    if status.state is not TaskState.INPUT_REQUIRED:
+        return []
+    return [request.request_id for request in open_requests(status)]
 
 
 def answers(message: Message) -> list[str]:
@@ -163,10 +173,16 @@ def _input_request(question: Message) -> Object:
 
 
 def _message_0_3(message: Object) -> Object:
-    """Return a message whose tool parts are data, and whose question is in its metadata."""
+    """Return a message whose tool parts are data, and whose question is in its metadata: what is
+    no part of 0.3 it has by an extension, which it names."""
     value = {name: item for name, item in message.items() if name != "inputRequest"}
-    if type(message.get("parts")) is list:
-        value["parts"] = [_part_0_3(part) for part in cast("list[Value]", message["parts"])]
+    parts = _list(message.get("parts"))
+    if parts:
+        value["parts"] = [_part_0_3(part) for part in parts]
+    is_extended = "inputRequest" in message or any(_tool(_fields(part)) for part in parts)
+    given, named = message.get("extensions"), _list(message.get("extensions"))
+    if is_extended and (given is None or type(given) is list) and REQUESTS_URI not in named:
+        value["extensions"] = [*named, REQUESTS_URI]
     if "inputRequest" in message:
         metadata = reading.metadata(message.get("metadata") or {}, "message.metadata")
         value["metadata"] = {**metadata, INPUT_REQUEST: message["inputRequest"]}
