@@ -24,6 +24,7 @@ _MEMBERS = {
     "created_at": "createdAt",
     "updated_at": "updatedAt",
     "pending_reason": "pendingReason",
+    "pending_digest": "pendingDigest",
 }
 _LABELS = {
     "result": "Result",
@@ -49,6 +50,7 @@ _LABELS = {
     "lastSeenAt": "Last-Seen",
     "createdAt": "Created",
     "pendingReason": "Pending",
+    "pendingDigest": "Pending-Digest",
 }
 
 

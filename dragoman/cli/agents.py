@@ -16,6 +16,8 @@ from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import PAGE_TOKEN, YES, show_page
 
+_DIGEST = 64
+
 agents = Group(
     "agents",
     help="Register agents with a gateway and look after them.",
@@ -114,7 +116,7 @@ def show(run: Invocation, agent: str, gateway: str, admin_token: str) -> None:
 @command("update")
 @click.argument("agent", metavar="AGENT")
 @said_of("--url", metavar="<url>", help="Where it is; its card is fetched there and pinned.")
-@said_of("--accept", "accepts", switch=True, help="Accept the card that was held.")
+@said_of("--accept", metavar="<digest>", help="Accept the card that was held, by its digest.")
 @DESCRIPTION
 @said_of("--no-token", switch=True, help="Show it nothing any more.")
 @DRY_RUN
@@ -123,7 +125,7 @@ def update(
     run: Invocation,
     agent: str,
     url: str | None,
-    accepts: bool,
+    accept: str | None,
     no_token: bool,
     dry_run: bool,
     gateway: str,
@@ -139,16 +141,16 @@ def update(
         if "credential" in body:
             raise usage("--no-token and a token cannot both be meant")
         body["credential"] = None
-    if not (body or accepts):
-        raise usage("what is to change? name it: --price 2, --tag maps, --accept")
+    if not (body or accept):
+        raise usage("what is to change? name it: --price 2, --tag maps, --accept <digest>")
     if dry_run:
-        result = "would be changed" + (", its card accepted" if accepts else "")
+        result = "would be changed" + (", its card accepted" if accept else "")
         _show(run, {"result": result, "name": agent, **described(body)})
         return
     # First: accepting may need an origin that is allowed by the same command.
     found: Any = api.ask("PATCH", path_of(agent), body) if body else {}
-    if accepts:
-        found = api.ask("POST", path_of(agent, "accept"))
+    if accept:
+        found = api.ask("POST", path_of(agent, "accept"), _digest(accept))
     _show(run, {"result": "changed", **item_of(found)})
     _check_taken(run, body, found)
 
@@ -163,11 +165,25 @@ def probe(run: Invocation, agent: str, gateway: str, admin_token: str) -> None:
 
 @command("accept")
 @click.argument("agent", metavar="AGENT")
+@click.argument(
+    "digest", metavar="DIGEST", help="Of the card that is held; `dragoman agents show` tells it."
+)
 @GATEWAY_OPTIONS
-def accept(run: Invocation, agent: str, gateway: str, admin_token: str) -> None:
+def accept(run: Invocation, agent: str, digest: str, gateway: str, admin_token: str) -> None:
     """Put the card of an agent in force that was held, because it changes where calls or
-    credentials go."""
-    _show(run, item_of(GatewayApi(run, gateway, admin_token).ask("POST", path_of(agent, "accept"))))
+    credentials go.
+
+    `dragoman agents show` tells its digest. If the agent shows yet another card meanwhile, that one
+    is not accepted.
+    """
+    api = GatewayApi(run, gateway, admin_token)
+    _show(run, item_of(api.ask("POST", path_of(agent, "accept"), _digest(digest))))
+
+
+def _digest(text: str) -> dict[str, str]:
+    if len(text) != _DIGEST:
+        raise usage(f"a digest has {_DIGEST} digits and letters: `dragoman agents show` tells it")
+    return {"digest": text.lower()}
 
 
 @command("remove")
@@ -201,4 +217,5 @@ def _show(run: Invocation, item: dict[str, Any]) -> None:
         show_record(run, item)
     if item.get("pendingReason"):
         run.out.warn(f"a later card is held: {item['pendingReason']}")
-        run.out.note("Hint", f"dragoman agents accept {item['name']}")
+        run.out.note("Hint", f"dragoman agents show {item['name']} -o json")
+        run.out.note("Hint", f"dragoman agents accept {item['name']} {item['pendingDigest']}")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DEFAULT = "http://127.0.0.1:8000"
 AGENT_NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
 GATEWAY = "DRAGOMAN_ERR_GATEWAY"
+# What our keys begin with.
+_KEYS = ("dgm_", "nxk_")
 _LARGEST = 16 * 1024 * 1024
 _CODES = {
     "AGENT_NOT_FOUND": AGENT_NOT_FOUND,
@@ -36,8 +38,9 @@ GATEWAY_OPTIONS = added(
             "--admin-token",
             default="",
             metavar="<token>",
-            help="A token or an API key for it. As a flag it is seen in the process list and in "
-            "the history of your shell; better is",
+            help="A token or an API key for it; without one, what A2ACLI_BEARER or A2ACLI_API_KEY "
+            "holds. As a flag it is seen in the process list and in the history of your shell; "
+            "better is",
         ),
     ]
 )
@@ -51,6 +54,9 @@ class GatewayApi:
         from dragoman.security.targets import NotCanonical, read_target
 
         self._run = run
+        # What `send` takes will do: registering is no act of operators alone.
+        token = token or run.settings.bearer or run.settings.api_key
+        self._is_key = token.startswith(_KEYS) or token == run.settings.api_key
         self._token = token
         run.redactor.add(token)
         try:
@@ -102,7 +108,7 @@ class GatewayApi:
     def _credential(self) -> dict[str, str]:
         if not self._token:
             return {}
-        if self._token.startswith(("dgm_", "nxk_")):
+        if self._is_key:
             return {"x-api-key": self._token}
         return {"authorization": f"Bearer {self._token}"}
 
@@ -129,18 +135,23 @@ class GatewayApi:
                 facts.get("message")
                 or f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
             ),
-            hint=_hint(code, status),
+            hint=self._hint(code, status, facts),
         )
+
+    def _hint(self, code: str, status: int, facts: dict[str, Any]) -> str | None:
+        from dragoman.cli.hints import again
+
+        details = facts.get("details")
+        if code == "AGENT_NOT_FOUND":
+            return "dragoman agents list"
+        if code == "CONFLICT" and isinstance(details, dict):
+            named = cast("dict[str, Any]", details).get("agentId", "")
+            return f"dragoman agents show {quote(str(named), safe='')} -o json"
+        if status == 401:
+            return again(self._run, variable="A2ACLI_BEARER=<token>", without=("--admin-token",))
+        return None
 
 
 def path_of(name: str, *steps: str) -> str:
     """Return the path of an agent; it may be named with an @, as elsewhere."""
     return "/".join(["agents", quote(name.removeprefix("@"), safe=""), *steps])
-
-
-def _hint(code: str, status: int) -> str | None:
-    if code == "AGENT_NOT_FOUND":
-        return "dragoman agents list"
-    if status == 401:
-        return "DRAGOMAN_ADMIN_TOKEN='<token>' dragoman agents list"
-    return None

@@ -46,13 +46,17 @@ trust = Group(
         "list": Place("dragoman.cli.trust:list_", "List agents, the most trusted first."),
         "show": Place("dragoman.cli.trust:show", "Show how an agent stands."),
         "explain": Place("dragoman.cli.trust:explain", "Say how a score came about."),
+        "disputes": Place("dragoman.cli.trust_disputes:disputes", "List what is disputed."),
+        "resolve": Place("dragoman.cli.trust_disputes:resolve", "Decide on a dispute."),
         "verify": Place("dragoman.cli.trust:verify", "Compute all scores again from the log."),
         "export": Place("dragoman.cli.trust:export", "Write the log and the scores to a file."),
     },
 )
 
 
-class _File(NamedTuple):
+class TrustFile(NamedTuple):
+    """A store's file at one moment."""
+
     connection: "apsw.Connection"
     rules: "Rules"
     # Name and time of registration, by id.
@@ -80,7 +84,7 @@ class _File(NamedTuple):
 
 
 @contextmanager
-def _file(run: Invocation, store: str | None) -> "Generator[_File]":
+def reading(run: Invocation, store: str | None) -> "Generator[TrustFile]":
     from dragoman.errors import ConfigError
     from dragoman.gateway.standing import Rules
     from dragoman.gateway.trust_export import created_of
@@ -98,7 +102,7 @@ def _file(run: Invocation, store: str | None) -> "Generator[_File]":
             # All that a command tells is of one moment.
             ask(connection, "BEGIN")
             rules = Rules(settings.trust_policy, settings.trust_cap)
-            yield _File(connection, rules, created_of(connection), int(time.time() * 1000))
+            yield TrustFile(connection, rules, created_of(connection), int(time.time() * 1000))
     finally:
         connection.close()
 
@@ -115,7 +119,7 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
     if page_token and not page_token.isdecimal():
         raise usage("--page-token is not one of `dragoman trust list`")
     first = int(page_token or 0)
-    with _file(run, store) as file:
+    with reading(run, store) as file:
         facts = facts_in(file.connection, file.created(), file.rules.cap, file.at)
         scores = {id: score(one, file.rules.policy).value for id, one in facts.items()}
         order = sorted(file.agents, key=lambda id: (-scores[id], file.agents[id][0]))
@@ -129,7 +133,7 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
 @STORE_OPTION
 def show(run: Invocation, agent: str, store: str | None) -> None:
     """Show how an agent stands: by its id or its name."""
-    with _file(run, store) as file:
+    with reading(run, store) as file:
         document = file.find(agent).document()
     if run.out.is_json:
         run.out.json(document)
@@ -154,7 +158,7 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
 @STORE_OPTION
 def explain(run: Invocation, agent: str, store: str | None) -> None:
     """Say in sentences and numbers how an agent's score came about."""
-    with _file(run, store) as file:
+    with reading(run, store) as file:
         found = file.find(agent)
     if run.out.is_json:
         run.out.json(found.document() | {"explanation": found.sentences()})
@@ -183,7 +187,7 @@ def verify(run: Invocation, path: str | None, store: str | None) -> None:
                 raise Failure(STORE, f"{path}: {error.strerror or error}") from None
         _tell(run, report, path)
         return
-    with _file(run, store) as file:
+    with reading(run, store) as file:
         rules = file.rules._asdict()
         report = verify_store(file.connection, file.created(), **rules, at=file.at)
     _tell(run, report, str(file_of(run, store).store_path()))
@@ -205,7 +209,7 @@ def export(run: Invocation, store: str | None, save: str) -> None:
     """
     from dragoman.gateway.trust_export import export as write
 
-    with _file(run, store) as file:
+    with reading(run, store) as file:
         rules = file.rules._asdict()
         try:
             report = write(file.connection, Path(save), file.created(), **rules, at=file.at)

@@ -26,6 +26,8 @@ SCOPES = frozenset(
 LONGEST_DAYS = 365
 # Marks a caller as one that came by the key of an agent, whose id follows.
 MARK = "dragoman:agent:"
+# The member of a task's metadata that names the agent by whose key it was made.
+REQUESTER = "requesterAgentId"
 
 
 class AgentKeys:
@@ -81,6 +83,11 @@ class AgentKeys:
 def scopes_of(key: Key) -> list[str]:
     """Return what a key is for, as it was asked for."""
     return [scope for scope in key.scopes if not scope.startswith(MARK)]
+
+
+def agent_of(caller: Caller) -> str:
+    """Return the id of the agent by whose key a caller came; empty: it came by another way."""
+    return next((one.removeprefix(MARK) for one in caller.scopes if one.startswith(MARK)), "")
 
 
 def allows(caller: Caller, scope: str, agent_id: str = "") -> bool:

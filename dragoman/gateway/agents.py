@@ -1,5 +1,6 @@
 """A registered agent: what the gateway knows of it and holds on to."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -69,3 +70,15 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 def serves(agent: Registered, requester: str) -> bool:
     """Say whether an agent does tasks for somebody."""
     return not agent.callers or requester == agent.owner or requester in agent.callers
+
+
+def voter(agent: Registered, requester: str) -> str:
+    """Return whose voice an agent's answer is where several have to agree: one for each owner, who
+    may have many agents. Whoever asks believes each of their own, and so does the local user."""
+    return agent.id if agent.owner in ("", requester) else agent.owner
+
+
+def spread(agents: Sequence[Registered], requester: str) -> list[Registered]:
+    """Return agents in their order, but the best of each voice before all others."""
+    best = {voter(agent, requester): agent for agent in reversed(agents)}
+    return sorted(agents, key=lambda agent: best[voter(agent, requester)] is not agent)

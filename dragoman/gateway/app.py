@@ -6,15 +6,19 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from dragoman.config import Settings
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import A2AError
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.api import Api
 from dragoman.gateway.catalog import Catalog
+from dragoman.gateway.costs import Costs
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
 from dragoman.gateway.held import Held
+from dragoman.gateway.limited import Limited
 from dragoman.gateway.own import OwnToken
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.gateway.workflow_runs import Runs
@@ -58,6 +62,8 @@ class GatewayApp(App):
             is_local=self._is_local,
         )
         self.gateway.hooks.add_to(routes)
+        self._limited = Limited(self.gateway.registry, lambda: self._mounts[self.agents[0].name])
+        self._limited.add_to(routes)
         shown = Access.PUBLIC if self.settings.card_public else Access.CALLER
         Catalog(self.gateway.registry, self._discovery.base).add_to(routes, shown)
         limit = self.settings.max_body_bytes
@@ -74,13 +80,24 @@ class GatewayApp(App):
         gateway = self.gateway
         gateway.service = self._engines[self.agents[0].name]
         ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
+        own = self._mounts[self.agents[0].name]
+        own.service = Costs(own.service, gateway.ledger)
         for mount in self._mounts.values():
             mount.service = Held(mount.service)
-        self._front = Front(self.settings, ways, Held(gateway.service), self._discovery.signer)
+        signer = self._discovery.signer
+        behind = Held(Costs(gateway.service, gateway.ledger))
+        self._front = Front(self.settings, ways, behind, signer)
+        # Their cards are not for whoever keeps answers for others.
+        private = msgspec.structs.replace(self.settings, card_public=False)
+        self._limited_front = Front(private, ways, behind, signer)
         self._discovery.more_keys[:] = [self._receipt_keys]
         gateway.workflows = Workflows(gateway.store, gateway)
         opened.push_async_callback(gateway.workflows.stop)
         self._engines[Runs.name] = gateway.workflows.engine
+        # For operators, who look after runs as after all tasks; nobody else gets there.
+        front, rack = self.agents[0], self._discovery.racks[0]
+        runs = Mount(front, gateway.workflows, rack, f"/agents/{Runs.name}", frozenset())
+        self._mounts[Runs.name] = runs
 
     async def _receipt_keys(self) -> list[dict[str, Any]]:
         return [dict(key) for key in await self.gateway.ledger.receipt_keys()]
@@ -89,9 +106,15 @@ class GatewayApp(App):
         if path.startswith(PREFIX):
             name, slash, rest = path[len(PREFIX) :].partition("/")
             agent = None if name in RESERVED else self.gateway.registry.get(name)
+            below = f"/{rest}" if slash else "/"
+            if agent is not None and agent.callers:
+                return self._limited_front.mount(agent), self._limited.place(below)
             if agent is not None:
-                return self._front.mount(agent), f"/{rest}" if slash else "/"
-        return super()._route(path)
+                return self._front.mount(agent), below
+        found, below = super()._route(path)
+        if found is self._mounts.get(Runs.name):
+            return next(iter(self._mounts.values())), path
+        return found, below
 
     async def listening(self, urls: Sequence[str]) -> None:
         """Register the agents of this process with the gateway, by the address they are at."""

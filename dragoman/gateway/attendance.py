@@ -47,12 +47,16 @@ class Attendance:
         source: CardSource,
         review: Review,
         changed: Callable[[Registered], None],
+        strayed: Callable[[str, str], None],
         *,
         clock: Clock,
         interval: float,
         noise: Callable[[], float],
     ) -> None:
+        """`strayed` hears of an agent, by its id, whose card leads where its owner let nothing go,
+        and where that is."""
         self._store = store
+        self._strayed = strayed
         self._index = index
         self._source = source
         self._review = review
@@ -126,10 +130,12 @@ class Attendance:
         else:
             act = "agent.card.hold"
             logger.warning(
-                "the card of %s changed and is held (%s); to accept it: dragoman agents accept %s",
+                "the card of %s changed and is held (%s); to look at it: dragoman agents show %s",
                 *(agent.name, after.pending_reason, agent.name),
             )
         await self._review(agent, lambda stored: pinning.reviewed(stored, fetched), act)
+        if where := pinning.strays(after):
+            self._strayed(agent.id, where)
         return True
 
     async def _may_watch(self, until: int) -> bool:

@@ -7,7 +7,6 @@ been sent, and asks the agent for what is missing instead of sending it again.
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import math
 import time
@@ -36,6 +35,7 @@ from dragoman.errors import (
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.means import Means
+from dragoman.gateway.naming import message_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
 from dragoman.gateway.upstreams import Upstream
@@ -57,7 +57,6 @@ _UNKNOWN = (
 _FAILOVER = 4.0
 # Seconds for which a task that may be written once is not.
 _MOMENT = 0.02
-_fingerprint = msgspec.json.Encoder(order="deterministic").encode
 # Seconds that a whole answer is waited for before it is followed.
 _QUICK = 0.5
 
@@ -219,7 +218,8 @@ class Carrier(Relay):
                 line = await upstream.line(self._place.url)
                 if self._may_be_quick(line):
                     await self._quick(line)
-                with self._means.hooks.expecting(self._worker.log.task_id) as pause:
+                log = self._worker.log
+                with self._means.hooks.expecting(log.scope, log.task_id) as pause:
                     opened = await self._stream(line, agent, Polling(pause=pause))
                     async with contextlib.aclosing(opened) as stream:
                         await self._relay_all(stream, line)
@@ -303,7 +303,7 @@ class Carrier(Relay):
         ids of messages know a task by the id that their caller gives it."""
         worker, place = self._worker, self._place
         task_id = place.task_id
-        own = self._own_id()
+        own = message_id_of(self._means, worker)
         if not task_id and isinstance(line.dialect, Nexus):
             task_id = str(uuid.UUID(hex=own, version=4))
         return msgspec.structs.replace(
@@ -313,18 +313,6 @@ class Carrier(Relay):
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
         )
-
-    def _own_id(self) -> str:
-        """Return what the message is called there. To the agent all our callers are one, and two of
-        them may have given their messages, or their tasks, one id. It does not depend on our task,
-        where the same message again leads to that: so it is the same if we end before the task is
-        on disk, and the caller sends it again."""
-        worker, scope = self._worker, self._worker.log.scope
-        said = msgspec.structs.replace(worker.message, task_id=TaskId(""), context_id=ContextId(""))
-        is_once = self._means.settings.idempotency and not worker.replay.turn
-        which = "" if is_once else f"{worker.log.task_id} {worker.replay.turn}"
-        own = [self._means.id, scope.tenant, scope.owner, which, said, worker.metadata]
-        return hashlib.blake2b(_fingerprint(own), digest_size=16).hexdigest()
 
     async def _settle_doubt(
         self, line: Line, agent: Registered, operation: ops.SendMessage

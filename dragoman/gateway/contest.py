@@ -1,23 +1,27 @@
 """Several agents on one task, for tasks that may be done twice: the first answer counts, or the
-first on which enough of them agree. Nothing of an answer is shown before it has won; the others are
-canceled, and only the winner is paid.
+first on which agents of enough owners agree. Nothing of an answer is shown before it has won; the
+others are canceled, and only the winner is paid.
 """
 
 import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 from collections.abc import Sequence
 
 import msgspec
 
 from dragoman.client.stream import Stream
 from dragoman.engine.worker import TaskEnded, Worker
-from dragoman.errors import A2AError, InvalidParams, TaskFailed
-from dragoman.gateway.agents import Registered
+from dragoman.errors import A2AError, AgentOffline, InvalidParams, TaskFailed, Unreachable
+from dragoman.gateway.agents import Registered, voter
 from dragoman.gateway.means import Means
+from dragoman.gateway.naming import message_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN
+from dragoman.gateway.retrying import is_failing
+from dragoman.gateway.upstreams import Upstream
 from dragoman.gateway.wishes import Wishes
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
@@ -63,8 +67,15 @@ class Contest:
         self._means = means
         self._worker = worker
         self._wanted = wanted
-        found = [means.directory.get(name) for name in chosen]
-        self._rivals = [_Rival(agent) for agent in found if agent is not None][: wanted.race]
+        self._requester = worker.log.scope.owner
+        found = [agent for name in chosen if (agent := means.directory.get(name)) is not None]
+        # What the dearest of them costs is held: who steps in for one that is left alone is one of
+        # those that it pays for.
+        first = found[: wanted.race]
+        most = max((agent.price for agent in first), default=0)
+        fit = [one for one in found if one in first or (one.repeatable and one.price <= most)]
+        there = [one for one in fit if not means.upstreams.of(one).is_open]
+        self._rivals = [_Rival(agent) for agent in there[: wanted.race]]
 
     async def run(self) -> None:
         """Have it done, and record the answer that won."""
@@ -75,8 +86,9 @@ class Contest:
                     f"{rival.agent.name} is not registered as safe to repeat",
                     field="metadata.race",
                 )
-        if len(self._rivals) < self._wanted.quorum:
-            raise TaskFailed(f"Only {len(self._rivals)} agents can do the task.")
+        voters = {voter(rival.agent, self._requester) for rival in self._rivals}
+        if len(voters) < self._wanted.quorum:
+            raise TaskFailed(f"Only agents of {len(voters)} owners can do the task at present.")
         await worker.log.durable(worker.log.seq)
         running = {
             asyncio.get_running_loop().create_task(self._answered(rival)): rival
@@ -109,42 +121,65 @@ class Contest:
         logger.info("task %s: %s: %s", self._worker.log.task_id, rival.agent.name, error)
 
     def _winner(self) -> _Rival | None:
-        votes: dict[bytes, list[_Rival]] = {}
+        votes: dict[bytes, dict[str, _Rival]] = {}
         for rival in self._rivals:
             answer = rival.answer
             if answer is None or answer.status.state is not TaskState.COMPLETED:
                 continue
-            agreeing = votes.setdefault(rival.vote, [])
-            agreeing.append(rival)
+            agreeing = votes.setdefault(rival.vote, {})
+            agreeing.setdefault(voter(rival.agent, self._requester), rival)
             if len(agreeing) >= self._wanted.quorum:
-                return agreeing[0]
+                return next(iter(agreeing.values()))
         return None
 
     async def _answered(self, rival: _Rival) -> Task:
-        upstream = self._means.upstreams.of(rival.agent)
+        """Return what an agent answers; how it went is told to its breaker."""
+        directory, agent = self._means.directory, rival.agent
+        upstream = self._means.upstreams.of(agent)
         rival.url = upstream.next_url()
-        log = self._worker.log
-        own = f"{self._means.id}\n{log.number}\n{log.task_id}\n{rival.agent.id}"
+        breaker = upstream.breaker(rival.url)
+        async with upstream.places.place():
+            if wait := breaker.admit():
+                raise AgentOffline(retryAfter=math.ceil(wait))
+            era = breaker.era
+            upstream.budget.requested()
+            try:
+                found = await self._asked(rival, upstream)
+            except (A2AError, TimeoutError) as error:
+                if is_failing(error):
+                    breaker.failed(era, is_connection=isinstance(error, Unreachable))
+                    directory.missed(agent.id)
+                else:
+                    breaker.succeeded(era)
+                raise
+            except BaseException:
+                breaker.left(era)
+                raise
+            breaker.succeeded(era)
+            directory.saw(agent.id)
+            return found
+
+    async def _asked(self, rival: _Rival, upstream: Upstream) -> Task:
+        own = message_id_of(self._means, self._worker, rival.agent.id)
         message = msgspec.structs.replace(
             self._worker.message,
-            message_id=MessageId(hashlib.blake2b(own.encode(), digest_size=16).hexdigest()),
+            message_id=MessageId(own),
             task_id=TaskId(""),
             context_id=ContextId(""),
             reference_task_ids=[],
         )
-        async with upstream.places.place():
-            line = await upstream.line(rival.url)
-            operation = outgoing(self._worker, message, self._means.id, line.card)
-            patience = self._means.settings.forward_patience
-            async with (
-                contextlib.aclosing(Stream(line, operation)) as stream,
-                asyncio.timeout(patience) as limit,
-            ):
-                async for _ in stream:
-                    # Whoever has begun may take its time; the others are not waited for.
-                    limit.reschedule(None)
-                    rival.task_id = stream.task_id
-                return _task(stream)
+        line = await upstream.line(rival.url)
+        operation = outgoing(self._worker, message, self._means.id, line.card)
+        patience = self._means.settings.forward_patience
+        async with (
+            contextlib.aclosing(Stream(line, operation)) as stream,
+            asyncio.timeout(patience) as limit,
+        ):
+            async for _ in stream:
+                # Whoever has begun may take its time; the others are not waited for.
+                limit.reschedule(None)
+                rival.task_id = stream.task_id
+            return _task(stream)
 
     async def _cancel(self, rival: _Rival) -> None:
         if not rival.task_id:

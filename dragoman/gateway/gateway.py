@@ -10,7 +10,7 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.errors import A2AError, AgentOffline, ConfigError, StoreRefused
 from dragoman.gateway import routing, wishes
-from dragoman.gateway.agents import Registered, serves
+from dragoman.gateway.agents import Registered, serves, spread
 from dragoman.gateway.forwarding import Chosen, Forwarding
 from dragoman.gateway.hooks import Hooks
 from dragoman.gateway.ledger import ErrandRow, Ledger
@@ -95,6 +95,7 @@ class Gateway:
             self._http,
             trust=self._score,
             audit=audit,
+            strayed=self._strayed,
             heartbeat_interval=settings.heartbeat_interval,
             most_per_owner=settings.max_agents_per_owner,
         )
@@ -125,6 +126,9 @@ class Gateway:
 
     def _score(self, agent_id: str) -> int:
         return self.trust.score(agent_id)
+
+    def _strayed(self, agent_id: str, origin: str) -> None:
+        self._soon(self.trust.violation(agent_id, f"its card leads to {origin}"))
 
     # Life
 
@@ -198,6 +202,8 @@ class Gateway:
         candidates = [self._candidate(agent, wanted.skill) for agent in agents]
         choice = routing.choose(wish, candidates, memory=self._turns)
         found = [agent for name in choice.order if (agent := self.registry.get(name)) is not None]
+        if wanted.quorum > 1:
+            found = spread(found, requester)
         if found and all(self.upstreams.of(agent).is_open for agent in found):
             wait = min(self.upstreams.of(agent).retry_in for agent in found)
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))

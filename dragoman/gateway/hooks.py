@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Generator
 
 from dragoman.errors import BodyTooLarge
+from dragoman.model.identity import Scope
 from dragoman.server.request import Request, read_body
 from dragoman.server.routes import Access, Routes
 
@@ -25,6 +26,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self._key = b""
+        # By what stands for them.
         self._waiting: dict[str, asyncio.Event] = {}
         # Where agents reach us; empty: nobody said so.
         self.base = ""
@@ -37,34 +39,41 @@ class Hooks:
         """Take posts."""
         routes.add(f"{PATH}*", self._answer, Access.PUBLIC)
 
-    def url(self, task_id: str) -> str:
+    def url(self, scope: Scope, task_id: str) -> str:
         """Return where posts of a task go; empty: nowhere."""
-        return f"{self.base}{PATH}{task_id}/{self._mark(task_id)}" if self.base else ""
+        place = self._place(scope, task_id)
+        return f"{self.base}{PATH}{place}/{self._mark(place)}" if self.base else ""
 
-    def _mark(self, task_id: str) -> str:
-        return hmac.new(self._key, task_id.encode(), hashlib.sha256).hexdigest()[:32]
+    def _place(self, scope: Scope, task_id: str) -> str:
+        """Return what stands for a task: two callers may have given theirs one id."""
+        which = "\n".join((scope.tenant, scope.owner, task_id)).encode()
+        return hashlib.blake2b(which, key=self._key, digest_size=16).hexdigest()
+
+    def _mark(self, place: str) -> str:
+        return hmac.new(self._key, place.encode(), hashlib.sha256).hexdigest()[:32]
 
     @contextlib.contextmanager
-    def expecting(self, task_id: str) -> Generator["Pause"]:
+    def expecting(self, scope: Scope, task_id: str) -> Generator["Pause"]:
         """Be woken by the posts of a task."""
-        event = self._waiting[task_id] = asyncio.Event()
+        place = self._place(scope, task_id)
+        event = self._waiting[place] = asyncio.Event()
         try:
             yield Pause(event)
         finally:
-            if self._waiting.get(task_id) is event:
-                del self._waiting[task_id]
+            if self._waiting.get(place) is event:
+                del self._waiting[place]
 
     async def _answer(self, request: Request) -> None:
-        task_id, _, mark = request.path.removeprefix(PATH).partition("/")
+        place, _, mark = request.path.removeprefix(PATH).partition("/")
         if request.verb != "POST":
             await request.refuse_verb("POST")
             return
-        if not hmac.compare_digest(mark.encode(), self._mark(task_id).encode()):
+        if not hmac.compare_digest(mark.encode(), self._mark(place).encode()):
             await request.respond(404, [(b"content-length", b"0")], b"")
             return
         with contextlib.suppress(BodyTooLarge):
             await read_body(request, _LARGEST)
-        if (event := self._waiting.get(task_id)) is not None:
+        if (event := self._waiting.get(place)) is not None:
             event.set()
         await request.respond(204, [], b"")
 

@@ -182,22 +182,23 @@ class Ledger:
         await self._store.change(lambda c: purchases.begin(c, checkout))
         return Begun(checkout, await self._provider.checkout(checkout))
 
-    async def paid(self, body: bytes, headers: Mapping[str, str]) -> bool:
-        """Take a provider's webhook; tell whether it credited anything. Raises `PermissionDenied`
-        for what is not the provider's own."""
+    async def paid(self, body: bytes, headers: Mapping[str, str]) -> Checkout | None:
+        """Take a provider's webhook; return the purchase that it credited, if it did. Raises
+        `PermissionDenied` for what is not the provider's own."""
         if self._provider is None:
             raise UnsupportedOperation("Credits are not sold here: no payment provider is set up")
         payment = self._provider.read(body, headers)
         if not payment.is_paid:
-            return False
+            return None
         grant, at = self._books.terms.grant, self._at()
 
-        def credit(connection: apsw.Connection) -> bool:
+        def credit(connection: apsw.Connection) -> Checkout | None:
             checkout = purchases.find(connection, payment.checkout)
             if checkout is None or checkout.cents != payment.cents:
                 logger.error("payment %s is for no purchase of ours", payment.event)
-                return False
-            return purchases.pay(connection, payment.event, checkout.id, grant, at)
+                return None
+            is_credited = purchases.pay(connection, payment.event, checkout.id, grant, at)
+            return checkout if is_credited else None
 
         return await self._store.change(credit)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from dragoman.engine.worker import Worker
 from dragoman.gateway import hops
+from dragoman.gateway.agent_keys import REQUESTER
 from dragoman.model.card import AgentCard
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage, StreamMessage
@@ -31,6 +32,7 @@ OWN = frozenset(
         "race",
         "quorum",
         "sourceAgent",
+        REQUESTER,
     }
 )
 _SECRET = re.compile(

@@ -51,11 +51,26 @@ def reviewed(agent: Registered, fetched: Fetched) -> Registered:
     return _in_force(agent, card, raw, url)
 
 
-def accepted(agent: Registered) -> Registered:
-    """Return an agent with the card in force that was held; raises `InvalidParams` if it still
-    leads to an origin that nobody allowed."""
+def strays(agent: Registered) -> str:
+    """Return where the card that is held leads although its owner did not allow it; empty:
+    nowhere."""
+    if agent.pending is None:
+        return ""
+    try:
+        card = card_review.read(agent.pending, agent.card_url or agent.url)
+    except InvalidParams:
+        return ""
+    found = card_review.foreign(card, agent.pending, destinations(agent))
+    return ", ".join(dict.fromkeys(one.origin for one in found))
+
+
+def accepted(agent: Registered, digest: str) -> Registered:
+    """Return an agent with the card in force that was held, if it is the one that was looked at;
+    raises `InvalidParams` for another, or if it still leads to an origin that nobody allowed."""
     if agent.pending is None:
         raise UnsupportedOperation(f"{agent.name} has no card that waits to be looked at")
+    if digest != card_review.digest(agent.pending):
+        raise InvalidParams("is not that of the card that is held", field="digest")
     return pinned(agent, agent.pending, agent.card_url)
 
 

@@ -36,7 +36,7 @@ from dragoman.gateway.registration import (
 from dragoman.gateway.search import Found, Index, Search, may_see
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.identity import new_id
-from dragoman.security.audit import Audit, NoAudit
+from dragoman.security.audit import DENIED, Audit, NoAudit
 from dragoman.security.egress import Egress
 from dragoman.stores.sqlite.store import SQLiteStore
 
@@ -51,6 +51,10 @@ def _neutral(id: str) -> int:
     return NEUTRAL
 
 
+def _nothing(id: str, origin: str) -> None:
+    pass
+
+
 class Registry:
     """The agents of a gateway."""
 
@@ -61,14 +65,16 @@ class Registry:
         *,
         trust: Callable[[str], int] = _neutral,
         audit: Audit | None = None,
+        strayed: Callable[[str, str], None] = _nothing,
         clock: Clock | None = None,
         heartbeat_interval: float = 60.0,
         watches: bool = True,
         most_per_owner: int = 10_000_000,
         noise: Callable[[], float] = random.random,
     ) -> None:
-        """`http` decides which addresses are called; `trust` returns the score of an agent's id.
-        Without `watches` nobody is looked at unless somebody asks."""
+        """`http` decides which addresses are called; `trust` returns the score of an agent's id;
+        `strayed` hears of an agent's id whose card leads to another origin, and to which. Without
+        `watches` nobody is looked at unless somebody asks."""
         # The score of an agent, by its id; it ranks what is found.
         self.trust = trust
         self._audit = audit or NoAudit()
@@ -81,6 +87,7 @@ class Registry:
             self._source,
             self._edit,
             self._told,
+            strayed,
             clock=self._clock,
             interval=heartbeat_interval,
             noise=noise,
@@ -155,7 +162,10 @@ class Registry:
         if dry_run:
             self._source.forget(agent.id)
             return replace(agent, name=slug(agent.title))
+        asked_as = agent.id
         agent = await self._roster.add(agent, slug(agent.title), said.credential)
+        if agent.id != asked_as:
+            self._source.forget(asked_as)
         self._record("agent.register", agent, owner)
         self._attendance.watch.soon(agent.id)
         self._told(agent)
@@ -187,10 +197,19 @@ class Registry:
 
         return await self._edit(agent, edit, "agent.update", owner, said.credential)
 
-    async def accept(self, ref: str, owner: str = "", *, operator: bool = False) -> Registered:
-        """Put the card in force that was held; return the agent."""
+    async def accept(
+        self, ref: str, digest: str, owner: str = "", *, operator: bool = False
+    ) -> Registered:
+        """Put the card in force that was held, if it is the one of this digest; return the
+        agent."""
         agent = self._owned(ref, owner, operator)
-        return await self._edit(agent, pinning.accepted, "agent.card.accept", owner)
+        act = "agent.card.accept"
+        try:
+            return await self._edit(agent, lambda one: pinning.accepted(one, digest), act, owner)
+        except A2AError as error:
+            named = f"{agent.id} {agent.name}"
+            self._audit.record(act, outcome=DENIED, who=owner, object=named, reason=error.public)
+            raise
 
     async def remove(self, ref: str, owner: str = "", *, operator: bool = False) -> None:
         """Forget an agent, and what it was shown."""

@@ -96,8 +96,10 @@ class Relay:
 
     def _ask_for_posts(self, line: Line) -> None:
         """Have an agent that cannot stream tell us when there is something to look at."""
-        url = self._means.hooks.url(self._worker.log.task_id)
-        if url and not line.can_stream and line.card.capabilities.push_notifications:
+        if line.can_stream or not line.card.capabilities.push_notifications:
+            return
+        log = self._worker.log
+        if url := self._means.hooks.url(log.scope, log.task_id):
             self._means.soon(self._register_posts(line, url))
 
     async def _register_posts(self, line: Line, url: str) -> None:

@@ -19,6 +19,7 @@ from dragoman.errors import (
     A2AError,
     AgentOffline,
     DeliveryUnknown,
+    InvalidAgentResponse,
     Overloaded,
     TimedOut,
     Unreachable,
@@ -84,6 +85,13 @@ def is_delivery_unknown(error: A2AError) -> bool:
     if isinstance(error, Overloaded):
         return error.code != 429 and "retryAfter" not in error.facts
     return False
+
+
+def is_failing(error: A2AError | TimeoutError) -> bool:
+    """Say whether an agent did not answer, or not as one that works: what a breaker counts."""
+    if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
+        return True
+    return isinstance(error.code, int) and 500 <= error.code < 600
 
 
 def _wish(error: A2AError) -> float:

@@ -15,10 +15,12 @@ import msgspec
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from dragoman.errors import StoreRefused, StoreUnavailable
+from dragoman.client.origins import origin_of
+from dragoman.errors import ConfigError, StoreRefused, StoreUnavailable
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.registration import Secret, destinations
 from dragoman.gateway.search import Index
+from dragoman.stores.sqlite import agent_places
 from dragoman.stores.sqlite import agents as rows
 from dragoman.stores.sqlite.store import SQLiteStore
 
@@ -73,7 +75,11 @@ class Roster:
         seals = self._store.seals
 
         def deed(connection: apsw.Connection) -> tuple[Registered, int]:
-            named = replace(agent, name=rows.free_name(connection, wanted, agent.id))
+            # Who was removed and comes back is the same: what was observed of it stays.
+            before = agent_places.gone(connection, agent.owner, _origin(agent), agent.url)
+            id = before or agent.id
+            named = replace(agent, id=id, name=rows.free_name(connection, wanted, id))
+            _put_place(connection, named)
             if secret is not None:
                 rows.put_credential(connection, seals, _shown(named, secret), _plain(secret))
             return named, rows.put(connection, _row(named))
@@ -104,6 +110,8 @@ class Roster:
             if after == before and isinstance(secret, UnsetType):
                 return before, row.version
             after = replace(after, updated_at=max(now, before.updated_at + 1))
+            if after.url != before.url:
+                _put_place(connection, after)
             if isinstance(secret, Secret):
                 rows.put_credential(connection, seals, _shown(after, secret), _plain(secret))
             elif secret is None:
@@ -122,7 +130,12 @@ class Roster:
 
     async def remove(self, id: str, now: int) -> None:
         """Forget an agent and its credential."""
-        version = await self._store.change(lambda c: rows.remove(c, id, now))
+
+        def deed(connection: apsw.Connection) -> int:
+            agent_places.leave(connection, id)
+            return rows.remove(connection, id, now)
+
+        version = await self._store.change(deed)
         self._forget(id, version)
 
     async def credential(self, agent: Registered) -> Secret | None:
@@ -231,6 +244,18 @@ def _write_all(connection: apsw.Connection, agents: list[Registered]) -> list[in
         rows.put_standing(connection, one.id, one.status, one.last_seen_at, one.beat_at)
         for one in agents
     ]
+
+
+def _put_place(connection: apsw.Connection, agent: Registered) -> None:
+    agent_places.put(connection, agent.owner, _origin(agent), agent.id, agent.url)
+
+
+def _origin(agent: Registered) -> str:
+    try:
+        return origin_of(agent.url)
+    except ConfigError:
+        # An address of another binding, which a card named.
+        return agent.url
 
 
 def _seen_as(agent: Registered, known: Registered) -> Registered:

@@ -19,7 +19,7 @@ from dragoman.errors import ConfigError, StoreRefused
 from dragoman.gateway import ratings, trust_export
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.performance import Performance
-from dragoman.gateway.scores import POLICIES, REGISTERED, score
+from dragoman.gateway.scores import POLICIES, REGISTERED, Score, decimal, score
 from dragoman.gateway.standing import Rules, TrustStanding, facts_in, history_of, standing_of
 from dragoman.gateway.trust_export import Report
 from dragoman.stores.sqlite import outcomes, trust
@@ -85,6 +85,8 @@ class Trust:
         self._agents = agents
         self._now = now
         self._scores: dict[str, int] = {}
+        # What they are made of.
+        self._components: dict[str, dict[str, float]] = {}
         # The last event that the scores follow, and the day they were computed on.
         self._seen = 0
         self._today = -1
@@ -172,15 +174,16 @@ class Trust:
         at = self._at()
         cap, policy = self.rules.cap, self.rules.policy
 
-        def compute(connection: apsw.Connection) -> dict[str, int]:
+        def compute(connection: apsw.Connection) -> dict[str, Score]:
             facts = facts_in(connection, created, cap, at, every=agents is None)
-            return {id: score(one, policy).value for id, one in facts.items()}
+            return {id: score(one, policy) for id, one in facts.items()}
 
         computed = await self._store.look(compute)
         if agents is None:
-            self._scores = computed
-        else:
-            self._scores.update(computed)
+            self._scores, self._components = {}, {}
+        for id, one in computed.items():
+            self._scores[id] = one.value
+            self._components[id] = {part.name: decimal(part.value) for part in one.components}
 
     def _learn(self, events: Sequence[Event]) -> None:
         for one in events:
@@ -197,6 +200,11 @@ class Trust:
     def score(self, agent_id: str) -> int:
         """Return an agent's score, from memory."""
         return self._scores.get(agent_id, REGISTERED)
+
+    def components(self, agent_id: str) -> dict[str, float]:
+        """Return what an agent's score is made of, each from 0 to 100, from memory; empty: it was
+        not computed yet."""
+        return self._components.get(agent_id, {})
 
     async def standing(self, ref: str) -> TrustStanding | None:
         """Return how an agent stands at this moment; None: nobody is registered so."""

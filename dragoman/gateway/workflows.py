@@ -11,7 +11,7 @@ is recorded before it begins, goes on after a crash, and can be canceled.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import apsw
@@ -20,7 +20,7 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
 from dragoman.errors import A2AError, InvalidParams, TaskNotFound
-from dragoman.gateway.agents import Registered
+from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.workflow_plan import (
     ENDED,
     Definition,
@@ -38,7 +38,7 @@ from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskState
-from dragoman.service import Call, Service, TaskPage, TaskReply
+from dragoman.service import Batch, Call, Reply, Service, TaskPage, TaskReply
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite import workflows as kept
 
@@ -129,7 +129,12 @@ class Workflows:
 
     async def create(self, owner: str, definition: Any, *, tenant: str = "") -> Workflow:
         """Keep a workflow: a `Definition`, or the JSON of one. Raises `InvalidParams`."""
-        found = checked(definition, lambda ref: self._gateway.registry.get(ref) is not None)
+
+        def is_known(ref: str) -> bool:
+            agent = self._gateway.registry.get(ref)
+            return agent is not None and serves(agent, owner)
+
+        found = checked(definition, is_known)
         row = kept.WorkflowRow(new_id(), self._clock.now(), encode(found))
 
         def put(connection: apsw.Connection) -> bool:
@@ -221,6 +226,22 @@ class Workflows:
                     call = Call(operation=operation, caller=Caller(owner))
                     await self._gateway.service.answer(call)
         return run
+
+    # As operators see them: tasks like any other.
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the one reply to a call about a run."""
+        operation = call.operation
+        if isinstance(operation, ops.CancelTask):
+            id, tenant = operation.task_id, operation.tenant
+            if await self.cancel(call.caller.owner, id, tenant=tenant) is None:
+                raise TaskNotFound(taskId=id)
+            call = Call(operation=ops.GetTask(task_id=id, tenant=tenant), caller=call.caller)
+        return await self.engine.answer(call)
+
+    def follow(self, call: Call) -> AsyncGenerator[Batch]:
+        """Return the stream of a run."""
+        return self.engine.follow(call)
 
     async def _told(self, owner: str, operation: ops.Operation) -> Run | None:
         try:

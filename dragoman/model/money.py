@@ -14,6 +14,9 @@ MICRO = 1_000_000
 LARGEST = 1_000_000_000 * MICRO
 # What a fee is rounded to.
 CENT = MICRO // 100
+# What callers name a gateway as the most that a task may cost, and what it told them that it did.
+LIMITS = ("maxBudget", "maxPrice")
+COST = "dragoman/cost"
 _DECIMALS = 6
 _TEXT = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,6}))?", re.ASCII)
 

@@ -113,12 +113,24 @@ async def test_a_card_that_is_held_is_told_and_accepted(here: Here) -> None:
     await here.site.register(here.peer.url)
     here.peer.shows(here.peer.card(path="/elsewhere"))
     probed = await here.agents("probe", "maps")
-    assert "addresses change" in probed.stderr and "dragoman agents accept maps" in probed.stderr
+    shown = await here.json("show", "maps")
+    digest = shown["pendingDigest"]
+    assert shown["pendingCard"] == here.peer.cards[CARD_PATH]
+    assert "addresses change" in probed.stderr
+    assert f"dragoman agents accept maps {digest}" in probed.stderr
     assert fields(probed.stdout)["Health"] == "online"
-    assert (await here.json("show", "maps"))["pendingCard"] == here.peer.cards[CARD_PATH]
-    accepted = await here.json("accept", "maps")
-    assert accepted["card"] == here.peer.cards[CARD_PATH] and accepted["pendingReason"] is None
-    again = await here.agents("update", "maps", "--accept")
+    # Another one than was looked at: what is in force stays.
+    third = here.peer.shows(here.peer.card(path="/anywhere"))
+    await here.agents("probe", "maps")
+    for words in (("accept", "maps", digest), ("update", "maps", "--accept", digest)):
+        refused = await here.agents(*words)
+        assert refused.returncode == 1 and "dragoman agents show maps" in refused.stderr
+    assert (await here.json("show", "maps"))["card"] == shown["card"]
+    assert (await here.agents("accept", "maps", "abc")).returncode == 2
+    digest = (await here.json("show", "maps"))["pendingDigest"]
+    accepted = await here.json("accept", "maps", digest)
+    assert accepted["card"] == third and accepted["pendingReason"] is None
+    again = await here.agents("update", "maps", "--accept", digest)
     assert again.returncode == 1
 
 
@@ -191,10 +203,19 @@ async def test_a_gateway_that_wants_a_token_gets_it_and_nobody_else_sees_it(
 ) -> None:
     async with gateway(tmp_path, auth_token=CANARY) as site:
         given = {"DRAGOMAN_GATEWAY": site.url}
-        refused = await call("agents", "list", cwd=tmp_path, env=given)
-        assert refused.returncode == 4 and "DRAGOMAN_ADMIN_TOKEN" in refused.stderr
-        for token in (CANARY, "wrong-token-0123456789"):
-            env = given | {"DRAGOMAN_ADMIN_TOKEN": token}
+        refused = await call("agents", "list", "--limit", "3", cwd=tmp_path, env=given)
+        assert refused.returncode == 4
+        assert "A2ACLI_BEARER='<token>' dragoman agents list --limit 3" in refused.stderr
+        wrong = "wrong-token-0123456789"
+        both = {"DRAGOMAN_ADMIN_TOKEN": CANARY, "A2ACLI_BEARER": wrong}
+        assert (await call("agents", "list", cwd=tmp_path, env=given | both)).returncode == 0
+        for token, name in (
+            (CANARY, "DRAGOMAN_ADMIN_TOKEN"),
+            (CANARY, "A2ACLI_BEARER"),
+            (wrong, "DRAGOMAN_ADMIN_TOKEN"),
+            (wrong, "A2ACLI_BEARER"),
+        ):
+            env = given | {name: token}
             ended = await call("agents", "list", "--debug", cwd=tmp_path, env=env)
             assert ended.returncode == (0 if token == CANARY else 4)
             assert token not in ended.stdout + ended.stderr

@@ -196,3 +196,10 @@ def test_everything_is_exported_as_lines_or_as_a_table(store: Path, tmp_path: Pa
 def test_a_file_without_a_ledger_is_told_as_one(tmp_path: Path) -> None:
     missing = inside("ledger", "verify", "--store", tmp_path / "none.db", cwd=tmp_path)
     assert missing.returncode == 2 and "there is no such file" in missing.stderr
+
+
+@pytest.mark.parametrize("word", ["balance", "statement", "verify"])
+def test_nobody_believes_that_an_agent_is_asked(word: str, tmp_path: Path) -> None:
+    ended = inside("ledger", word, "-a", "http://127.0.0.1:9", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert f"without effect on dragoman ledger {word}: --agent-card" in ended.stderr

@@ -8,7 +8,7 @@ import pytest
 from gateway.observing import DAY, Past, agent, end, enroll, opened
 from msgspec.structs import replace
 
-from cli.calling import document, fields, inside
+from cli.calling import Ended, document, fields, inside
 from dragoman.gateway import ratings
 from dragoman.stores.sqlite.schema import run
 
@@ -122,3 +122,41 @@ def test_what_is_not_there_is_said_with_what_to_do(store: Path, tmp_path: Path) 
     connection.close()
     old = inside("trust", "list", "--store", store, cwd=tmp_path)
     assert old.returncode == 2 and "start one on it" in old.stderr
+
+
+def test_a_dispute_is_listed_and_decided_once_and_leaves_a_trace(
+    store: Path, tmp_path: Path
+) -> None:
+    def typed(*words: str) -> Ended:
+        return inside("trust", *words, "--store", store, cwd=tmp_path)
+
+    assert document(typed("disputes", "-o", "json"))["items"] == []
+    connection = opened(store)
+    now = int(time.time() * 1000)
+    for number in (1, 2):
+        ratings.dispute(connection, f"t{number}", "", f"nothing came of {number}", now)
+    connection.close()
+    first = document(typed("disputes", "-o", "json", "--limit", "1"))
+    assert [one["taskId"] for one in first["items"]] == ["t1"] and first["nextPageToken"] == "1"
+    shown = typed("disputes", "--page-token", "1")
+    told = fields(shown.stdout)
+    assert (told["Task"], told["Agent"]) == ("t2", "good-name")
+    assert told["Reason"] == "nothing came of 2"
+    assert "dragoman trust resolve t2 upheld" in shown.stderr
+
+    before = document(typed("show", "good", "-o", "json"))
+    decided = document(typed("resolve", "t1", "upheld", "--note", "seen", "-o", "json"))
+    assert decided == {"result": "upheld", "taskId": "t1"}
+    after = document(typed("show", "good", "-o", "json"))
+    assert after["taskStats"] == {"total": 4, "completed": 3, "failed": 1}
+    assert after["trustScore"] < before["trustScore"]
+    assert fields(typed("resolve", "t2", "rejected").stdout)["Result"] == "rejected"
+    assert document(typed("disputes", "-o", "json"))["items"] == []
+    for words, code in ((("t1", "upheld"), 1), (("t1", "maybe"), 2), (("t9", "upheld"), 1)):
+        refused = typed("resolve", *words)
+        assert refused.returncode == code, words
+        assert code == 2 or "dragoman trust disputes" in refused.stderr
+    assert typed("verify").returncode == 0
+    lines = store.with_name("tasks.db.audit.jsonl").read_text().splitlines()
+    acts = [(one["act"], one["object"], one["reason"]) for one in map(json.loads, lines)]
+    assert acts == [("trust.resolve", "t1", "upheld"), ("trust.resolve", "t2", "rejected")]

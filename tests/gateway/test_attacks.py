@@ -2,132 +2,39 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from carrying import GatewaySite, gateway, workshop
-from malformed.script import dumped, task
-from peers_raw import Answer, Asked, Peer, card, http, raw_peer
-from serving import V1, message, serving, within
+from carrying import workshop
+from guarding import (
+    ALICE,
+    BOB,
+    BOBS,
+    OPERATOR,
+    ask,
+    asks_back,
+    balance,
+    busy,
+    completes,
+    guarded,
+    known,
+    refuses,
+    seen,
+    send,
+    settled,
+    until,
+    was_sent,
+)
+from malformed.script import dumped
+from peers_raw import Answer, Asked, card, http, raw_peer
+from serving import message, serving, within
 
-from dragoman import Agent
 from dragoman.errors import InvalidParams
 from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.forwarding import Forwarding
 from dragoman.gateway.registration import Changes, Registration, Secret, slug
 from dragoman.security import key_file
-
-ALICE, BOB, OPERATOR = "alice-0123456789abcdef", "bob-0123456789abcdef", "op-0123456789abcdef"
-BOBS = "token:bob"
-ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED")
-
-
-@asynccontextmanager
-async def guarded(folder: Path, *agents: Agent, **settings: Any) -> AsyncIterator[GatewaySite]:
-    """A gateway whose callers have tokens and keys."""
-    tokens, keys = folder / "tokens.toml", folder / "keys.toml"
-    operator = f'[op]\ntoken = "{OPERATOR}"\nscopes = ["dragoman:operator"]\n'
-    tokens.write_text(f'[alice]\ntoken = "{ALICE}"\n[bob]\ntoken = "{BOB}"\n{operator}')
-    tokens.chmod(0o600)
-    if not keys.exists():
-        # A server that takes keys does not start without any.
-        key_file.create(keys, "somebody", scopes=[], tenant=None, lifetime=None)
-    given = {"auth": "bearer,api-key", "auth_tokens": str(tokens), "keys": str(keys)}
-    async with gateway(folder, *agents, **given, allow_private=True, **settings) as site:
-        yield site
-
-
-async def ask(
-    site: GatewaySite, verb: str, path: str, token: str, body: Any = None
-) -> httpx.Response:
-    headers = {"authorization": f"Bearer {token}", **V1}
-    if token.startswith("nxk_"):
-        headers = {"x-api-key": token, **V1}
-    return await site.http.request(verb, path, json=body, headers=headers)
-
-
-async def send(site: GatewaySite, token: str, path: str = "", **more: Any) -> dict[str, Any]:
-    """Send a message; return the task as it is at once."""
-    body = {"message": message("hello"), "configuration": {"returnImmediately": True}, **more}
-    answer = await ask(site, "POST", f"{path}/message:send", token, body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["task"]
-
-
-async def settled(site: GatewaySite, token: str, task_id: str) -> str:
-    """Return the state of a task once it has ended."""
-    async with asyncio.timeout(15):
-        while True:
-            found = (await ask(site, "GET", f"/tasks/{task_id}", token)).json()
-            if found["status"]["state"] in ENDED:
-                return found["status"]["state"]
-            await asyncio.sleep(0.02)
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(10):
-        while not await is_so():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.02)
-
-
-async def was_sent(peer: Peer, name: str, times: int = 1) -> None:
-    """Wait until an agent was sent so many messages."""
-
-    async def is_so() -> bool:
-        return peer.count(name, "send") >= times
-
-    await until(is_so)
-
-
-async def balance(site: GatewaySite, owner: str) -> int:
-    return (await site.gateway.ledger.balance(owner)).total // 1_000_000
-
-
-def reply(asked: Asked, name: str, state: str = "COMPLETED") -> Answer:
-    """Answer with a task in a state; nothing else is there."""
-    if asked.operation in ("card", "list"):
-        return [http(b"{}", "404 Not Found")]
-    made = task(state, id=f"t-{name}")
-    value = made if asked.operation in ("get", "cancel") else {"task": made}
-    return [http(dumped({"jsonrpc": "2.0", "id": asked.id, "result": value}))]
-
-
-def completes(name: str, asked: Asked) -> Answer:
-    return reply(asked, name)
-
-
-def asks_back(name: str, asked: Asked) -> Answer:
-    is_answer = asked.operation == "send" and b"taskId" in asked.body
-    return reply(asked, name, "COMPLETED" if is_answer else "INPUT_REQUIRED")
-
-
-def busy(name: str, asked: Asked) -> Answer:
-    is_sent = asked.operation == "send"
-    return [http(b"", "503 Service Unavailable" if is_sent else "404 Not Found")]
-
-
-def refuses(name: str, asked: Asked) -> Answer:
-    is_sent = asked.operation == "send"
-    return [http(b"", "429 Too Many Requests" if is_sent else "404 Not Found")]
-
-
-def seen(peer: Peer) -> bytes:
-    return b"".join(asked.head + asked.body for _, asked in peer.requests)
-
-
-async def known(site: GatewaySite, peer: Peer, name: str, **more: Any) -> Any:
-    """Register an agent of bob's that is online, with a card at hand."""
-    url = f"{peer.url}/{name}"
-    more = {"card": card(url)} | more
-    registry = site.gateway.registry
-    found = await registry.register(Registration(url=url, name=name, **more), BOBS)
-    return await registry.heartbeat(found.id, "online", owner=BOBS)
-
 
 # Keys
 
@@ -165,6 +72,8 @@ async def test_an_agents_key_opens_by_no_door_what_it_is_not_for(tmp_path: Path)
             assert (answer.status_code, "not for this" in answer.text) == (403, True), door
         corvid = await site.http.get(f"/a2a/tasks/{begun['id']}", headers={"x-api-key": key})
         assert corvid.status_code == 403
+    trace = (tmp_path / "gateway.db.audit.jsonl").read_text()
+    assert "get_task" in trace and "the key of an agent is not for tasks:read" in trace
 
 
 async def test_the_keys_of_an_agent_end_with_it_and_leave_a_trace(tmp_path: Path) -> None:

@@ -176,13 +176,16 @@ def test_a_card_that_goes_back_is_held_no_longer() -> None:
 
 def test_a_held_card_is_accepted_only_once_its_origins_are_allowed() -> None:
     held = pinning.reviewed(agent(), fetched(HELD["not registered"]))
+    digest = card_review.digest(HELD["not registered"])
     with pytest.raises(InvalidParams, match="origins"):
-        pinning.accepted(held)
+        pinning.accepted(held, digest)
     allowed = pinning.changed(held, pinning.Changes(origins=["https://evil.example.com"]))
-    after = pinning.accepted(allowed)
+    with pytest.raises(InvalidParams, match="digest"):
+        pinning.accepted(allowed, card_review.digest(card()))
+    after = pinning.accepted(allowed, digest)
     assert after.card == HELD["not registered"] and after.pending is None
     with pytest.raises(UnsupportedOperation):
-        pinning.accepted(after)
+        pinning.accepted(after, digest)
 
 
 def test_the_first_card_of_an_agent_without_one_is_pinned() -> None:

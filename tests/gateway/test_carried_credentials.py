@@ -1,5 +1,6 @@
 """What an agent behind a gateway gets to see: its own credential, and no one else's anything."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from dragoman import Client
 from dragoman.client.credentials import Bearer
 from dragoman.errors import A2AError, InvalidParams
 from dragoman.gateway.agents import Registered
+from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Secret
 
 ALICE, BOB = "canary-alice-0123456789abcdef", "canary-bob-0123456789abcdef"
@@ -217,8 +219,18 @@ async def test_nothing_that_lets_a_caller_in_reaches_an_agent(
 
 
 async def test_agents_that_race_are_told_no_more_than_one_alone(tmp_path: Path) -> None:
-    def finished(name: str, asked: Asked) -> Answer:
-        return [http(b"")] if asked.verb == "HEAD" else result({"task": task()})(asked)
+    racing, all_race = set[str](), asyncio.Event()
+
+    async def finished(name: str, asked: Asked) -> Answer:
+        if asked.verb == "HEAD":
+            return [http(b"")]
+        if asked.operation == "send":
+            # Whoever is first ends it for the other, who might not have been asked.
+            racing.add(name)
+            if len(racing) == 2:
+                all_race.set()
+            await within(all_race.wait())
+        return result({"task": task()})(asked)
 
     async with raw_peer(finished) as peer, guarded(tmp_path) as gate:
         for name, value in (("one", OWN), ("two", OTHER)):
@@ -334,7 +346,7 @@ async def test_a_card_that_turns_to_another_origin_takes_no_credential_there(
             assert thief.requests == []
             # Its owner accepts the card only together with where it leads.
             with pytest.raises(InvalidParams, match="origin"):
-                await gate.gateway.registry.accept(agent.id, "alice")
+                await gate.gateway.registry.accept(agent.id, digest(after.pending), "alice")
             async with gate.client(agent, bearer=ALICE) as caller:
                 await within(caller.send("x"))
             assert thief.requests == []

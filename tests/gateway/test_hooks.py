@@ -9,6 +9,7 @@ from serving import serving, within
 
 from dragoman import Agent
 from dragoman.client import stream
+from dragoman.model.identity import Scope
 
 
 async def test_a_post_spares_the_wait_for_the_next_look(
@@ -56,8 +57,14 @@ async def test_a_task_s_own_address_is_taken_by_whoever_has_it(tmp_path: Path) -
     async with gateway(tmp_path) as site:
         hooks = site.gateway.hooks
         hooks.base = site.url
-        with hooks.expecting("t") as pause:
+        alice, bob = Scope("gateway", "", "alice"), Scope("gateway", "", "bob")
+        with hooks.expecting(alice, "t") as pause, hooks.expecting(bob, "t") as other:
             waiting = asyncio.create_task(pause(600.0))
-            answer = await site.http.post(hooks.url("t"), content=b"anything at all")
+            others = asyncio.create_task(other(600.0))
+            answer = await site.http.post(hooks.url(alice, "t"), content=b"anything at all")
             assert answer.status_code == 204
             await within(waiting)
+            # Somebody else's task of the same id is not woken.
+            assert not others.done()
+            await site.http.post(hooks.url(bob, "t"))
+            await within(others)

@@ -7,6 +7,7 @@ import pytest
 from gateway.registering import CARD_PATH, OLDER_PATH, Desk, Peer, desk, eventually
 
 from dragoman.errors import InvalidParams
+from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Registration
 from dragoman.gateway.registry import Registry
 
@@ -69,8 +70,17 @@ async def test_a_card_that_sends_calls_elsewhere_is_held_until_it_is_accepted(th
     # Once is enough.
     count = len(there.audit.all)
     assert (await registry.probe("maps", "alice")) == after and len(there.audit.all) == count
-    accepted = await registry.accept("maps", "alice")
-    assert accepted.card == peer.cards[CARD_PATH] and accepted.pending is None
+    looked_at = digest(peer.cards[CARD_PATH])
+    # Meanwhile it shows yet another one.
+    third = peer.shows(peer.card(name="Maps", path="/anywhere"))
+    await registry.probe("maps", "alice")
+    with pytest.raises(InvalidParams, match="digest"):
+        await registry.accept("maps", looked_at, "alice")
+    assert (registry.all()[0].card, registry.all()[0].pending) == (before.card, third)
+    refusal = there.audit.all[-1]
+    assert (refusal["act"], refusal["outcome"]) == ("agent.card.accept", "denied")
+    accepted = await registry.accept("maps", digest(third), "alice")
+    assert accepted.card == third and accepted.pending is None
     assert there.audit.all[-1] | {"reason": ""} == {
         "act": "agent.card.accept",
         "outcome": "done",
@@ -87,10 +97,11 @@ async def test_a_card_that_moves_to_another_origin_stays_held_until_it_is_allowe
     evil = await there.peer()
     peer.shows(peer.card(supportedInterfaces=evil.card()["supportedInterfaces"]))
     await registry.probe("maps", "alice")
+    held = digest(peer.cards[CARD_PATH])
     with pytest.raises(InvalidParams, match="--origin"):
-        await registry.accept("maps", "alice")
+        await registry.accept("maps", held, "alice")
     await registry.update("maps", Changes(origins=[evil.url]), "alice")
-    assert (await registry.accept("maps", "alice")).pending is None
+    assert (await registry.accept("maps", held, "alice")).pending is None
     assert evil.asked == []
 
 

@@ -16,6 +16,7 @@ from dragoman import Agent, TaskFailed, Turn
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
 from dragoman.errors import InvalidParams, Overloaded, TaskNotCancelable
+from dragoman.gateway.agents import Registered
 from dragoman.gateway.workflow_plan import checked
 from dragoman.gateway.workflows import MOST, Run, Workflow, Workflows
 from dragoman.model import operations as ops
@@ -42,6 +43,12 @@ def retrying(times: int, backoff: int = 1000) -> dict[str, Any]:
     return {"retryPolicy": {"maxRetries": times, "backoffMs": backoff}}
 
 
+HELPER = Registered(id="helper", name="helper", title="Helper", url="http://127.0.0.1:9")
+SECRET = Registered(
+    id="secret", name="secret", title="S", url="http://127.0.0.1:9", owner="bob", callers=["cid"]
+)
+
+
 class Town:
     """A gateway with one agent that does as it is told, and workflows over it."""
 
@@ -55,7 +62,7 @@ class Town:
         # Batches of their tasks' streams that runs were given.
         self.followed = 0
         self.before: Callable[[Call], Awaitable[None]] | None = None
-        self.registry = SimpleNamespace(get={"helper": object()}.get)
+        self.registry = SimpleNamespace(get={"helper": HELPER, "secret": SECRET}.get)
         self.settings = Settings(cancel_grace=10)
         self.store = SQLiteStore(path)
         self.agent = self._agent()
@@ -262,9 +269,10 @@ def test_what_is_no_workflow_at_all_is_refused(definition: Any) -> None:
         checked(definition, "helper".__eq__)
 
 
-async def test_what_is_refused_is_not_kept(town: Town) -> None:
+@pytest.mark.parametrize("agent", ["nobody", "secret"])
+async def test_what_is_refused_is_not_kept(town: Town, agent: str) -> None:
     with pytest.raises(InvalidParams, match=r"steps\[1\].agentId"):
-        await town.define(step("a"), step("b", agentId="nobody"))
+        await town.define(step("a"), step("b", agentId=agent))
     assert await town.workflows.list(OWNER) == []
 
 

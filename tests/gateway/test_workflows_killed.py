@@ -41,7 +41,7 @@ async def main(path):
     await store.open()
     settings = Settings(max_attempts=100)
     engine = Engine(agent, store, settings)
-    registry = SimpleNamespace(get=lambda ref: ref)
+    registry = SimpleNamespace(get=lambda ref: SimpleNamespace(callers=[]))
     gateway = SimpleNamespace(registry=registry, service=engine, settings=settings)
     workflows = Workflows(store, gateway)
     await engine.sweep()

@@ -9,12 +9,15 @@ from dragoman.gateway.agents import HouseDialect, Registered, Status
 from dragoman.gateway.api.asking import Credits, Name, Paged, micro
 from dragoman.gateway.api.record import credit
 from dragoman.gateway.api.table import Ask
+from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.model.card import AgentSkill
 from dragoman.model.instant import stamp
 
 _Url = Annotated[str, Meta(min_length=1, max_length=2000)]
 _Tags = Annotated[list[Name], Meta(max_length=64)]
+# Of the metadata: what the score is made of.
+_COMPONENTS = "trust_components"
 _Description = Annotated[str, Meta(max_length=1000)]
 
 
@@ -107,11 +110,19 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: str | None
     created_at: str
     updated_at: str
-    # Of one's own: a later card that waits until its owner has looked at it, and why.
+    # Of one's own: a later card that waits until its owner has looked at it, why, and the digest
+    # by which it is accepted.
     pending_card: dict[str, Any] | None = None
     pending_reason: str | None = None
+    pending_digest: str | None = None
     # Of one's own: who else may use it; empty: everybody.
     callers: list[str] = []
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Which card is accepted: the `pending_digest` of the one that was looked at."""
+
+    digest: Annotated[str, Meta(min_length=64, max_length=64)]
 
 
 class AgentQuery(Paged, frozen=True, rename="camel", kw_only=True):
@@ -156,7 +167,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         endpoint=agent.url if is_mine else agent.url.partition("?")[0],
         skills=[_skill_record(skill, schemas.get(skill.id, {})) for skill in agent.skills],
         tags=agent.tags,
-        metadata=agent.metadata,
+        metadata=_metadata(ask, agent),
         price_per_task=credit(agent.price),
         status=agent.status,
         trust_score=ask.gateway.trust.score(agent.id),
@@ -171,8 +182,17 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         updated_at=stamp(agent.updated_at * 1000),
         pending_card=agent.pending if is_mine else None,
         pending_reason=(agent.pending_reason or None) if is_mine else None,
+        pending_digest=digest(agent.pending) if is_mine and agent.pending is not None else None,
         callers=agent.callers if is_mine else [],
     )
+
+
+def _metadata(ask: Ask, agent: Registered) -> dict[str, Any]:
+    """Return what is said of an agent, with what is observed of it: of that its owner has no
+    word."""
+    said = {name: value for name, value in agent.metadata.items() if name != _COMPONENTS}
+    observed = ask.gateway.trust.components(agent.id)
+    return {**said, _COMPONENTS: observed} if observed else said
 
 
 def _instant(milliseconds: int) -> str | None:

@@ -8,6 +8,7 @@ from msgspec import UNSET
 from dragoman.errors import InvalidParams, PermissionDenied
 from dragoman.gateway.api import keys
 from dragoman.gateway.api.agent_shapes import (
+    Accepted,
     AgentChange,
     AgentQuery,
     AgentRecord,
@@ -19,7 +20,7 @@ from dragoman.gateway.api.agent_shapes import (
     registration_of,
 )
 from dragoman.gateway.api.asking import is_operator, micro, viewer_of, visible_agent
-from dragoman.gateway.api.envelope import Code
+from dragoman.gateway.api.envelope import Code, Refused
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.search import Search
 
@@ -105,7 +106,20 @@ async def _probe(ask: Ask) -> AgentRecord:
 
 
 async def _accept(ask: Ask) -> AgentRecord:
-    agent = await ask.gateway.registry.accept(ask.path["id"], ask.owner, operator=is_operator(ask))
+    body: Accepted = ask.body
+    ref = ask.path["id"]
+    try:
+        agent = await ask.gateway.registry.accept(
+            ref, body.digest, ask.owner, operator=is_operator(ask)
+        )
+    except InvalidParams as error:
+        if error.field != "digest":
+            raise
+        raise Refused(
+            "CONFLICT",
+            "Another card is held by now: look at pending_card, then accept its pending_digest",
+            agentId=ref,
+        ) from None
     return agent_record(ask, agent)
 
 
@@ -201,9 +215,10 @@ ENDPOINTS = [
         path="/api/v1/agents/{id}/accept",
         scope="agents:write",
         name="accept_card",
-        summary="Accept a card that changes where calls or credentials go",
+        summary="Accept a card that changes where calls or credentials go, by its digest",
         answer=_accept,
+        body=Accepted,
         reply=AgentRecord,
-        errors=_OWN,
+        errors=(*_OWN, "CONFLICT"),
     ),
 ]

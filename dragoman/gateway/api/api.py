@@ -21,6 +21,8 @@ from dragoman.gateway.api import agents, billing, health, keys, openapi, tasks, 
 from dragoman.gateway.api.envelope import Refused, failure
 from dragoman.gateway.api.table import Ask, Endpoint, Found, NotAllowed, Table, checked, read_query
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.search import may_see
+from dragoman.security.audit import DENIED
 from dragoman.server.endpoints import incident
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
 from dragoman.server.routes import Access, Routes
@@ -135,8 +137,18 @@ class Api:
         agent_id = ""
         if endpoint.path.startswith("/api/v1/agents/{id}") and endpoint.scope != "agents:read":
             agent = self._gateway.registry.get(found.path["id"])
-            agent_id = agent.id if agent is not None else ""
+            # One that the caller may not know of is none.
+            is_known = agent is not None and may_see(agent, request.caller.owner)
+            agent_id = agent.id if agent is not None and is_known else ""
         if not allows(request.caller, endpoint.scope, agent_id):
+            self._gateway.audit.record(
+                "access.denied",
+                outcome=DENIED,
+                who=request.caller.owner,
+                object=endpoint.name,
+                reason=f"the key of an agent is not for {endpoint.scope}",
+                address=request.address,
+            )
             raise PermissionDenied("The key is not for this", scope=endpoint.scope)
 
     async def _body(self, request: Request, endpoint: Endpoint) -> Any:

@@ -4,19 +4,21 @@ from typing import Literal
 
 import msgspec
 
-from dragoman.errors import TaskNotFound
-from dragoman.gateway.api.asking import Paged, is_operator, missing_task, task_id_of
+from dragoman.errors import PermissionDenied, TaskNotFound
+from dragoman.gateway.api.asking import Paged, is_operator, missing_task, note, task_id_of
 from dragoman.gateway.api.record import credit
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.payments import PACKAGES
 from dragoman.model.instant import stamp
 from dragoman.model.money import credits_text
+from dragoman.security.audit import DENIED
 from dragoman.server.routes import Access
 from dragoman.stores.sqlite.accounts import Line
 
 Kind = Literal["initial_grant", "purchase", "task_debit", "task_credit", "platform_fee", "refund"]
 Period = Literal["7d", "30d", "90d"]
 PackageName = Literal["starter", "pro", "enterprise"]
+_PURCHASE = "ledger.purchase"
 
 
 class BalanceRecord(msgspec.Struct, frozen=True):
@@ -176,7 +178,15 @@ async def _webhook(ask: Ask) -> Noted:
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in ask.request.headers.items()
     }
-    return Noted(True, await ask.gateway.ledger.paid(ask.body, headers))
+    try:
+        paid = await ask.gateway.ledger.paid(ask.body, headers)
+    except PermissionDenied:
+        note(ask, _PURCHASE, "", "not the provider's own", DENIED)
+        raise
+    if paid is not None:
+        bought = f"{paid.package} {credits_text(paid.credits)}"
+        note(ask, _PURCHASE, f"{paid.id} {paid.owner}".rstrip(), bought)
+    return Noted(True, paid is not None)
 
 
 async def _receipt(ask: Ask) -> Receipt:
@@ -198,14 +208,7 @@ async def _refund(ask: Ask) -> RefundRecord:
         )
     except TaskNotFound:
         raise missing_task(task_id) from None
-    ask.gateway.audit.record(
-        "ledger.refund",
-        outcome="done",
-        who=ask.owner,
-        object=f"{task_id} {errand.agent}",
-        reason=credits_text(errand.charged),
-        address=ask.request.address,
-    )
+    note(ask, "ledger.refund", f"{task_id} {errand.agent}", credits_text(errand.charged))
     return RefundRecord(task_id, credit(errand.charged))
 
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from dragoman.errors import InvalidParams, PermissionDenied
 from dragoman.gateway.agent_keys import AgentKeys, scopes_of
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.api.asking import Name, is_operator, visible_agent
+from dragoman.gateway.api.asking import Name, is_operator, note, visible_agent
 from dragoman.gateway.api.envelope import Code, Refused
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.model.instant import stamp
@@ -84,14 +84,7 @@ def _instant(at: datetime) -> str:
 
 
 def _record(ask: Ask, act: str, key_id: str, agent: Registered, reason: str = "") -> None:
-    ask.gateway.audit.record(
-        act,
-        outcome="done",
-        who=ask.owner,
-        object=f"{key_id} {agent.id} {agent.owner}".rstrip(),
-        reason=reason,
-        address=ask.request.address,
-    )
+    note(ask, act, f"{key_id} {agent.id} {agent.owner}".rstrip(), reason)
 
 
 async def end_all(ask: Ask, agent: Registered) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from dragoman.dialects.house.nexus_shapes import conversation, encode_message
 from dragoman.errors import ParseFailed
+from dragoman.gateway.agent_keys import REQUESTER
 from dragoman.model.artifact import Artifact
 from dragoman.model.identity import MessageId
 from dragoman.model.instant import stamp
@@ -98,7 +99,7 @@ def status_of(task: Task, row: ErrandRow | None) -> Status:
     return _STATUSES[task.status.state]
 
 
-def record(task: Task, row: ErrandRow | None, *, requester: str | None = None) -> TaskRecord:
+def record(task: Task, row: ErrandRow | None, *, retries: int = 0) -> TaskRecord:
     """Return a task as this API shows it."""
     state = task.status.state
     status = status_of(task, row)
@@ -112,7 +113,7 @@ def record(task: Task, row: ErrandRow | None, *, requester: str | None = None) -
         description=_text(task, "description"),
         status=status,
         a2a_state=state.value.removeprefix("TASK_STATE_").lower().replace("_", "-"),
-        requester_agent_id=requester,
+        requester_agent_id=_text(task, REQUESTER) or None,
         assigned_agent_id=(row.agent or None) if row else None,
         input=_input(task),
         output=_output(task),
@@ -121,7 +122,7 @@ def record(task: Task, row: ErrandRow | None, *, requester: str | None = None) -
         max_budget_credits=_budget(task),
         actual_cost_credits=credit(row.charged) if row and row.ended_at else None,
         timeout_at=stamp(row.due_at * 1000) if row and row.due_at else None,
-        retry_count=0,
+        retry_count=retries,
         error_message=_error(task, row),
         created_at=stamp(row.began_at * 1000) if row and row.began_at else updated,
         updated_at=updated,

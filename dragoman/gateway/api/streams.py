@@ -15,9 +15,10 @@ import msgspec
 
 from dragoman.engine.log import read_task
 from dragoman.errors import A2AError, Overloaded
-from dragoman.gateway.api.asking import reading_of, row_of, scope_of, task_id_of
+from dragoman.gateway.api.asking import reading_of, scope_of, task_id_of
 from dragoman.gateway.api.envelope import Refused, failure
-from dragoman.gateway.api.record import ArtifactRecord, artifact_record, message_record, record
+from dragoman.gateway.api.record import ArtifactRecord, artifact_record, message_record
+from dragoman.gateway.api.showing import shown_task
 from dragoman.gateway.api.table import Ask
 from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
@@ -142,7 +143,7 @@ async def _as_of(ask: Ask, task_id: TaskId, seq: int) -> Task:
 
 
 async def _status(ask: Ask, task: Task, seq: int) -> bytes:
-    shown = record(task, await row_of(ask, task.id))
+    shown = await shown_task(ask, task)
     if not task.status.state.is_terminal:
         return _event("status", shown, seq)
     return _event("status", shown) + _event("complete", shown, seq)

@@ -15,6 +15,7 @@ from dragoman.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
+from dragoman.gateway.agent_keys import REQUESTER, agent_of
 from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.api import streams
 from dragoman.gateway.api.asking import (
@@ -28,7 +29,8 @@ from dragoman.gateway.api.asking import (
     task_id_of,
 )
 from dragoman.gateway.api.envelope import Code, Refused
-from dragoman.gateway.api.record import STATES, Status, TaskRecord, credit, record, status_of
+from dragoman.gateway.api.record import STATES, Status, TaskRecord, credit, status_of
+from dragoman.gateway.api.showing import shown_task
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.api.task_shapes import (
     DashboardTask,
@@ -96,6 +98,8 @@ async def _begin(
     if ask.request.room is not None:
         ask.request.room.begin_task()
     message = Message(_message_id(ask, said), Role.USER, [Part(text=text)])
+    if requester := agent_of(ask.caller):
+        metadata[REQUESTER] = requester
     operation = ops.SendMessage(
         message=message, wait=False, metadata=metadata, tenant=ask.caller.tenant or ""
     )
@@ -111,7 +115,7 @@ async def _begin(
             cost=credit(agent.price),
         ) from None
     assert isinstance(reply, TaskReply), "everything forwarded is a task"
-    return await _shown(ask, reply)
+    return await shown_task(ask, reply.reading.task)
 
 
 def _message_id(ask: Ask, said: bytes) -> MessageId:
@@ -124,14 +128,9 @@ def _message_id(ask: Ask, said: bytes) -> MessageId:
     return MessageId(f"key-{digest.hexdigest()}")
 
 
-async def _shown(ask: Ask, reply: TaskReply) -> TaskRecord:
-    task = reply.reading.task
-    return record(task, await row_of(ask, task.id))
-
-
 async def _get(ask: Ask) -> TaskRecord:
     reading = await reading_of(ask, task_id_of(ask))
-    return record(reading.task, await row_of(ask, reading.task.id))
+    return await shown_task(ask, reading.task)
 
 
 async def _list(ask: Ask) -> Tasks:
@@ -157,7 +156,7 @@ async def _list(ask: Ask) -> Tasks:
         except Refused:
             # Forgotten since it was listed.
             continue
-        shown.append(record(reading.task, row))
+        shown.append(await shown_task(ask, reading.task, row))
     return Tasks(shown, total, query.limit, query.offset)
 
 
@@ -172,7 +171,7 @@ async def _cancel(ask: Ask) -> TaskRecord:
         status = status_of(reading.task, await row_of(ask, task_id))
         raise Refused("VALIDATION_ERROR", f"Cannot cancel task with status: {status}") from None
     assert isinstance(reply, TaskReply), "a cancelled task is a task"
-    return await _shown(ask, reply)
+    return await shown_task(ask, reply.reading.task)
 
 
 async def _reply(ask: Ask) -> TaskRecord:
@@ -197,7 +196,7 @@ async def _reply(ask: Ask) -> TaskRecord:
         reading = await reading_of(ask, task_id)
         raise _cannot_reply(status_of(reading.task, await row_of(ask, task_id))) from None
     assert isinstance(reply, TaskReply), "what is said to a task is answered by the task"
-    return await _shown(ask, reply)
+    return await shown_task(ask, reply.reading.task)
 
 
 def _part(part: ReplyPart, metadata: dict[str, Any]) -> Part:

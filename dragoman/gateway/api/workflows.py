@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from dragoman.gateway.api.asking import Paged, idempotency_key
+from dragoman.gateway.api.asking import Paged, idempotency_key, note
 from dragoman.gateway.api.envelope import Refused
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.workflow_plan import Definition
@@ -33,7 +33,9 @@ def _missing(what: str) -> Refused:
 
 
 async def _create(ask: Ask) -> Workflow:
-    return await ask.gateway.workflows.create(ask.owner, ask.body, tenant=_tenant(ask))
+    made = await ask.gateway.workflows.create(ask.owner, ask.body, tenant=_tenant(ask))
+    note(ask, "workflow.create", made.id)
+    return made
 
 
 async def _list(ask: Ask) -> WorkflowPage:
@@ -61,6 +63,7 @@ async def _execute(ask: Ask) -> Run:
     )
     if run is None:
         raise _missing("Workflow")
+    note(ask, "workflow.run", f"{run.id} {run.workflow_id}")
     return run
 
 
@@ -74,7 +77,9 @@ async def _cancel(ask: Ask) -> Run:
     # Of another workflow, it is not cancelled by mistake.
     _of_workflow(ask, await workflows.run(ask.owner, ask.path["runId"], tenant=_tenant(ask)))
     run = await workflows.cancel(ask.owner, ask.path["runId"], tenant=_tenant(ask))
-    return _of_workflow(ask, run)
+    run = _of_workflow(ask, run)
+    note(ask, "workflow.cancel", f"{run.id} {run.workflow_id}")
+    return run
 
 
 def _of_workflow(ask: Ask, run: Run | None) -> Run:

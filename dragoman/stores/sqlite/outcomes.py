@@ -59,6 +59,21 @@ SELECT errands.task, errands.task_id, errands.requester FROM disputes
 JOIN errands ON errands.task = disputes.task
 WHERE outcome = '' AND (:task_id = '' OR errands.task_id = :task_id) ORDER BY errands.task
 """
+_DISPUTES = """
+SELECT errands.task_id, disputes.agent, disputes.requester, reason, opened_at FROM disputes
+JOIN errands ON errands.task = disputes.task
+WHERE outcome = '' ORDER BY disputes.task LIMIT ? OFFSET ?
+"""
+
+
+class Dispute(NamedTuple):
+    """A dispute that nobody decided on: the task and its agent by their ids, and since when."""
+
+    task_id: str
+    agent: str
+    requester: str
+    reason: str
+    opened_at: int
 
 
 class Outcome(NamedTuple):
@@ -169,3 +184,8 @@ def open_disputes(connection: apsw.Connection, task_id: str = "") -> list[tuple[
     """Return number, id and requester of disputed tasks that nobody decided on."""
     rows = run(connection, _OPEN, {"task_id": task_id})
     return [(task, id, requester) for task, id, requester in rows]
+
+
+def disputes(connection: apsw.Connection, limit: int, offset: int) -> list[Dispute]:
+    """Return some of the disputes that nobody decided on, the oldest first."""
+    return [Dispute(*row) for row in run(connection, _DISPUTES, (limit, offset))]

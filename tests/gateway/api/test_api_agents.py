@@ -109,7 +109,7 @@ async def test_only_its_owner_changes_or_removes_an_agent(market: Market) -> Non
         ("DELETE", "", None),
         ("POST", "/heartbeat", {"status": "offline"}),
         ("POST", "/probe", None),
-        ("POST", "/accept", None),
+        ("POST", "/accept", {"digest": "0" * 64}),
         ("POST", "/api-keys", {"name": "a key"}),
         ("GET", "/api-keys", None),
     ):

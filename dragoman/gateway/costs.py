@@ -1,0 +1,46 @@
+"""Says what a task has cost to whoever asks for it, if they said what it may cost at most.
+
+The ledger is asked, because it alone knows: a price is taken when the task is completed, and from
+nobody who does the task themselves.
+"""
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from dragoman.gateway.ledger import Ledger
+from dragoman.model import operations as ops
+from dragoman.model.money import COST, LIMITS, credits_text
+from dragoman.model.record import TaskReading
+from dragoman.model.task import TaskState
+from dragoman.service import Batch, Call, Reply, Service, TaskReply
+
+_LIMITS = tuple(f'"{name}"'.encode() for name in LIMITS)
+
+
+class Costs:
+    """A service whose tasks tell what they cost."""
+
+    def __init__(self, service: Service, ledger: Ledger) -> None:
+        self._service = service
+        self._ledger = ledger
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the one reply to a call."""
+        reply = await self._service.answer(call)
+        if not isinstance(call.operation, ops.GetTask) or not isinstance(reply, TaskReply):
+            return reply
+        if not any(name in reply.reading.body for name in _LIMITS):
+            # Most say nothing of it: their tasks go out as they are on disk.
+            return reply
+        task = reply.reading.task
+        if task.status.state is not TaskState.COMPLETED:
+            return reply
+        errand = await self._ledger.errand(task.id, call.caller.owner)
+        cost = credits_text(0 if errand is None else errand.charged)
+        told = msgspec.structs.replace(task, metadata={**task.metadata, COST: cost})
+        return TaskReply(TaskReading(reply.reading.seq, told), reply.history)
+
+    def follow(self, call: Call) -> AsyncGenerator[Batch]:
+        """Return the stream of a call: events are the agent's own."""
+        return self._service.follow(call)

@@ -1,0 +1,31 @@
+"""What messages are called at the agents they are sent to.
+
+To an agent all our callers are one, and two of them may have given their messages, or their tasks,
+one id: so it is never the caller's own.
+"""
+
+import hashlib
+
+import msgspec
+
+from dragoman.engine.worker import Worker
+from dragoman.gateway.means import Means
+from dragoman.model.identity import ContextId, TaskId
+
+_fingerprint = msgspec.json.Encoder(order="deterministic").encode
+
+
+def message_id_of(means: Means, worker: Worker, agent: str = "") -> str:
+    """Return what the message is called there, the same however often it is sent; `agent` tells
+    apart those that are sent it at once.
+
+    It does not depend on our task, where the same message again leads to that: so it is the same if
+    we end before the task is on disk, and the caller sends it again."""
+    scope = worker.log.scope
+    said = msgspec.structs.replace(worker.message, task_id=TaskId(""), context_id=ContextId(""))
+    is_once = means.settings.idempotency and not worker.replay.turn
+    which = "" if is_once else f"{worker.log.task_id} {worker.replay.turn}"
+    own = [means.id, scope.tenant, scope.owner, which, said, worker.metadata]
+    return hashlib.blake2b(
+        _fingerprint([*own, agent] if agent else own), digest_size=16
+    ).hexdigest()
