@@ -234,7 +234,7 @@ class TaskFailed(AuthorError):
 class BudgetExceeded(TaskFailed):
     """The task may not spend more on other agents. Code that does not catch it fails its task."""
 
-    # INVOCATION_LIMIT, UNIQUE_AGENT_LIMIT, COOLDOWN or TIME_LIMIT.
+    # INVOCATION_LIMIT, UNIQUE_AGENT_LIMIT, COOLDOWN, TIME_LIMIT or MONEY_LIMIT.
     reason = ""
 
     def __init__(self, public: str, *, reason: str = "") -> None:

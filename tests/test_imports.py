@@ -51,7 +51,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "mcp": (*WAIST, *EDGE, "server", "agents", "dragoman"),
     "console": (*WAIST, *INSIDE, *EDGE, "server", "gateway"),
     # Names and behaviour of other systems, on what is below.
-    "compat": (*WAIST, "engine", "stores.interface", *EDGE, "server", "dragoman"),
+    "compat": (*WAIST, "engine", "stores.interface", *EDGE, "server", "agents", "dragoman"),
     # Agents that play a part, for tests and for trying things out.
     "mock": (*WAIST, *EDGE, "server", "dragoman"),
     "cli": (

@@ -21,7 +21,7 @@ from dragoman.model.message import Message
 from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState
 from dragoman.server.budget import CallOptions
-from dragoman.server.delegation import Ref
+from dragoman.server.delegates import Ref, guarded
 from dragoman.server.turn import Turn
 
 # Seconds that reading a card may take; without one the tool is described by its name alone.
@@ -130,7 +130,7 @@ async def _card(ref: str | Client) -> AgentCard:
     async with asyncio.timeout(CARD_WITHIN):
         if isinstance(ref, Client):
             return await ref.look()
-        client = Client(ref)
+        client = guarded(ref)
         try:
             return await client.look()
         finally:

@@ -46,22 +46,12 @@ class Forest:
             reading, line = found
             node |= {"agent": agent or line.agent, "state": line.state.value}
             if depth < _DEEPEST and task_id not in self._shown:
+                from dragoman.model.children import children
+
                 self._shown.add(task_id)
-                below = [self.tree(*child, depth=depth + 1) for child in children(reading, line)]
-                node["children"] = below
+                given = children(recorded.event for recorded in reading.log(line))
+                node["children"] = [self.tree(*child, depth=depth + 1) for child in given]
         return {name: value for name, value in node.items() if value != ""}
-
-
-def children(reading: "Reading", line: "Line") -> "Iterator[tuple[str, str, str]]":
-    """Yield what others call the tasks they were given: id, address, agent."""
-    from dragoman.model.events import Delegated, Forwarded
-
-    seen: set[str] = set()
-    for recorded in reading.log(line):
-        event = recorded.event
-        if isinstance(event, Delegated | Forwarded) and event.task_id not in ("", *seen):
-            seen.add(event.task_id)
-            yield event.task_id, event.url, event.agent
 
 
 def lines(node: dict[str, Any], depth: int = 0) -> Iterator[str]:

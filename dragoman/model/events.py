@@ -149,6 +149,11 @@ class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     agent: str
     url: str
     task_id: str
+    # When, in milliseconds; 0: nobody noted it.
+    at: int = 0
+    # What came of it on a task's budget, once it ended: seconds, and micro-credits.
+    seconds: float = 0.0
+    cost: int = 0
 
 
 # What only we read.

@@ -16,7 +16,8 @@ from dragoman.engine.log import read_task
 from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.model import operations as ops
-from dragoman.model.events import Delegated, Forwarded
+from dragoman.model.children import Child, children
+from dragoman.model.events import Event
 from dragoman.model.identity import ADMIN, OPERATOR, Caller, MessageId, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Role
@@ -223,7 +224,7 @@ class Admin:
         """Return a task with all below it that is in this store; of others, what they are called
         where they are."""
         below: list[dict[str, Any]] = []
-        for task_id, url, agent in await children(self._store, head):
+        for task_id, url, agent in await children_of(self._store, head):
             left[0] -= 1
             if left[0] < 0 or depth > _DEEPEST:
                 break
@@ -296,17 +297,14 @@ def _asked(head: Head, asked: Asked) -> dict[str, Any]:
     }
 
 
-async def children(store: Store, head: Head) -> list[tuple[str, str, str]]:
-    """Return what other agents call the tasks they were given for one: id, address, agent."""
-    found: dict[str, tuple[str, str, str]] = {}
+async def children_of(store: Store, head: Head) -> list[Child]:
+    """Return what other agents call the tasks they were given for one."""
+    found: list[Event] = []
     after = 0
     while events := await store.read(head.number, after=after, limit=_MOST, artifacts=False):
-        for recorded in events:
-            event = None if recorded.is_public else recorded.event
-            if isinstance(event, Delegated | Forwarded) and event.task_id:
-                found.setdefault(event.task_id, (event.task_id, event.url, event.agent))
+        found += [recorded.event for recorded in events if not recorded.is_public]
         after = events[-1].seq
-    return list(found.values())
+    return children(found)
 
 
 def _is_operator(request: Request) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
@@ -23,6 +23,10 @@ from dragoman.model.operations import SendMessage
 from dragoman.model.requests import TOOL_RESULT
 from dragoman.server.budget import Budget, Delegation
 from dragoman.server.skill import Function, Skill
+
+if TYPE_CHECKING:
+    # Heavy: loaded with the first call of another agent.
+    from dragoman.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,8 +64,11 @@ class Agent:
         extensions: Sequence[AgentExtension] = (),
         extended_skills: "ExtendedSkills | None" = None,
         budget: Budget | None = None,
+        clients: "Sequence[Client]" = (),
     ) -> None:
-        """`budget` is what one task may spend on other agents. `extended_skills` are shown to known
+        """`budget` is what one task may spend on other agents. `clients` are those that the code
+        calls them with: what was given to them before a restart is canceled with their
+        credentials. `extended_skills` are shown to known
         callers alone: a list, or a function that returns the list for a caller. Of those with
         security requirements, a caller sees what its scopes fulfil."""
         if not name.strip():
@@ -83,7 +90,7 @@ class Agent:
         self.extended_skills: ExtendedSkills | None = extended_skills
         self.skills: dict[str, Skill] = {}
         self.threads: ThreadPoolExecutor | None = None
-        self.delegation = Delegation(budget or Budget())
+        self.delegation = Delegation(budget or Budget(), clients)
         # What is let go of when whoever serves it stops.
         self.closing: list[Callable[[], Awaitable[None]]] = []
         self._app: Any = None

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, TypedDict
 
 import msgspec
 
+from dragoman.errors import ConfigError
 from dragoman.model.events import Delegated
 from dragoman.model.message import Metadata
+from dragoman.model.money import micro_credits
 
 if TYPE_CHECKING:
     # Heavy: loaded with the first call.
-    from dragoman.server.delegation import Delegates
+    from dragoman.client.client import Client
+    from dragoman.server.delegates import Delegates
 
 # Calls within calls within calls, unless the agent says otherwise.
 DEEPEST = 8
@@ -27,10 +30,23 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     agents: int | None = None
     # Seconds between two calls.
     cooldown: float = 0.0
-    # Seconds that all calls together may take.
+    # Seconds that all calls together may take; one that is under way then is stopped.
     seconds: float | None = None
+    # Credits that all calls together may cost, as `"2.5"`, where they go through a gateway.
+    money: str | int | None = None
     # How deep calls may be within calls.
     depth: int = DEEPEST
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.micro_credits
+        except ValueError as error:
+            raise ConfigError(f"Budget(money={self.money!r}): {error}") from None
+
+    @property
+    def micro_credits(self) -> int | None:
+        """What all calls together may cost, as it is counted."""
+        return None if self.money is None else micro_credits(str(self.money))
 
 
 class CallOptions(TypedDict, total=False):
@@ -48,17 +64,18 @@ class CallOptions(TypedDict, total=False):
 class Delegation:
     """How an agent's code calls others."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, clients: "Sequence[Client]" = ()) -> None:
         self.budget = budget
+        self._clients = clients
         self._delegates: Delegates | None = None
 
     @property
     def delegates(self) -> "Delegates":
         """The clients of the code."""
         if self._delegates is None:
-            from dragoman.server.delegation import Delegates
+            from dragoman.server.delegates import Delegates
 
-            self._delegates = Delegates()
+            self._delegates = Delegates(self._clients)
         return self._delegates
 
     def withdraw(self, given: Sequence[Delegated]) -> None:

@@ -28,13 +28,15 @@ from dragoman.server.turn import Turn
 _AT_ONCE = 64 * 1024
 # What `dragoman send` and its like read, credentials among them.
 _COMMAND_LINE = "A2ACLI_"
+# What a chat model that is served beside it is called with. The keys of others it may need itself.
+_CHAT_KEY = "CHAT_API_KEY"
 
 
 def environment(turn: Turn) -> dict[str, str]:
     """Return what the program may know: its task, and all but the server's own secrets and those
     of the command line, which callers could have it print."""
     names = {f"{PREFIX}{name.upper()}" for name in SECRETS}
-    ours = names | {f"{name}_FILE" for name in names}
+    ours = names | {f"{name}_FILE" for name in names} | {_CHAT_KEY}
     rest = {
         name: value
         for name, value in os.environ.items()

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from dragoman.client.answer import Answer
     from dragoman.client.content import Content as CallContent
     from dragoman.client.stream import Shown
-    from dragoman.server.delegation import Calls, Ref
+    from dragoman.server.delegates import Ref
+    from dragoman.server.delegation import Calls
 
 
 class Turn(Asking):

@@ -1,4 +1,4 @@
-"""The environment of the frameworks: made beside the other tests, in a process of its own."""
+"""The environments of the frameworks: made beside the other tests, in a process of its own."""
 
 import os
 import signal
@@ -12,9 +12,12 @@ PREPARING = pytest.StashKey[subprocess.Popen[bytes]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin to make the environment while other tests run; one process does."""
+    """Begin to make the environments while other tests run; one process does."""
     worker = getattr(session.config, "workerinput", {"workerid": "gw0"})["workerid"]
-    is_wanted = any("frameworks" in getattr(item, "fixturenames", ()) for item in session.items)
+    is_wanted = any(
+        {"frameworks", "crew"}.intersection(getattr(item, "fixturenames", ()))
+        for item in session.items
+    )
     if worker != "gw0" or not is_wanted or session.config.option.collectonly:
         return
     session.config.stash[PREPARING] = subprocess.Popen(

@@ -1,16 +1,20 @@
-"""One environment with the real packages of four frameworks, beside that of the tests.
+"""Environments with the real packages of the frameworks, beside that of the tests: one with four of
+them, one with CrewAI.
 
-What Dragoman itself needs it borrows from the environment of the tests, after its own packages.
-CrewAI has 822 MB and takes minutes to install: it is tried by hand, see docs/adapters.md.
+What Dragoman itself needs they borrow from the environment of the tests, after their own packages.
+CrewAI with all that it asks for has 822 MB: its environment has what a crew reads, a quarter of it.
 """
 
+import hashlib
 import sys
 import sysconfig
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 
-from environments import made, make_python, run
+from environments import EnvironmentFailed, made, make_python, run
 
 PINS = (
     "langgraph==1.2.20",
@@ -31,22 +35,37 @@ READ = (
 )
 
 
+CREWAI_PINS = Path(__file__).with_name("crewai.txt")
+
+
 def python_with_frameworks() -> Path:
-    """Return the interpreter that has them; raises `EnvironmentFailed`."""
+    """Return the interpreter that has four of them; raises `EnvironmentFailed`."""
+    versions = "-".join(pin.partition("==")[2] for pin in PINS)
+    return _python(f"frameworks-{versions}", PINS, READ)
+
+
+def python_with_crewai() -> Path:
+    """Return the interpreter that has CrewAI; raises `EnvironmentFailed`."""
+    pins = hashlib.sha256(CREWAI_PINS.read_bytes()).hexdigest()[:12]
+    return _python(f"crewai-{pins}", ("--no-deps", "-r", str(CREWAI_PINS)), ("crewai",))
+
+
+def _python(name: str, requirements: Sequence[str], read: Sequence[str]) -> Path:
+    def make(folder: Path) -> None:
+        make_python(folder, requirements)
+        (packages,) = (folder / "lib").glob("python*/site-packages")
+        # Such a file adds to the end of the path.
+        (packages / "zz_borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        # Compiled now, they are read in a third of the time when a test waits for it.
+        imports = f"import sys; sys.dont_write_bytecode = False; import {', '.join(read)}"
+        run([str(folder / "bin" / "python"), "-c", imports])
+
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    folder = made(f"frameworks-{'-'.join(pin.partition('==')[2] for pin in PINS)}-{version}", _make)
-    return folder / "bin" / "python"
-
-
-def _make(folder: Path) -> None:
-    make_python(folder, PINS)
-    (packages,) = (folder / "lib").glob("python*/site-packages")
-    # Such a file adds to the end of the path.
-    (packages / "zz_borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    # Compiled now, they are read in a third of the time when a test waits for it.
-    read = f"import sys; sys.dont_write_bytecode = False; import {', '.join(READ)}"
-    run([str(folder / "bin" / "python"), "-c", read])
+    return made(f"{name}-{version}", make) / "bin" / "python"
 
 
 if __name__ == "__main__":
-    python_with_frameworks()
+    for prepare in (python_with_frameworks, python_with_crewai):
+        # Told by the test that needs it.
+        with suppress(EnvironmentFailed):
+            prepare()

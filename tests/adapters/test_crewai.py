@@ -1,5 +1,5 @@
-"""Crews, on objects with the interface of CrewAI 1.15: the package itself is tried by hand, because
-an environment with it has 822 MB."""
+"""Crews, on objects with the interface of CrewAI 1.15: what a run is given and what is left of it.
+The package itself is in `test_real_frameworks`."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sysconfig
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from frameworks import python_with_frameworks
+from frameworks import python_with_crewai, python_with_frameworks
 from serving import ROOT, Child, Site, client, environment, message, within
 
 from tests.peers.environments import EnvironmentFailed, python_with
@@ -32,6 +32,9 @@ BORROWING = (
     " from dragoman.cli.main import main; main(sys.argv[1:])"
 )
 
+# CrewAI tells its makers of every run unless it is told not to.
+QUIET = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
+
 pytestmark = pytest.mark.peer
 
 
@@ -46,15 +49,29 @@ def frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
         yield child
 
 
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
+    """Serve a crew and one of its agents."""
+    try:
+        python = python_with_crewai()
+    except EnvironmentFailed as error:
+        pytest.skip(f"crewai could not be installed: {error}")
+    targets = [EXAMPLES / "crew.py", f"{EXAMPLES / 'crew.py'}:writer", TARGETS / "crew_of_two.py"]
+    with served([python, "-m", "dragoman"], targets, tmp_path_factory.mktemp("crew")) as child:
+        yield child
+
+
 @contextmanager
-def served(command: list[str | Path], targets: list[Path], folder: Path) -> Iterator[Child]:
+def served(
+    command: list[str | Path], targets: Sequence[str | Path], folder: Path
+) -> Iterator[Child]:
     """Serve targets with another interpreter."""
     log = folder / "log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
             [*command, "serve", *targets, "--listen", "127.0.0.1:0"],
             cwd=folder,
-            env=environment(folder) | {"DRAGOMAN_STORE": "memory:"},
+            env=environment(folder) | QUIET | {"DRAGOMAN_STORE": "memory:", "HOME": str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -225,3 +242,36 @@ async def test_an_agent_of_selectools_answers_with_its_tools_as_skills(tmp_path:
             card = (await http.get("/.well-known/agent-card.json")).json()
     assert card["name"] == "forecaster"
     assert [skill["id"] for skill in card["skills"]] == ["weather"]
+
+
+@pytest.fixture
+async def crew_site(crew: Child) -> AsyncIterator[Site]:
+    async with client(crew.url) as http:
+        yield Site(crew.url, http)
+
+
+async def test_a_crew_does_what_a_message_says(crew_site: Site) -> None:
+    for topic in ("bees", "wasps"):
+        assert answer(await send(crew_site, "crew", topic)) == f"Write about {topic}"
+
+
+async def test_one_agent_of_a_crew_answers(crew_site: Site) -> None:
+    assert answer(await send(crew_site, "writer", "hello")) == "hello"
+
+
+async def test_tasks_of_a_crew_are_filled_by_an_object_and_end_with_one(crew_site: Site) -> None:
+    path = "/agents/crew-of-two"
+    missing = await send(crew_site, "crew-of-two", "bees")
+    assert missing["status"]["state"] == "TASK_STATE_REJECTED"
+    assert "The message needs a data part with: tone, topic" in str(missing["status"])
+    params = {"message": message(parts=[{"data": {"topic": "bees", "tone": "dry"}}])}
+    task = (await crew_site.call("SendMessage", params, path=path))["task"]
+    assert task["artifacts"][0]["parts"] == [{"data": {"topic": "bees", "tone": "dry"}}]
+
+
+async def test_a_crew_that_fails_names_the_type_and_nothing_else(crew_site: Site) -> None:
+    params = {"message": message(parts=[{"data": {"topic": "fail", "tone": "dry"}}])}
+    task = (await crew_site.call("SendMessage", params, path="/agents/crew-of-two"))["task"]
+    (part,) = task["status"]["message"]["parts"]
+    assert part["text"] == "Agent execution failed (ConnectionError)"
+    assert "hunter2" not in str(task)

@@ -16,7 +16,7 @@ from dragoman.agents.remote_tools import RemoteAgents
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
 from dragoman.errors import ConfigError
-from dragoman.server import delegation
+from dragoman.server import call
 
 NAME = "agent__helper__invoke"
 
@@ -137,7 +137,7 @@ async def asked(site: Site) -> None:
 async def test_an_agent_that_fails_or_is_not_there_is_a_failed_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delegation, "PATIENCE", 0.0)
+    monkeypatch.setattr(call, "PATIENCE", 0.0)
     async with serving(helper([])) as there:
         agent, model = chief(there.url, "fail")
         async with calling(agent) as client:
@@ -186,7 +186,7 @@ async def test_calls_beyond_the_budget_are_failed_results_in_a_second_run_too(
 async def test_a_call_that_failed_keeps_its_place_when_a_tool_calls_the_same_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delegation, "PATIENCE", 0.0)
+    monkeypatch.setattr(call, "PATIENCE", 0.0)
     store = str(tmp_path / "chief.db")
     gate, reached = asyncio.Event(), asyncio.Event()
     async with serving(helper([])) as there:

@@ -395,6 +395,8 @@ def test_a_program_is_told_no_secret_of_its_server(here: Path) -> None:
     secrets = {
         "DRAGOMAN_AUTH_TOKEN": "canary-token-0123456789",
         "DRAGOMAN_JWT_SECRET_FILE": str(here / "canary-file"),
+        "A2ACLI_BEARER": "canary-of-the-command-line",
+        "CHAT_API_KEY": "canary-of-a-chat-model",
     }
     (here / "canary-file").write_text("canary-secret-of-a-jwt-0123456789")
     options = (*LISTEN, "--store", "memory:", "--auth", "bearer")

@@ -13,7 +13,7 @@ from dragoman.client.requests import requests_of
 from dragoman.errors import A2AError
 from dragoman.model.identity import TaskId
 from dragoman.model.requests import Request
-from dragoman.server.admin import children
+from dragoman.server.admin import children_of
 from dragoman.stores.interface import Survey
 
 
@@ -245,7 +245,7 @@ async def test_of_two_cards_with_one_name_each_is_its_own_agent() -> None:
             assert answer.text == "one two"
             store = here.app.store
             (head,) = await store.survey(Survey(limit=1, task_id=TaskId(answer.task_id)))
-            places = [place for _, place, _ in await children(store, head)]
+            places = [place for _, place, _ in await children_of(store, head)]
             assert places == [card.supported_interfaces[0].url for card in cards]
 
 
@@ -296,8 +296,7 @@ def thrifty(url: str, budget: Budget) -> Agent:
     [
         (Budget(calls=2), "fail", "failed failed INVOCATION_LIMIT INVOCATION_LIMIT"),
         (Budget(calls=2), "do", "made made INVOCATION_LIMIT INVOCATION_LIMIT"),
-        (Budget(seconds=1e-6), "do", "made TIME_LIMIT TIME_LIMIT TIME_LIMIT"),
-        (Budget(seconds=1e-6), "fail", "failed TIME_LIMIT TIME_LIMIT TIME_LIMIT"),
+        (Budget(seconds=1e-6), "do", "TIME_LIMIT TIME_LIMIT TIME_LIMIT TIME_LIMIT"),
     ],
 )
 async def test_a_budget_is_no_larger_for_a_process_that_ended(

@@ -31,7 +31,7 @@ def selectools_agent(found: Any, name: str) -> Agent:
 
     async def respond(turn: Turn, response: Response) -> None:
         clone = found.clone_for_isolation()
-        messages = [_message(text_of(turn.message))]
+        messages = [user_message(text_of(turn.message))]
         if _streams(clone):
             await _streamed(clone, messages, response)
         elif inspect.iscoroutinefunction(clone.run):
@@ -77,7 +77,7 @@ def _content(result: Any) -> Any:
     return "" if content is None else content
 
 
-def _message(prompt: str) -> Any:
+def user_message(prompt: str) -> Any:
     """Return the prompt as selectools' own message. An agent of selectools has loaded the class;
     where it is not loaded, the agent is somebody else's."""
     theirs = sys.modules.get("selectools.types")

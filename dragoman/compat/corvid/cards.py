@@ -5,17 +5,15 @@ that of `BIND_HOST` and `PORT` unless one is given, and streams are not promised
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dragoman import __version__
+from dragoman.agents.tool_names import title_of
 from dragoman.compat.corvid.records import member
 
 Json = dict[str, Any]
 
-# Words that are not written as others are.
-_WORDS = {"github": "GitHub", "pr": "PR", "prs": "PRs", "api": "API", "a2a": "A2A"}
 # What a word of a tool's name says about what it is for; the first row first.
 _TAGS: dict[str, Sequence[str]] = {
     "github": ("github",),
@@ -72,8 +70,7 @@ def clear_tools() -> None:
 
 def human_readable_name(tool: str) -> str:
     """Return how people would write a tool's name: `corvid_github_list_prs` is GitHub List PRs."""
-    words = re.sub(r"^corvid_", "", tool).split("_")
-    return " ".join(_WORDS.get(word, word[:1].upper() + word[1:]) for word in words if word)
+    return title_of(tool)
 
 
 def _tags(tool: str) -> list[str]:

@@ -1,0 +1,249 @@
+"""One call of another agent: a message under an id that is the same if the code runs again.
+
+What the other agent calls its task stands in the log as soon as it is known; from then on the task
+is followed, and nothing is sent twice.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from dragoman.client.answer import Answer
+from dragoman.client.client import Client
+from dragoman.client.content import Content, message_of
+from dragoman.client.stream import Shown, Stream
+from dragoman.engine.worker import Worker
+from dragoman.errors import (
+    A2AError,
+    CallFailed,
+    ConfigError,
+    DeliveryUnknown,
+    Overloaded,
+    TimedOut,
+    Unreachable,
+)
+from dragoman.model.card import ONCE_URI
+from dragoman.model.events import Delegated
+from dragoman.model.instant import stamp
+from dragoman.model.message import Message, Metadata
+from dragoman.model.money import COST, LIMITS, credits_text, micro_credits
+from dragoman.server.budget import CallOptions
+from dragoman.server.delegates import CANCEL_WITHIN, Delegates, Ref, address_of
+
+logger = logging.getLogger("dragoman")
+
+# What goes along with a call: how many agents it passed, and when it has to have ended.
+DEPTH = "depth"
+DEADLINE = "dragoman/deadline"
+# Seconds another agent may be out of reach, and between two looks for it.
+PATIENCE = 120.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+class Call:
+    """One call of another agent. Whoever made it closes it."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        delegates: Delegates,
+        client: Client,
+        agent: Ref,
+        content: Content,
+        index: int,
+        more: CallOptions,
+        most: int | None = None,
+    ) -> None:
+        """`most` is what it may cost, in micro-credits."""
+        self._worker = worker
+        self._delegates = delegates
+        self._client = client
+        self._agent = agent
+        self._index = index
+        self._accept = more.get("accept", ())
+        own = f"{worker.log.task_id}\n{worker.replay.turn}\n{index}"
+        message = message_of(
+            content,
+            task_id=more.get("task_id", ""),
+            context_id=more.get("context_id", ""),
+            message_id=hashlib.blake2b(own.encode(), digest_size=16).hexdigest(),
+        )
+        metadata = more.get("metadata", {})
+        if most is not None:
+            # Of several that name one, the message's counts: there is one.
+            metadata = {**_unlimited(metadata), LIMITS[-1]: credits_text(most)}
+            message = msgspec.structs.replace(message, metadata=_unlimited(message.metadata))
+        references = [*message.reference_task_ids, worker.log.task_id]
+        self._message = msgspec.structs.replace(message, reference_task_ids=references)
+        self._metadata = _onward(worker, metadata)
+        self.known = worker.replay.children.get((worker.replay.turn, index))
+        # What is read at present.
+        self._stream: Stream | None = None
+        # Whether the agent may have the message although it never said so.
+        self._is_doubtful = False
+        self.answer = Answer()
+
+    async def events(self) -> AsyncGenerator[Shown]:
+        """Yield what the other agent does; when it is done, `answer` is what came of it.
+
+        An agent that is away for a while is asked again, where that cannot repeat work: this task
+        has time, and so has its caller."""
+        since = time.monotonic()
+        tries = 0
+        while True:
+            stream = self._stream = self._opened()
+            try:
+                async for event in stream:
+                    since, tries = time.monotonic(), 0
+                    self._learn(stream.task_id)
+                    yield event
+                self.answer = stream.answer
+                return
+            except (Unreachable, TimedOut, Overloaded) as error:
+                await self.close()
+                self._is_doubtful = isinstance(error, DeliveryUnknown | TimedOut)
+                if time.monotonic() - since > PATIENCE or not await self._may_repeat(error):
+                    raise
+                await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
+                tries += 1
+
+    async def close(self) -> None:
+        """Stop reading. What the agent does goes on."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.aclose()
+
+    def withdraw(self) -> None:
+        """Have the agent's task canceled; where nobody knows yet what it is called, once the agent
+        says so. Nobody waits for it."""
+        known = self.known
+        if known is None and self._message.task_id:
+            # It goes on with a task.
+            known = self._given(self._message.task_id)
+        if known is not None:
+            self._delegates.soon(self._delegates.cancel(self._agent, known))
+        elif self._stream is not None or self._is_doubtful:
+            stream, self._stream = self._stream or self._opened(), None
+            self._delegates.soon(self._find_and_cancel(stream))
+
+    async def _find_and_cancel(self, stream: Stream) -> None:
+        """Read until the agent names its task, and cancel that."""
+        # Held, so that the client is not closed meanwhile.
+        with self._delegates.client(self._agent):
+            try:
+                async with asyncio.timeout(CANCEL_WITHIN):
+                    while not stream.task_id:
+                        await anext(stream)
+            except (A2AError, ConfigError, TimeoutError, StopAsyncIteration) as error:
+                logger.info("%s never named the task it was given: %s", self._named[0], error)
+                return
+            finally:
+                await stream.aclose()
+            await self._delegates.cancel(self._agent, self._given(stream.task_id))
+
+    async def cost(self, most: int) -> int:
+        """Return what the task cost by the word of the gateway that it went through, in
+        micro-credits; where it cannot be asked, as much as it may have cost."""
+        if self.answer.task is None:
+            return 0
+        try:
+            task = await self._client.get(self.answer.task_id, history=0)
+        except CallFailed:
+            return most
+        except A2AError:
+            # Whoever bills keeps its tasks.
+            return 0
+        said: Any = task.metadata.get(COST)
+        try:
+            return micro_credits(said) if isinstance(said, str) else 0
+        except ValueError:
+            return 0
+
+    def spent(self, seconds: float, cost: int) -> None:
+        """Record what came of it on the task's budget."""
+        if self.known is not None:
+            self.known = msgspec.structs.replace(self.known, seconds=seconds, cost=cost)
+            self._worker.delegate(self.known)
+
+    def _opened(self) -> Stream:
+        if self.known is not None:
+            return self._client.subscribe(self.known.task_id)
+        return self._client.stream(self._message, metadata=self._metadata, accept=self._accept)
+
+    async def _may_repeat(self, error: A2AError) -> bool:
+        """Say whether asking again does nothing twice."""
+        if self.known is not None or not isinstance(error, DeliveryUnknown | TimedOut):
+            return True
+        try:
+            card = await self._client.look()
+        except A2AError:
+            return False
+        return any(one.uri == ONCE_URI for one in card.capabilities.extensions)
+
+    def _learn(self, task_id: str) -> None:
+        """Record what the other agent calls its task."""
+        if not task_id or (self.known is not None and self.known.task_id == task_id):
+            return
+        self.known = self._given(task_id)
+        self._worker.delegate(self.known)
+
+    @property
+    def _named(self) -> tuple[str, str]:
+        """Whom the code named, and where that is."""
+        return given_to(self._agent, self._client)
+
+    def _given(self, task_id: str) -> Delegated:
+        now = self._worker.clock.now()
+        return Delegated(self._worker.replay.turn, self._index, *self._named, task_id, now)
+
+
+def given_to(agent: Ref, client: Client) -> tuple[str, str]:
+    """Return what is recorded of whom a task is given to: its name, and where it is."""
+    if not isinstance(agent, Client):
+        return client.reference, address_of(agent)
+    try:
+        is_by_card = client.card.name == client.reference
+        return client.reference, client.interface.url if is_by_card else client.reference
+    except ConfigError:
+        # It was not connected yet.
+        return client.reference, client.reference
+
+
+def depth(worker: Worker) -> int:
+    """Return how many agents a task passed."""
+    said: Any = worker.replay.began.metadata.get(DEPTH)
+    return said if isinstance(said, int) and not isinstance(said, bool) else 1
+
+
+def asked_limit(content: Content, more: CallOptions) -> int | None:
+    """Return what the code itself wants a call to cost at most; raises `ConfigError`."""
+    said: Metadata = dict(more.get("metadata", {}))
+    if isinstance(content, Message):
+        said |= content.metadata
+    for name in LIMITS:
+        value: Any = said.get(name)
+        if value is None:
+            continue
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = repr(value).removesuffix(".0")
+        try:
+            return micro_credits(value if isinstance(value, str) else "")
+        except ValueError as error:
+            raise ConfigError(f"metadata.{name} {error}") from None
+    return None
+
+
+def _unlimited(metadata: Metadata) -> Metadata:
+    return {name: value for name, value in metadata.items() if name not in LIMITS}
+
+
+def _onward(worker: Worker, metadata: Metadata) -> Metadata:
+    onward: Metadata = {**metadata, DEPTH: depth(worker) + 1}
+    if worker.deadline:
+        onward[DEADLINE] = stamp(worker.deadline * 1000)
+    return onward

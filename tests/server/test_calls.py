@@ -1,0 +1,370 @@
+"""Calls of other agents that are cut short, counted, guarded and taken up again."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from engine.house import House, house_over
+from serving import Site, client, hosting, serving, within
+
+from dragoman import Agent, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
+from dragoman.errors import A2AError, ConfigError
+from dragoman.model.card import AgentCard, AgentInterface
+from dragoman.model.identity import Caller
+from dragoman.security.tokens import BearerTokens
+from dragoman.server import delegates
+from dragoman.server.delegates import Delegates, guarded
+from dragoman.server.spending import Spending
+from dragoman.testing.clock import ManualClock
+
+TOKEN = "a-token-of-the-chief-0123456789"
+
+
+def helper(runs: list[str], gate: asyncio.Event | None = None, name: str = "Helper") -> Agent:
+    agent = Agent(name, "Helps.")
+
+    @agent.skill
+    async def help(text: str, turn: Turn) -> str:
+        runs.append(text)
+        if text == "ask":
+            return f"got {(await turn.ask('What?')).text}"
+        await turn.say("begun")
+        if gate is not None:
+            await gate.wait()
+        return f"helped {text}"
+
+    return agent
+
+
+def once(
+    url: Any, budget: Budget | None = None, deadline: float | None = None, **more: Any
+) -> Agent:
+    agent = Agent("Chief", "Has others work.", budget=budget, **more)
+
+    @agent.skill(deadline=deadline)
+    async def work(text: str, turn: Turn) -> str:
+        try:
+            return (await turn.call(url, text)).text
+        except BudgetExceeded as error:
+            return error.reason
+
+    return agent
+
+
+async def until(there: Site, state: str) -> None:
+    """Wait until an agent has one task, and that is in a state."""
+    while True:
+        tasks = (await there.call("ListTasks", {}))["tasks"]
+        if [one["status"]["state"] for one in tasks] == [state]:
+            return
+        await asyncio.sleep(0.01)
+
+
+# Cancels
+
+
+class Mute:
+    """An app whose first stream says nothing until it is left."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.is_asked = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        is_first = scope["type"] == "http" and scope["method"] == "POST"
+        if not is_first or self.is_asked.is_set():
+            await self.app(scope, receive, send)
+            return
+        self.is_asked.set()
+
+        async def nothing(_: Any) -> None:
+            return
+
+        await self.app(scope, receive, nothing)
+
+
+async def test_a_cancel_before_the_agent_has_said_anything_reaches_it() -> None:
+    runs = list[str]()
+    app = App(helper(runs, asyncio.Event()), settings=Settings(store="memory:"))
+    mute = Mute(app)
+    async with hosting(mute) as url, client(url) as http:
+        there = Site(url, http, app)
+        async with serving(once(url)) as here, Client(here.url) as caller:
+            task = await within(caller.send("x", wait=False))
+            await within(mute.is_asked.wait())
+            await within(until(there, "TASK_STATE_WORKING"))
+            await within(caller.cancel(task.task_id))
+            await within(until(there, "TASK_STATE_CANCELED"), 5.0)
+        assert runs == ["x"]
+        app.end_streams()
+
+
+async def test_a_cancel_reaches_an_agent_whose_events_wait_to_be_read() -> None:
+    runs, seen = list[str](), asyncio.Event()
+    agent = Agent("Chief", "Has others work.")
+    async with serving(helper(runs, asyncio.Event())) as there:
+
+        @agent.skill
+        async def work(text: str, turn: Turn) -> None:
+            async for _ in turn.follow(there.url, text):
+                seen.set()
+                await asyncio.Event().wait()
+
+        async with serving(agent) as here, Client(here.url) as caller:
+            task = await within(caller.send("x", wait=False))
+            await within(seen.wait())
+            await within(caller.cancel(task.task_id))
+            await within(until(there, "TASK_STATE_CANCELED"), 2.0)
+
+
+async def test_what_was_given_before_a_restart_is_canceled_with_credentials(
+    tmp_path: Path,
+) -> None:
+    runs = list[str]()
+    tokens = BearerTokens(tokens={TOKEN: Caller("chief", True)})
+    app = App(
+        helper(runs, asyncio.Event()),
+        settings=Settings(store="memory:"),
+        authenticators=[tokens],
+    )
+    async with hosting(app) as url, client(url) as http, clocked(tmp_path) as (house, clock):
+        http.headers["authorization"] = f"Bearer {TOKEN}"
+        there = Site(url, http, app)
+        async with Client(url, bearer=TOKEN) as before, Client(url, bearer=TOKEN) as after:
+            await house.start(once(before, deadline=60))
+            await within(house.send("x", wait=False))
+            await within(until(there, "TASK_STATE_WORKING"))
+            # The process is not there when the time of the task is over.
+            await house.die()
+            clock.move_to(clock.now() + 61_000)
+            await house.start(once(after, deadline=60, clients=[after]))
+            await within(until(there, "TASK_STATE_CANCELED"), 5.0)
+
+
+# Where calls go
+
+
+async def test_an_agent_elsewhere_cannot_send_calls_to_private_addresses() -> None:
+    runs = list[str]()
+    async with serving(helper(runs)) as there:
+        async with Client(there.url) as looking:
+            own = await looking.look()
+
+        def moved(*interfaces: tuple[str, str]) -> AgentCard:
+            """Return the card of an agent that is first of all elsewhere, in no binding we know."""
+            found = [AgentInterface(url, binding, "1.0") for url, binding in interfaces]
+            return msgspec.structs.replace(own, supported_interfaces=found)
+
+        async with guarded(moved((there.url, "JSONRPC"))) as near:
+            assert (await within(near.send("x"))).text == "helped x"
+        by_name = there.url.replace("127.0.0.1", "localhost")
+        async with guarded(moved((by_name, "PIGEON"), (there.url, "JSONRPC"))) as other:
+            assert (await within(other.send("x"))).text == "helped x"
+        near_and_far = ("https://agent.example.com", "PIGEON"), (there.url, "JSONRPC")
+        metadata = (there.url, "PIGEON"), ("http://169.254.169.254", "JSONRPC")
+        for places in (near_and_far, metadata):
+            one = guarded(moved(*places))
+            with pytest.raises(A2AError, match=r"not public|not allowed"):
+                await within(one.send("y"), 5.0)
+            await one.close()
+        assert runs == ["x", "x"]
+
+
+async def test_of_many_clients_those_that_nobody_uses_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delegates, "MOST_IDLE", 2)
+    kept = Delegates()
+    async with serving(helper([])) as there:
+        urls = [f"{there.url}/?{number}" for number in range(4)]
+        found: list[Client] = []
+        with kept.client(there.url) as used:
+            for url in urls:
+                with kept.client(url) as one:
+                    found.append(one)
+            with kept.client(urls[-1]) as again:
+                assert again is found[-1]
+            assert (await within(used.send("x"))).text == "helped x"
+        for old in found[:2]:
+            with pytest.raises(ConfigError, match="closed"):
+                await within(old.send("x"))
+    await kept.close()
+
+
+# Budgets
+
+
+async def test_a_call_under_way_is_stopped_when_its_time_is_over() -> None:
+    runs = list[str]()
+    async with (
+        serving(helper(runs, asyncio.Event())) as there,
+        serving(once(there.url, Budget(seconds=0.3))) as here,
+        Client(here.url) as caller,
+    ):
+        assert (await within(caller.send("x"))).text == "TIME_LIMIT"
+        await within(until(there, "TASK_STATE_CANCELED"), 2.0)
+
+
+async def test_calls_side_by_side_spend_the_time_together() -> None:
+    spending = Spending(Budget(seconds=60), ManualClock())
+    with (
+        spending.running(59.0),
+        spending.running(0.9),
+        pytest.raises(BudgetExceeded, match="60 s") as caught,
+    ):
+        async with asyncio.timeout(5), spending.waiting():
+            await asyncio.Event().wait()
+    assert caught.value.reason == "TIME_LIMIT"
+
+
+async def test_time_that_ran_while_nobody_followed_is_spent(tmp_path: Path) -> None:
+    async with (
+        serving(helper([], asyncio.Event())) as there,
+        clocked(tmp_path) as (house, clock),
+    ):
+        agent = once(there.url, Budget(seconds=60))
+        await house.start(agent)
+        task = await within(house.send("x", wait=False))
+        await within(until(there, "TASK_STATE_WORKING"))
+        await house.die()
+        clock.move_to(clock.now() + 61_000)
+        await house.start(agent)
+        done = await within(house.reaches(task.id, TaskState.COMPLETED))
+        assert done.artifacts[0].parts[0].text == "TIME_LIMIT"
+        await agent.delegation.close()
+
+
+def pausing(url: str) -> Agent:
+    agent = Agent("Tester", "Has to pause.", budget=Budget(cooldown=60))
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        came: list[str] = []
+        for _ in range(2):
+            try:
+                came.append((await turn.call(url, text)).text)
+            except BudgetExceeded as error:
+                came.append(error.reason)
+            await turn.ask("Go on?")
+        return ", ".join(came)
+
+    return agent
+
+
+@asynccontextmanager
+async def clocked(folder: Path) -> AsyncGenerator[tuple[House, ManualClock]]:
+    house = house_over("sqlite", folder)
+    house.clock = clock = ManualClock(time.time_ns() // 1_000_000)
+    yield house, clock
+    await house.stop()
+
+
+@pytest.mark.parametrize(("seconds", "came"), [(59, "COOLDOWN"), (61, "helped x")])
+async def test_a_pause_between_calls_is_as_long_for_a_process_that_ended(
+    tmp_path: Path, seconds: int, came: str
+) -> None:
+    async with serving(helper([])) as there, clocked(tmp_path) as (house, clock):
+        agent = pausing(there.url)
+        await house.start(agent)
+        task = await within(house.send("x"))
+        clock.move_to(clock.now() + seconds * 1000)
+        await house.restart()
+        await within(house.send("yes", task=task.id))
+        done = await within(house.send("yes", task=task.id))
+        assert [a.parts[0].text for a in done.artifacts] == [f"helped x, {came}"]
+        await agent.delegation.close()
+
+
+async def test_the_answer_to_a_question_is_no_call_of_its_own() -> None:
+    runs = list[str]()
+    by_hand = Agent("By hand", "Answers itself.", budget=Budget(calls=1))
+    async with serving(helper(runs)) as there:
+
+        @by_hand.skill
+        async def work(text: str, turn: Turn) -> str:
+            asked = await turn.call(there.url, text, relay=False)
+            answer = await turn.call(there.url, "that", task_id=asked.task_id)
+            try:
+                await turn.call(there.url, text)
+            except BudgetExceeded as error:
+                return f"{answer.text} {error.reason}"
+            return answer.text
+
+        async with serving(once(there.url, Budget(calls=1))) as here, Client(here.url) as caller:
+            asked = await within(caller.send("ask"))
+            assert asked.state is TaskState.INPUT_REQUIRED
+            done = await within(caller.send("this", task_id=asked.task_id))
+            assert done.text == "got this"
+        async with serving(by_hand) as here, Client(here.url) as caller:
+            assert (await within(caller.send("ask"))).text == "got that INVOCATION_LIMIT"
+
+
+async def test_cards_of_one_name_are_not_one_agent_to_a_budget() -> None:
+    agent = Agent("Chief", "Has others work.", budget=Budget(agents=1))
+    async with (
+        serving(helper([])) as first,
+        serving(helper([])) as second,
+        Client(first.url) as one,
+        Client(second.url) as two,
+    ):
+        cards = [await one.look(), await two.look()]
+
+        @agent.skill
+        async def work(text: str, turn: Turn) -> str:
+            came: list[str] = []
+            for place in (0, 0, 1):
+                try:
+                    came.append((await turn.call(cards[place], text)).text)
+                except BudgetExceeded as error:
+                    came.append(error.reason)
+            return ", ".join(came)
+
+        async with serving(agent) as here, Client(here.url) as caller:
+            done = await within(caller.send("x"))
+            assert done.text == "helped x, helped x, UNIQUE_AGENT_LIMIT"
+
+
+# Code that goes on
+
+
+def impatient(url: str, how: str) -> Agent:
+    agent = Agent("Impatient", "Does not wait.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        came = "came"
+        if how == "follow":
+            async with contextlib.aclosing(turn.follow(url, text)) as events:
+                came = type(await anext(events)).__name__
+        else:
+            try:
+                async with asyncio.timeout(0.3):
+                    await turn.call(url, text)
+            except TimeoutError:
+                came = "late"
+        return f"{came}, {(await turn.ask('Go on?')).text}"
+
+    return agent
+
+
+@pytest.mark.parametrize(("how", "came"), [("follow", "Task"), ("call", "late")])
+async def test_a_call_that_the_code_gave_up_is_given_up_again(
+    tmp_path: Path, how: str, came: str
+) -> None:
+    runs, settings = list[str](), Settings(store=str(tmp_path / "chief.db"))
+    async with serving(helper(runs, asyncio.Event())) as there:
+        app = App(impatient(there.url, how), settings=settings)
+        async with app.running(), Client(app=app) as caller:
+            asked = await within(caller.send("x"))
+            assert asked.text == "Go on?"
+        app = App(impatient(there.url, how), settings=settings)
+        async with app.running(), Client(app=app) as caller:
+            done = await within(caller.send("yes", task_id=asked.task_id))
+            assert done.text == f"{came}, yes"
+        assert runs == ["x"]
