@@ -463,9 +463,11 @@ class Engine:
         context_id = message.context_id or ContextId(new_id())
         operation = _stamped(operation, task_id, context_id)
         log = self._holdings.fresh_log(scope, operation.message, task_id)
-        if plan.errand is not None:
-            log.errand = msgspec.structs.replace(plan.errand, requester=scope.owner)
         now = time.time_ns() // 1000
+        if plan.errand is not None:
+            log.errand = msgspec.structs.replace(
+                plan.errand, requester=scope.owner, began_at=now // 1000
+            )
         task = Task(
             id=task_id,
             context_id=context_id,
@@ -511,7 +513,7 @@ class Engine:
             log.pushes = [named(operation.push, task_id)]
             self._holdings.soon(self._receivers.deliver(log))
         self._holdings.add(worker, (scope, key) if key is not None else None)
-        if self._store.is_alone or plan.may_reply:
+        if self._store.is_alone or plan.may_reply or plan.may_begin_early:
             self._holdings.start(worker)
         if not plan.may_reply:
             # After the start, so that the first slice comes before the write.

@@ -64,6 +64,9 @@ class Plan(msgspec.Struct, frozen=True):
     deadline: float | None = None
     # What a task that begins with it means to those who keep books.
     errand: Errand | None = None
+    # Whether the code may begin before the task is on disk, and so before it is certain that no
+    # other process was given the same message: what both do of it is done once.
+    may_begin_early: bool = False
 
 
 class AgentCode(Protocol):
@@ -169,6 +172,8 @@ class Worker:
         # What the code asked and has no answer to yet; made when it asks, gone when it has ended:
         # the two know each other, and the collector is to find nothing of a task that rests.
         self._questions: Questions | None = None
+        # Where it was sent last.
+        self._sent: Recorded | None = None
         self._artifacts = 0
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
@@ -312,9 +317,16 @@ class Worker:
             self.note(StepRecorded(StepKind.ASK, ELSEWHERE, "relay", is_sensitive))
 
     def forward(self, forwarded: Forwarded) -> None:
-        """Record where the task was sent."""
+        """Record where the task was sent, or what became of it there."""
         self.decide()
-        self.emit(forwarded)
+        before = self.replay.forwarded
+        is_there = before is not None and (before.moves, before.turn) == (
+            forwarded.moves,
+            forwarded.turn,
+        )
+        # What nobody saw yet says less of the same place.
+        if self._sent is None or not is_there or not self.log.amend_last(self._sent, forwarded):
+            self._sent = self.emit(forwarded)
         self.replay.apply(forwarded)
 
     def delegate(self, delegated: Delegated) -> None:

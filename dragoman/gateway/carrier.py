@@ -97,8 +97,7 @@ class Carrier(Relay):
             self._begin_with(self._chosen[0])
         if self._may_be_one_write():
             # Whoever sends a message waits for its answer, and nothing is held for it: the task is
-            # written once, with what came of it, if that comes in a moment. Should we end before,
-            # nobody was told of it, and the message sent again leads to the same task there.
+            # written once, with what came of it, if that comes in a moment.
             worker.log.is_held = True
             asyncio.get_running_loop().call_later(_MOMENT, worker.log.release)
         else:
@@ -111,19 +110,8 @@ class Carrier(Relay):
                 worker.log.release()
 
     def _may_be_one_write(self) -> bool:
-        worker, settings = self._worker, self._means.settings
-        upstream = self._upstream()
-        return (
-            worker.log.durable_seq == 0
-            and worker.operation.wait
-            and not isinstance(worker.operation, ops.StreamMessage)
-            and settings.idempotency
-            # Counted from now: the same message sent again would have another, and be another.
-            and not worker.deadline
-            and upstream is not None
-            and not upstream.agent.price
-            and upstream.works_once(self._place.url)
-        )
+        worker = self._worker
+        return worker.plan.may_begin_early and worker.log.durable_seq == 0
 
     async def _carry(self) -> None:
         worker = self._worker
@@ -142,7 +130,9 @@ class Carrier(Relay):
                 failures, since = 0, time.monotonic()
             # Where nothing was sent, nothing failed: the agent is left alone for a while.
             failures += not isinstance(problem, AgentOffline)
-            logger.info("task %s: %s: %s", worker.log.task_id, self._place.url, problem)
+            # Without its query, which may be a secret.
+            where = self._place.url.partition("?")[0]
+            logger.info("task %s: %s: %s", worker.log.task_id, where, problem)
             await self._recover(problem, failures, since)
             # Whoever is next gets nothing before it is held what they cost.
             await worker.log.durable(worker.log.seq)
@@ -228,7 +218,7 @@ class Carrier(Relay):
                     breaker.left(era)
                 raise
             except (A2AError, TimeoutError) as error:
-                if _is_failing(error):
+                if retrying.is_failing(error):
                     breaker.failed(era, is_connection=isinstance(error, Unreachable))
                     self._means.directory.missed(agent.id)
                 else:
@@ -507,13 +497,6 @@ async def canceled(means: Means, place: Forwarded) -> None:
             await line.answer(ops.CancelTask(task_id=TaskId(place.task_id)))
     except (A2AError, TimeoutError) as error:
         logger.info("%s was not told that a task is canceled: %s", agent.name, error)
-
-
-def _is_failing(error: A2AError | TimeoutError) -> bool:
-    """Say whether an agent did not answer, or not as one that works."""
-    if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
-        return True
-    return isinstance(error.code, int) and 500 <= error.code < 600
 
 
 def _words(problem: A2AError) -> str:

@@ -21,7 +21,7 @@ from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.errand import Errand
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Json, Message, Part
-from dragoman.model.operations import SendMessage
+from dragoman.model.operations import SendMessage, StreamMessage
 from dragoman.stores.sqlite.errands import ErrandRow
 
 logger = logging.getLogger("dragoman")
@@ -119,6 +119,23 @@ class Forwarding:
             self._run([agent.id for agent in chosen.agents], wanted, chosen.why),
             deadline=seconds,
             errand=errand,
+            may_begin_early=seconds is None and self._may_begin_early(operation, best, wanted),
+        )
+
+    def _may_begin_early(self, operation: SendMessage, agent: Registered, wanted: Wishes) -> bool:
+        """Say whether a task without a deadline may go out before it is on disk: nothing is held
+        for it, whoever sends it waits, and the message given to another process, or sent again
+        after a crash of this one, goes to the same address and leads to the same task there. (A
+        deadline is counted from now: the same message again would have another.)"""
+        return (
+            bool(wanted.agent)
+            and wanted.race == 1
+            and operation.wait
+            and not isinstance(operation, StreamMessage)
+            and self._means.settings.idempotency
+            and not agent.price
+            and not agent.replicas
+            and self._means.upstreams.of(agent).works_once(agent.url)
         )
 
     def _run(self, chosen: Sequence[str], wanted: Wishes | None = None, why: str = "") -> Any:

@@ -5,6 +5,8 @@ more. Nothing an agent says of itself is among them: outcomes come from the erra
 requester of a completed task has a word on it, once.
 """
 
+from collections.abc import Sequence
+
 import apsw
 
 from dragoman.errors import InvalidParams
@@ -27,25 +29,44 @@ NOT_THE_AGENTS = frozenset({"busy", "gateway", "hurried"})
 def observe(connection: apsw.Connection, limit: int) -> int:
     """Turn errands that ended into events, the earliest first; return how many there were."""
     found = outcomes.ended(connection, limit)
-    for one in found:
-        _observe(connection, one)
+    if found:
+        _observe(connection, found)
     return len(found)
 
 
-def _observe(connection: apsw.Connection, one: Outcome) -> None:
-    outcomes.set_observed(connection, one.task)
-    event = _event_of(one)
-    if event is None or not trust.append(connection, event):
-        return
-    if event.type != "task_completed":
-        trust.add(connection, _key(one, one.ended_at), Day(failed=1))
-        return
-    trust.add(connection, _key(one, one.ended_at), Day(completed=1, response_ms=event.response_ms))
-    if one.charged > 0 and one.requester != one.payee:
-        trust.set_paid(connection, one.requester)
-    if event.response_ms > _SLOW_MS:
-        reason = f"took {event.response_ms / 1000:.1f} s, more than 300 s"
-        trust.append(connection, _event(one, one.ended_at, "sla_breach", -2, reason))
+def _observe(connection: apsw.Connection, found: Sequence[Outcome]) -> None:
+    """Turn errands into events. All at once: the file is held meanwhile, and after each statement
+    the thread that does it has to wait for the interpreter."""
+    tasks = [one.task for one in found]
+    outcomes.set_observed(connection, tasks)
+    known = trust.known(connection, tasks)
+    events: list[Event] = []
+    days: dict[DayKey, Day] = {}
+    payers: set[str] = set()
+    for one in found:
+        event = _event_of(one)
+        if event is None or (event.task, event.type) in known:
+            continue
+        events.append(event)
+        is_done = event.type == "task_completed"
+        key = _key(one, one.ended_at)
+        before = days.get(key, Day())
+        if not is_done:
+            days[key] = before._replace(failed=before.failed + 1)
+            continue
+        days[key] = before._replace(
+            completed=before.completed + 1, response_ms=before.response_ms + event.response_ms
+        )
+        if one.charged > 0 and one.requester != one.payee:
+            payers.add(one.requester)
+        if event.response_ms > _SLOW_MS:
+            reason = f"took {event.response_ms / 1000:.1f} s, more than 300 s"
+            events.append(_event(one, one.ended_at, "sla_breach", -2, reason))
+    trust.extend(connection, events)
+    for key, day in days.items():
+        trust.add(connection, key, day)
+    for requester in payers:
+        trust.set_paid(connection, requester)
 
 
 def _event_of(one: Outcome) -> Event | None:
@@ -127,7 +148,7 @@ def resolve(
     one = outcomes.outcome(connection, task_id, owner)
     assert one is not None and one.task == number, "a disputed task is the last of its id"
     if not outcomes.is_observed(connection, one.task):
-        _observe(connection, one)
+        _observe(connection, [one])
     outcome = UPHELD if is_upheld else REJECTED
     outcomes.resolve(connection, one.task, outcome, note, at)
     score, reason = (-3, "upheld: counts as failed") if is_upheld else (0, "rejected")

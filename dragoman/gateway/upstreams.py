@@ -36,7 +36,9 @@ class Upstream:
     def __init__(
         self, agent: Registered, http: Http, credentials: Credentials, settings: Settings
     ) -> None:
-        self.agent = agent
+        self.agent: Registered = agent
+        # Where the agent is.
+        self.urls: list[str] = [agent.url, *agent.replicas]
         self._http = http
         self._credentials = credentials
         self.places = Bulkhead(settings.agent_concurrency, settings.agent_queue)
@@ -47,14 +49,10 @@ class Upstream:
 
     def renew(self, agent: Registered) -> None:
         """Take note that the agent was changed: what is under way goes on as it began."""
-        if agent != self.agent:
+        if agent is not self.agent and agent != self.agent:
             self.agent = agent
+            self.urls = [agent.url, *agent.replicas]
             self._lines.clear()
-
-    @property
-    def urls(self) -> list[str]:
-        """Where the agent is."""
-        return [self.agent.url, *self.agent.replicas]
 
     def breaker(self, url: str) -> Breaker:
         """Return the breaker of one of its addresses."""
@@ -79,8 +77,10 @@ class Upstream:
     def next_url(self, avoided: str = "") -> str:
         """Return the address for the next task: one after the other, those that answer first, and
         not the one that just failed if there is another."""
-        self._turn += 1
         urls = self.urls
+        if len(urls) == 1:
+            return urls[0]
+        self._turn += 1
         turned = [urls[(self._turn + place) % len(urls)] for place in range(len(urls))]
         return min(turned, key=lambda url: (self.breaker(url).state == "open", url == avoided))
 

@@ -16,6 +16,8 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     held: int = 0
     price: int = 0
     skill: str = ""
+    # When it began, in milliseconds since the epoch; 0: when it is written.
+    began_at: int = 0
     # When it has to have ended, in milliseconds since the epoch; 0: whenever.
     due_at: int = 0
     # Why it ended as it did, where the state does not tell: `timeout`, `unreachable`, `invalid`.

@@ -280,16 +280,25 @@ async def test_a_short_task_is_written_once_with_what_came_of_it(tmp_path: Path)
         assert await site.gateway.store.look(writes) == 1
 
 
-async def test_a_task_with_a_deadline_is_kept_before_it_goes_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["with a deadline", "for replicas", "for whoever has the skill"])
+async def test_a_task_that_may_go_elsewhere_when_sent_again_is_kept_before_it_goes_out(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrier, "_MOMENT", 600.0)
     gate, runs = asyncio.Event(), list[str]()
-    sent = {"message": message("x"), "metadata": {"timeoutSeconds": 60}}
+    sent: dict[str, Any] = {"message": message("x")}
     async with serving(gated(gate, runs)) as upstream, gateway(tmp_path) as site:
-        registered = await site.register(upstream.url)
-        await site.gateway.upstreams.of(registered).line(registered.url)
+        # One place under two names: which of them it is does not matter here.
+        twin = upstream.url.replace("127.0.0.1", "localhost")
+        replicas = [twin] if kind == "for replicas" else []
+        registered = await site.register(upstream.url, replicas=replicas)
+        for url in (registered.url, *registered.replicas):
+            await site.gateway.upstreams.of(registered).line(url)
         path = f"/a2a/{registered.name}"
+        if kind == "with a deadline":
+            sent["metadata"] = {"timeoutSeconds": 60}
+        elif kind == "for whoever has the skill":
+            sent["metadata"], path = {"skillId": registered.skills[0].id}, "/"
         sending = asyncio.create_task(site.answer("SendMessage", sent, path=path))
 
         async def given() -> None:
@@ -300,6 +309,40 @@ async def test_a_task_with_a_deadline_is_kept_before_it_goes_out(
         assert await site.total() == 1
         gate.set()
         assert "result" in await within(sending)
+
+
+async def test_a_message_given_to_two_processes_at_once_is_worked_on_once(tmp_path: Path) -> None:
+    gate, runs = asyncio.Event(), list[str]()
+    sent = {"message": message("x")}
+    async with (
+        serving(gated(gate, runs)) as upstream,
+        gateway(tmp_path) as here,
+        gateway(tmp_path) as there,
+    ):
+        registered = await here.register(upstream.url)
+        path = f"/a2a/{registered.name}"
+
+        async def known() -> None:
+            # What another process registered is nobody's event here.
+            while there.gateway.registry.get(registered.id) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+        await within(known())
+        for site in (here, there):
+            await site.gateway.upstreams.of(registered).line(registered.url)
+        both = [
+            asyncio.create_task(site.call("SendMessage", sent, path=path)) for site in (here, there)
+        ]
+
+        async def given() -> None:
+            while not (await upstream.call("ListTasks", {}))["tasks"]:
+                pass
+
+        await within(given())
+        gate.set()
+        found = {(await within(one))["task"]["id"] for one in both}
+        assert len(found) == 1 and runs == ["x"]
+        assert await here.total() == 1
 
 
 async def test_nothing_is_kept_for_agents_that_are_gone(tmp_path: Path) -> None:

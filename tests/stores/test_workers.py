@@ -14,11 +14,11 @@ import apsw
 import pytest
 from pair import LEASE, Pair
 
-from dragoman.errors import StoreConflict
+from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.identity import TaskId
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import KeepReply, Known
-from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite import SQLiteStore, writer
 from dragoman.stores.sqlite.schema import run
 from dragoman.testing.stores import (
     HERE,
@@ -442,13 +442,67 @@ async def test_nobody_is_rung_while_nobody_writes(pair: Pair) -> None:
     number = await write(second, creation("t"))
     await asyncio.wait_for(rung.wait(), WITHIN)
     # The ring may have been for the second one's coming: wait for the one that shows the write.
-    while first._seen != run(first._reader, "PRAGMA data_version")[0][0]:
+    while first._seen != first._writer.version:
         rung.clear()
         await asyncio.wait_for(rung.wait(), WITHIN)
     assert await first.read(number, after=0, limit=1)
     rung.clear()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(rung.wait(), 0.3)
+
+
+async def test_nobody_is_rung_for_what_they_wrote_themselves(pair: Pair) -> None:
+    first, _ = await pair.open(), await pair.open()
+    # The other's coming is told before.
+    await until(lambda: first._seen == first._writer.version)
+    rung = asyncio.Event()
+    first.listen(rung.set)
+    await write(first, creation("t"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(rung.wait(), 0.3)
+
+
+# Turns
+
+
+async def test_what_comes_while_another_writes_shares_the_first_commit_after_it(
+    pair: Pair,
+) -> None:
+    store = await pair.open()
+    await write(store, creation("before"))
+    other = apsw.Connection(str(pair.path))
+    run(other, "BEGIN IMMEDIATE")
+    commits: list[int] = []
+
+    def committed() -> bool:
+        commits.append(1)
+        return False
+
+    store._writer._connection.set_commit_hook(committed)
+    writing = [asyncio.ensure_future(write(store, creation("one")))]
+    await until(lambda: store._writer._is_busy)
+    writing += [asyncio.ensure_future(write(store, creation(name))) for name in ("two", "three")]
+    await until(lambda: len(store._writer._pending) == 3)
+    run(other, "COMMIT")
+    other.close()
+    numbers = await asyncio.wait_for(asyncio.gather(*writing), WITHIN)
+    store._writer._connection.set_commit_hook(None)
+    assert sorted(set(numbers)) == sorted(numbers) and len(commits) == 1
+
+
+async def test_another_who_does_not_end_is_not_waited_for_without_end(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await pair.open()
+    await write(store, creation("before"))
+    other = apsw.Connection(str(pair.path))
+    run(other, "BEGIN IMMEDIATE")
+    monkeypatch.setattr(writer, "_PATIENCE", 0.05)
+    (outcome,) = await asyncio.wait_for(submit(store, creation("t")), WITHIN)
+    assert isinstance(outcome.error, StoreUnavailable)
+    run(other, "ROLLBACK")
+    other.close()
+    assert await asyncio.wait_for(write(store, creation("t")), WITHIN)
 
 
 # Numbers and keys across workers
@@ -522,7 +576,7 @@ async def test_two_that_claim_at_once_share_what_there_is(pair: Pair) -> None:
 
 OPENER = """
 import asyncio, sys
-from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite import SQLiteStore, writer
 from dragoman.testing.stores import creation, write
 
 async def main(name):

@@ -40,8 +40,8 @@ _MEMOS = {
 }
 _BEGIN = """
 INSERT INTO errands (task, task_id, agent, requester, payee, skill, held, price, holds, began_at,
-    due_at, cause)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    due_at, cause, ended_at, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _FIND = """
 SELECT task_id, agent, requester, payee, held, price, holds FROM errands
@@ -109,16 +109,27 @@ class Books:
         return True
 
     def begin(
-        self, connection: apsw.Connection, task: int, task_id: str, errand: Errand, at: int
-    ) -> None:
-        """Record an errand and hold what it may cost; raises `HoldRefused`."""
+        self,
+        connection: apsw.Connection,
+        task: int,
+        task_id: str,
+        errand: Errand,
+        at: int,
+        state: TaskState = TaskState.SUBMITTED,
+    ) -> bool:
+        """Record an errand and hold what it may cost; raises `HoldRefused`. Say whether it is over:
+        one that nothing is held for ends with its task, be it in the same write."""
         held = _to_hold(errand.agent, errand.requester, errand)
+        is_over = state.is_terminal and not held
         values = (task, task_id, errand.agent, errand.requester, errand.payee, errand.skill)
-        prices = (held, errand.price, int(held > 0), at, errand.due_at, errand.cause)
-        run(connection, _BEGIN, (*values, *prices))
+        began_at = errand.began_at or at
+        prices = (held, errand.price, int(held > 0), began_at, errand.due_at, errand.cause)
+        outcome = (max(at, began_at), state.value) if is_over else (0, "")
+        run(connection, _BEGIN, (*values, *prices, *outcome))
         if held:
             transfer = _transfer(task, task_id, "hold", 0, at)
             hold(connection, transfer, errand.requester, held, self.terms.grant)
+        return is_over
 
     def assign(self, connection: apsw.Connection, task: int, errand: Errand, at: int) -> None:
         """Note what is another from here on: with an agent, who is paid and how much; the rest

@@ -4,7 +4,7 @@ Every function works on a connection inside somebody else's transaction. The err
 the ledger's; here they are read, and noted as observed.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import apsw
@@ -22,7 +22,9 @@ SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at,
     cause
 FROM errands WHERE task_id = ? AND requester = ? ORDER BY task DESC LIMIT 1
 """
-_OBSERVED = "UPDATE errands SET is_observed = 1 WHERE task = ?"
+_OBSERVED = """
+UPDATE errands SET is_observed = 1 WHERE task IN (SELECT value FROM json_each(?))
+"""
 _IS_OBSERVED = "SELECT is_observed FROM errands WHERE task = ?"
 # Errands that ended for or against an agent whose event is missing, or tells something else.
 _UNEQUAL = """
@@ -120,9 +122,9 @@ def outcome(connection: apsw.Connection, task_id: str, requester: str) -> Outcom
     return Outcome(*rows[0]) if rows else None
 
 
-def set_observed(connection: apsw.Connection, task: int) -> None:
-    """Note that an errand is among the events, or has no place there."""
-    run(connection, _OBSERVED, (task,))
+def set_observed(connection: apsw.Connection, tasks: Sequence[int]) -> None:
+    """Note that errands are among the events, or have no place there."""
+    run(connection, _OBSERVED, (msgspec.json.encode(tasks).decode(),))
 
 
 def is_observed(connection: apsw.Connection, task: int) -> bool:

@@ -35,6 +35,8 @@ def migrations() -> list[tuple[int, str]]:
     ]
 
 
+# Rows per statement: few statements per group, few texts for SQLite to keep compiled.
+_STRIDES = (64, 16, 4, 1)
 # What a row holds is the schema's affair; its readers give it types.
 Row = tuple[Any, ...]
 
@@ -46,6 +48,18 @@ def run(
     little for a strict checker."""
     execute = cast("Callable[..., Any]", connection.execute)  # pyright: ignore[reportUnknownMemberType]
     return execute(sql, values).fetchall()
+
+
+def insert(connection: apsw.Connection, into: str, rows: Sequence[Row]) -> None:
+    """Insert rows of one width, many with a statement."""
+    place = 0
+    for stride in _STRIDES:
+        while len(rows) - place >= stride:
+            chunk = rows[place : place + stride]
+            values = "(" + ",".join("?" * len(chunk[0])) + ")"
+            statement = f"{into} VALUES {','.join([values] * stride)}"
+            run(connection, statement, [column for row in chunk for column in row])
+            place += stride
 
 
 def check(path: str) -> None:

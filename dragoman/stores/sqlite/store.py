@@ -239,7 +239,7 @@ class SQLiteStore:
 
     async def _look_around(self) -> None:
         """Tell of what others wrote, and bury those who ended: their tasks wait."""
-        version = run(self._reader, "PRAGMA data_version")[0][0]
+        version = self._writer.version
         if version != self._seen:
             self._seen = version
             if not self._is_listed():

@@ -6,13 +6,13 @@ counts less, in exact integers, so that sums do not depend on the order in which
 """
 
 import hashlib
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from typing import NamedTuple
 
 import apsw
 import msgspec
 
-from dragoman.stores.sqlite.schema import rows_of, run
+from dragoman.stores.sqlite.schema import Row, insert, rows_of, run
 
 # What stands before the first event.
 NOTHING = "0" * 64
@@ -21,8 +21,10 @@ UNIT = 1_000_000
 DAY_MS = 24 * 3600 * 1000
 
 _LAST = "SELECT number, hash FROM trust_events ORDER BY number DESC LIMIT 1"
-_KNOWN = "SELECT 1 FROM trust_events WHERE task = ? AND task > 0 AND type = ?"
-_APPEND = "INSERT INTO trust_events VALUES (?, ?, ?, ?, ?, ?, ?)"
+_KNOWN = """
+SELECT task, type FROM trust_events
+WHERE task IN (SELECT value FROM json_each(?)) AND task > 0
+"""
 _ADD = """
 INSERT INTO trust_days VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET completed = completed + excluded.completed,
@@ -145,27 +147,29 @@ def head(connection: apsw.Connection) -> tuple[int, str]:
     return (rows[0][0], rows[0][1].hex()) if rows else (0, NOTHING)
 
 
+def known(connection: apsw.Connection, tasks: Sequence[int]) -> set[tuple[int, str]]:
+    """Return which types of events tasks have."""
+    return {(task, type) for task, type in run(connection, _KNOWN, (_listed(tasks),))}
+
+
 def append(connection: apsw.Connection, event: Event) -> bool:
     """Add an event to the chain; False: its task has one of this type."""
-    if run(connection, _KNOWN, (event.task, event.type)):
+    if (event.task, event.type) in known(connection, [event.task]):
         return False
-    number, prev = head(connection)
-    event = msgspec.structs.replace(event, number=number + 1, prev=prev)
-    body, digest = line(event)
-    run(
-        connection,
-        _APPEND,
-        (
-            event.number,
-            event.agent,
-            event.type,
-            event.task,
-            event.at,
-            body,
-            bytes.fromhex(digest),
-        ),
-    )
+    extend(connection, [event])
     return True
+
+
+def extend(connection: apsw.Connection, events: Sequence[Event]) -> None:
+    """Add events to the chain, none of which is known."""
+    last, prev = head(connection)
+    rows: list[Row] = []
+    for number, event in enumerate(events, last + 1):
+        body, digest = line(msgspec.structs.replace(event, number=number, prev=prev))
+        filed = (event.agent, event.type, event.task, event.at)
+        rows.append((number, *filed, body, bytes.fromhex(digest)))
+        prev = digest
+    insert(connection, "INSERT INTO trust_events", rows)
 
 
 def add(connection: apsw.Connection, key: DayKey, day: Day) -> None:
@@ -223,7 +227,12 @@ def violations(connection: apsw.Connection, agents: Collection[str] | None) -> d
 
 
 def _some(agents: Collection[str] | None) -> dict[str, str]:
-    return {} if agents is None else {"agents": msgspec.json.encode(sorted(agents)).decode()}
+    return {} if agents is None else {"agents": _listed(sorted(agents))}
+
+
+def _listed(values: Sequence[int | str]) -> str:
+    """Return values for `json_each`."""
+    return msgspec.json.encode(values).decode()
 
 
 def totals(connection: apsw.Connection, agent: str) -> Day:

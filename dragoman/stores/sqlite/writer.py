@@ -42,7 +42,7 @@ from dragoman.stores.interface import (
     Snapshot,
     Write,
 )
-from dragoman.stores.sqlite.schema import queries, run
+from dragoman.stores.sqlite.schema import insert, queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
 
@@ -51,8 +51,6 @@ logger = logging.getLogger("dragoman")
 SEQ_BITS = 20
 MAX_SEQ = (1 << SEQ_BITS) - 1
 MAX_GROUP = 1_000
-# Rows per statement: few statements per group, few texts for SQLite to keep compiled.
-_STRIDES = (64, 16, 4, 1)
 
 # The numbers on disk; they are for ever.
 STATE_NUMBERS = {
@@ -73,6 +71,8 @@ Row = tuple[Column, ...]
 Chore = Callable[[apsw.Connection], object]
 _Item = tuple[Write | Chore, Done]
 _Outcome = tuple[Done, Exception | None, int]
+# What the loop does after the thread.
+_Next = Callable[[], None]
 # After one of these nobody knows what the disk holds: a later sync may succeed without having kept
 # what this one failed to keep.
 _LOST_WRITES = frozenset(
@@ -89,8 +89,10 @@ _REFUSALS = (apsw.ConstraintError, StoreConflict, StoreUnavailable, HoldRefused)
 MOST_KNOWN = 10_000
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-# How long the thread waits for another program that holds the file; the loop does not wait.
-_PATIENCE_MS = 10_000
+# Seconds that the thread waits for another program that holds the file, and between two tries; the
+# loop does not wait.
+_PATIENCE = 10.0
+_BETWEEN_TRIES = 0.0003
 
 
 class Bookkeeping(Protocol):
@@ -102,9 +104,16 @@ class Bookkeeping(Protocol):
         ...
 
     def begin(
-        self, connection: apsw.Connection, task: int, task_id: str, errand: Errand, at: int
-    ) -> None:
-        """Hold what a task may cost; raises `HoldRefused`."""
+        self,
+        connection: apsw.Connection,
+        task: int,
+        task_id: str,
+        errand: Errand,
+        at: int,
+        state: TaskState,
+    ) -> bool:
+        """Hold what a task may cost; raises `HoldRefused`. Say whether nothing is left to settle:
+        it has ended already, and costs nothing."""
         ...
 
     def assign(self, connection: apsw.Connection, task: int, errand: Errand, at: int) -> None:
@@ -132,7 +141,9 @@ class Writer:
         self._pending: deque[_Item] = deque()
         self._is_busy = False
         self._is_scheduled = False
-        self._handed: queue.SimpleQueue[Callable[[], list[_Outcome]] | None] = queue.SimpleQueue()
+        self._handed: queue.SimpleQueue[Callable[[], _Next] | None] = queue.SimpleQueue()
+        # What the file is like as others leave it, as of our last transaction.
+        self._version = 0
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -190,22 +201,40 @@ class Writer:
             self._pending.popleft()
             self._handed.put(lambda: self._do(item, done))
             return
+        try:
+            self._connection.set_busy_timeout(0)
+            self._begin()
+        except apsw.BusyError:
+            # Another process writes. Whatever comes until it is done goes along.
+            self._handed.put(self._wait)
+        except Exception as error:
+            self._refuse(self._taken(), error)
+        else:
+            self._write_begun()
+
+    def _taken(self) -> list[tuple[Write, Done]]:
+        """Take what waits, up to the first chore."""
         group: list[tuple[Write, Done]] = []
         while self._pending and len(group) < MAX_GROUP and not callable(self._pending[0][0]):
             group.append(self._pending.popleft())  # type: ignore[arg-type]  # not a chore
+        return group
+
+    def _write_begun(self) -> None:
+        group = self._taken()
         try:
-            self._connection.set_busy_timeout(0)
             outcomes = self._insert_group(group)
-        except apsw.BusyError:
-            self._handed.put(lambda: self._write_patiently(group))
         except Exception as error:
-            # Nothing was committed: the disk may be full, or we have a bug. Whoever waits is told.
-            self._roll_back()
-            refusal = _refusal(error)
-            failed: list[_Outcome] = [(done, refusal, 0) for _, done in group]
-            self._loop.call_soon(self._finished, failed)
+            self._refuse(group, error)
         else:
             self._handed.put(lambda: self._commit(outcomes))
+
+    def _refuse(self, group: Sequence[tuple[Write, Done]], error: Exception) -> None:
+        """Tell whoever waits that nothing was committed: the disk may be full, another program may
+        hold the file, or we have a bug."""
+        self._roll_back()
+        refusal = _refusal(error)
+        refused: list[_Outcome] = [(done, refusal, 0) for _, done in group]
+        self._loop.call_soon(self._finished, refused)
 
     def _finished(self, outcomes: list[_Outcome]) -> None:
         self._is_busy = False
@@ -226,9 +255,24 @@ class Writer:
 
     def _work(self) -> None:
         while (work := self._handed.get()) is not None:
-            self._loop.call_soon_threadsafe(self._finished, work())
+            self._loop.call_soon_threadsafe(work())
 
-    def _commit(self, outcomes: list[_Outcome]) -> list[_Outcome]:
+    def _wait(self) -> _Next:
+        """Begin as soon as no other process writes. The rows are inserted by the loop all the same:
+        it has the interpreter."""
+        try:
+            self._begin_patiently()
+        except Exception as error:
+            # A name that outlives the handler, which the loop runs after.
+            refusal = error
+            return lambda: self._refuse(self._taken(), refusal)
+        return self._write_begun
+
+    def _commit(self, outcomes: list[_Outcome]) -> _Next:
+        kept = self._committed(outcomes)
+        return lambda: self._finished(kept)
+
+    def _committed(self, outcomes: list[_Outcome]) -> list[_Outcome]:
         began = time.perf_counter()
         try:
             run(self._connection, "COMMIT")
@@ -244,34 +288,45 @@ class Writer:
             keep(self._scopes, scope, number)
         return outcomes
 
-    def _write_patiently(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
+    def _do(self, chore: Chore, done: Done) -> _Next:
         try:
-            self._connection.set_busy_timeout(_PATIENCE_MS)
-            outcomes = self._insert_group(group)
-        except Exception as error:
-            # Whoever waits is told, whatever it is: a thread that dies would leave them waiting.
-            self._roll_back()
-            refusal = _refusal(error)
-            return [(done, refusal, 0) for _, done in group]
-        return self._commit(outcomes)
-
-    def _do(self, chore: Chore, done: Done) -> list[_Outcome]:
-        try:
-            self._met = {}
-            self._connection.set_busy_timeout(_PATIENCE_MS)
-            run(self._connection, "BEGIN IMMEDIATE")
+            self._begin_patiently()
             chore(self._connection)
         except Exception as error:
             self._roll_back()
-            return [(done, _refusal(error), 0)]
+            refused: list[_Outcome] = [(done, _refusal(error), 0)]
+            return lambda: self._finished(refused)
         return self._commit([(done, None, 0)])
+
+    def _begin_patiently(self) -> None:
+        """Begin a transaction once others let us. SQLite's own waits grow to a tenth of a second,
+        which is far longer than any of our transactions."""
+        self._connection.set_busy_timeout(0)
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._begin()
+            except apsw.BusyError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_BETWEEN_TRIES)
 
     # In either
 
-    def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
-        """Begin a transaction and insert; what is refused is left out of it."""
+    def _begin(self) -> None:
         run(self._connection, "BEGIN IMMEDIATE")
         self._met = {}
+        self._version = run(self._connection, "PRAGMA data_version")[0][0]
+
+    @property
+    def version(self) -> int:
+        """A number that is another one when other processes have written."""
+        if not self._is_busy:
+            self._version = run(self._connection, "PRAGMA data_version")[0][0]
+        return self._version
+
+    def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
+        """Insert in the transaction that was begun; what is refused is left out of it."""
         try:
             run(self._connection, "SAVEPOINT written")
             numbers = self._apply([write for write, _ in group])
@@ -385,10 +440,10 @@ class Writer:
             if write.snapshot is not None:
                 snapshots.append(_snapshot_row(number, write.snapshot))
         self._append(appends)
-        self._insert("INSERT INTO tasks", 9, tasks)
-        self._insert("INSERT INTO events", 4, events)
-        self._insert("INSERT INTO keys", 5, keys)
-        self._insert("INSERT OR REPLACE INTO snapshots", 4, snapshots)
+        insert(self._connection, "INSERT INTO tasks", tasks)
+        insert(self._connection, "INSERT INTO events", events)
+        insert(self._connection, "INSERT INTO keys", keys)
+        insert(self._connection, "INSERT OR REPLACE INTO snapshots", snapshots)
         for note in notes:
             run(self._connection, self._sql["leave_note"], note)
             if self._connection.changes() != 1:
@@ -397,7 +452,7 @@ class Writer:
             run(self._connection, self._sql["forget_deadline"], (number,))
             if at:
                 deadlines.append((number, at))
-        self._insert("INSERT INTO deadlines", 2, deadlines)
+        insert(self._connection, "INSERT INTO deadlines", deadlines)
         for task, config in pushes:
             shown, sealed = self._seals.push(self._connection, task, config)
             values = (task, config.id, shown, sealed, self._worker, 0)
@@ -426,14 +481,17 @@ class Writer:
         for write, number in zip(writes, numbers, strict=True):
             if not isinstance(write, Create | Append):
                 continue
-            at = write.standing.status_at
+            at, state = write.standing.status_at, write.standing.state
+            is_settled = False
             if write.errand is not None:
                 if isinstance(write, Create):
-                    books.begin(self._connection, number, write.task_id, write.errand, at)
+                    is_settled = books.begin(
+                        self._connection, number, write.task_id, write.errand, at, state
+                    )
                 else:
                     books.assign(self._connection, number, write.errand, at)
-            if write.standing.state.is_terminal and books.is_used:
-                books.end(self._connection, number, write.standing.state, at)
+            if state.is_terminal and not is_settled and books.is_used:
+                books.end(self._connection, number, state, at)
 
     def _append(self, appends: Sequence[tuple[int, ...]]) -> None:
         if not appends:
@@ -442,16 +500,6 @@ class Writer:
         run(self._connection, self._sql["append"], (self._worker, encoded))
         if self._connection.changes() != len(appends):
             raise StoreConflict("the log moved on")
-
-    def _insert(self, into: str, width: int, rows: Sequence[Row]) -> None:
-        place = 0
-        values = "(" + ",".join("?" * width) + ")"
-        for stride in _STRIDES:
-            while len(rows) - place >= stride:
-                chunk = rows[place : place + stride]
-                statement = f"{into} VALUES {','.join([values] * stride)}"
-                run(self._connection, statement, [column for row in chunk for column in row])
-                place += stride
 
     def _count(self, counts: Counter[tuple[int, int]]) -> None:
         rows: list[Row] = [(scope, state, n) for (scope, state), n in counts.items() if n]
