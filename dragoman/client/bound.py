@@ -20,7 +20,7 @@ class Bound(Stream):
         if self.waits.is_closed and self._loop is None:
             raise ConfigError("the client is closed")
         self._loop = asyncio.get_running_loop()
-        async with self.waits.until_closed(self._lost):
+        with self.waits.until_closed(self._lost):
             self._has_reader = True
             try:
                 return await super().__anext__()

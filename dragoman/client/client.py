@@ -205,13 +205,13 @@ class Client:
 
     async def _open(self) -> None:
         line = self._live
-        async with self._waits.until_closed(closed):
+        with self._waits.until_closed(closed):
             await line.open()
 
     async def _answer(self, operation: ops.Operation) -> Reply:
         line = self._live
         is_send = isinstance(operation, ops.SendMessage)
-        async with self._waits.until_closed(closed_sending if is_send else closed):
+        with self._waits.until_closed(closed_sending if is_send else closed):
             return await line.answer(operation)
 
     @property
@@ -232,7 +232,7 @@ class Client:
         """Read the agent's card, anew if `fresh`, without choosing how to talk to it: this works
         where no version, extension or credential fits as well. `connect` goes on from there."""
         line = self._live
-        async with self._waits.until_closed(closed):
+        with self._waits.until_closed(closed):
             return await line.look(fresh=fresh)
 
     @property
@@ -370,7 +370,7 @@ class Client:
     async def _found(self, operation: ops.SendMessage) -> Any:
         """Return the task of a message whose answer was lost, if the agent has it."""
         lost = Stream(self._live, operation, polls_only=True)
-        async with self._waits.until_closed(closed_sending):
+        with self._waits.until_closed(closed_sending):
             task_id = await lost.find_task(operation.message)
         if not task_id:
             return None

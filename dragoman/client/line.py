@@ -92,6 +92,7 @@ class Line:
         # Whether the chosen interface has answered: from then on there is no other.
         self._is_proven = False
         self._chosen = Chosen()
+        self._extensions: frozenset[str] = frozenset()
         self._origins = Origins()
         # Whether the agent's streams can be taken up where they broke.
         self.has_positions = False
@@ -241,6 +242,8 @@ class Line:
         self._check_extensions(fetched.card)
         self._chosen = choose(fetched.card, options.credentials, found[0].interface.url)
         declared = {extension.uri for extension in fetched.card.capabilities.extensions}
+        required = [one.uri for one in fetched.card.capabilities.extensions if one.required]
+        self._extensions = frozenset({*self.options.extensions, *required})
         self.has_positions = RESUME_URI in declared
         self.works_once = ONCE_URI in declared
         self._candidates = found
@@ -314,20 +317,15 @@ class Line:
             # What is secret among them only the user knows.
             self._origins.check(url)
         attached = await self._chosen.attach(url, self._http, self._origins)
-        named = {name.lower(): value for name, value in self.options.headers.items()}
         traced = tracing.outgoing()
-        if self.options.is_for_others:
+        if self.options.is_for_others and "tracestate" in traced:
             traced = {name: value for name, value in traced.items() if name != "tracestate"}
-        return attached.onto({**traced, **named, **headers})
+        return attached.onto({**traced, **self.options.headers, **headers})
 
     # Calls
 
     def _call(self, operation: ops.Operation, after: int | None = None) -> Call:
-        wanted = {
-            extension.uri for extension in self.card.capabilities.extensions if extension.required
-        }
-        extensions = frozenset({*self.options.extensions, *wanted})
-        return Call(operation=operation, after=after, extensions=extensions)
+        return Call(operation=operation, after=after, extensions=self._extensions)
 
     async def answer(self, operation: ops.Operation) -> Reply:
         """Return the agent's reply, trying again where that is safe."""

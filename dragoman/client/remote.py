@@ -5,11 +5,13 @@ One request, one answer, no second try: what to do when something breaks is deci
 """
 
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -35,7 +37,6 @@ from dragoman.errors import (
 from dragoman.model import operations as ops
 from dragoman.model.card import JSONRPC, AgentInterface
 from dragoman.model.events import Event
-from dragoman.model.identity import new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task
@@ -80,6 +81,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+_ids = itertools.count(1)
 Observer = Callable[[Exchanged], None]
 # From the address and the headers of a request to those it is made with.
 Dress = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str, str]]]]
@@ -113,13 +115,16 @@ class Remote:
         """Return the peer's reply. A send may take as long as it likes: many peers do not answer
         before the task is done, whatever they were asked."""
         operation = call.operation
-        is_patient = isinstance(operation, ops.SendMessage)
-        try:
-            async with asyncio.timeout(None if is_patient else self._timeout):
-                async with self._asked(call, _JSON) as asked:
+        asked = self._ask(call, _JSON)
+        if isinstance(operation, ops.SendMessage):
+            async with asked:
+                value = await asked.value()
+        else:
+            try:
+                async with asyncio.timeout(self._timeout), asked:
                     value = await asked.value()
-        except TimeoutError:
-            raise TimedOut(f"No answer in {self._timeout:g} s") from None
+            except TimeoutError:
+                raise TimedOut(f"No answer in {self._timeout:g} s") from None
         try:
             result = asked.result(value)
         except A2AError as error:
@@ -130,7 +135,7 @@ class Remote:
 
     async def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Yield what the peer streams: an opening Task or a Message, then batches of events."""
-        async with self._asked(call, _EVENTS) as asked:
+        async with self._ask(call, _EVENTS) as asked:
             if not asked.is_stream:
                 # An error, or a peer that answers with all there is.
                 result = asked.result(await asked.value())
@@ -171,9 +176,8 @@ class Remote:
             if batch:
                 yield batch
 
-    @asynccontextmanager
-    async def _asked(self, call: Call, accept: str) -> AsyncGenerator["_Asked"]:
-        """Make the request, and hold the answer open."""
+    def _ask(self, call: Call, accept: str) -> "_Asked":
+        """Put a call in the shape of the interface; it is sent once the context is entered."""
         operation = call.operation
         tenant = self.interface.tenant
         if tenant and not operation.tenant:
@@ -191,7 +195,8 @@ class Remote:
             url = self.interface.url.rstrip("/") + path
             body = None if value is None else encode(value)
         elif self.interface.protocol_binding == JSONRPC:
-            id = new_id()
+            # Only the other requests on its connection have to have others.
+            id = str(next(_ids))
             method, params = self.dialect.encode_request(operation)
             verb, url = "POST", self.interface.url
             body = jsonrpc.request(id, method, params)
@@ -204,63 +209,27 @@ class Remote:
         if body is not None or verb == "POST":
             # Said of an empty body as well, lest the library calls it something else.
             headers["content-type"] = _JSON
-        async with self._sent(verb, url, headers, body, operation) as (exchange, observe):
-            is_send = isinstance(operation, ops.SendMessage)
-            yield _Asked(exchange, id, self._most, observe, is_send=is_send)
+        return _Asked(self, _Request(operation, verb, url, headers, body, id), self._most)
 
-    @asynccontextmanager
-    async def _sent(
-        self,
-        verb: str,
-        url: str,
-        headers: dict[str, str],
-        body: bytes | None,
-        operation: ops.Operation,
-    ) -> AsyncGenerator[tuple[Exchange, "_Observe"]]:
-        shown = url
-        if self._dress is not None:
-            url, headers = await self._dress(url, headers)
-        problem = ""
-        span = self._span(operation, shown, headers) if tracing.on else None
-        if span is not None:
-            headers = {**headers, **span.trace.headers}
-        observe = _Observe(self._observer, verb, shown)
-        observe("request", headers=headers, body=body or b"")
+    async def dressed(self, url: str, headers: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """Return where a request really goes, and its headers with credentials."""
+        return (url, headers) if self._dress is None else await self._dress(url, headers)
+
+    def open(
+        self, request: "_Request", url: str, headers: dict[str, str]
+    ) -> AbstractAsyncContextManager[Exchange]:
+        """Return the exchange of a request, to be entered."""
         # A connection that its peer just closed loses what is sent on it, and nobody can tell.
         # Only what may be asked twice goes on one that was used before.
-        reuse = self._works_once or not isinstance(operation, ops.SendMessage | ops.CreatePush)
-        opened = self._http.open(verb, url, headers=headers, body=body, reuse=reuse)
-        try:
-            async with opened as exchange:
-                observe("answer", status=exchange.status, headers=exchange.headers)
-                if span is not None:
-                    span.set({"http.response.status_code": exchange.status})
-                    if exchange.status >= 400:
-                        span.fail(str(exchange.status))
-                yield exchange, observe
-        except EgressRefused as error:
-            problem = "EgressRefused"
-            observe("failure", text=error.reason)
-            raise NotDialled(f"{_host(shown)} is not called: {error.reason}") from None
-        except EgressFailed as error:
-            problem = "EgressFailed"
-            observe("failure", text=error.reason)
-            # Whether the peer took a message matters only where it does something.
-            is_risky = error.is_sent and isinstance(operation, ops.SendMessage)
-            kind = DeliveryUnknown if is_risky else Unreachable
-            failure = kind(f"{_host(shown)}: {error.reason}", reason=error.reason)
-            failure.is_sent = error.is_sent
-            raise failure from None
-        except Exception as error:
-            problem = type(error).__name__
-            raise
-        finally:
-            if span is not None:
-                if problem:
-                    span.fail(problem)
-                span.end()
+        is_deed = isinstance(request.operation, ops.SendMessage | ops.CreatePush)
+        reuse = self._works_once or not is_deed
+        return self._http.open(request.verb, url, headers=headers, body=request.body, reuse=reuse)
 
-    def _span(self, operation: ops.Operation, url: str, headers: Mapping[str, str]) -> Span:
+    def observe(self, request: "_Request") -> "_Observe":
+        """Return what tells the observer of a request."""
+        return _Observe(self._observer, request.verb, request.url)
+
+    def span(self, operation: ops.Operation, url: str, headers: Mapping[str, str]) -> Span:
         """Begin the span of one request, below what its headers say it belongs to."""
         names = {
             "a2a.operation": type(operation).__name__,
@@ -295,21 +264,101 @@ class _Observe:
             self._observer(Exchanged(kind, self._method, self._url, elapsed=elapsed, **facts))
 
 
-class _Asked:
-    """An answer on its way: what its envelope and its status mean."""
+class _Request(msgspec.Struct, frozen=True):
+    """What is sent: an operation in the shape of an interface."""
 
-    def __init__(
-        self, exchange: Exchange, id: jsonrpc.Id, most: int, observe: _Observe, *, is_send: bool
-    ) -> None:
-        self._exchange = exchange
-        self._id = id
+    operation: ops.Operation
+    verb: str
+    url: str
+    headers: dict[str, str]
+    body: bytes | None
+    # None: not in an envelope.
+    id: jsonrpc.Id
+
+
+class _Asked:
+    """A request under way, and what the envelope and the status of its answer mean."""
+
+    _exchange: Exchange
+
+    def __init__(self, remote: Remote, request: _Request, most: int) -> None:
+        self._remote = remote
+        self._request = request
+        self._id = request.id
         self._most = most
-        self.observe = observe
-        self._is_rpc = id is not None
-        self._is_send = is_send
-        kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
-        self.is_stream = kind == _EVENTS and 200 <= exchange.status < 300
-        self.is_reset = exchange.headers.get(_RESET, "") == "reset"
+        self._is_rpc = request.id is not None
+        self._is_send = isinstance(request.operation, ops.SendMessage)
+        self.observe = remote.observe(request)
+        self._opened: AbstractAsyncContextManager[Exchange] | None = None
+        self._span: Span | None = None
+
+    async def __aenter__(self) -> Self:
+        """Send it, and wait for the head of the answer."""
+        remote, request = self._remote, self._request
+        url, headers = await remote.dressed(request.url, request.headers)
+        if tracing.on:
+            self._span = remote.span(request.operation, request.url, headers)
+            headers = {**headers, **self._span.trace.headers}
+        self.observe("request", headers=headers, body=request.body or b"")
+        opened = remote.open(request, url, headers)
+        try:
+            exchange = self._exchange = await opened.__aenter__()
+        except BaseException as error:
+            raise self._failed(error) from None
+        self._opened = opened
+        self.observe("answer", status=exchange.status, headers=exchange.headers)
+        if self._span is not None:
+            self._span.set({"http.response.status_code": exchange.status})
+            if exchange.status >= 400:
+                self._span.fail(str(exchange.status))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.__aexit__(kind, error, trace)
+        if error is not None:
+            failure = self._failed(error)
+            if failure is not error:
+                raise failure from None
+        elif self._span is not None:
+            self._span.end()
+
+    def _failed(self, error: BaseException) -> BaseException:
+        """End with an error; return what callers make of it."""
+        failure = error
+        host = _host(self._request.url)
+        if isinstance(error, EgressRefused):
+            self.observe("failure", text=error.reason)
+            failure = NotDialled(f"{host} is not called: {error.reason}")
+        elif isinstance(error, EgressFailed):
+            self.observe("failure", text=error.reason)
+            # Whether the peer took a message matters only where it does something.
+            kind = DeliveryUnknown if error.is_sent and self._is_send else Unreachable
+            failure = kind(f"{host}: {error.reason}", reason=error.reason)
+            failure.is_sent = error.is_sent
+        if self._span is not None:
+            if isinstance(error, Exception):
+                self._span.fail(type(error).__name__)
+            self._span.end()
+        return failure
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer is a stream of events."""
+        headers, status = self._exchange.headers, self._exchange.status
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        return kind == _EVENTS and 200 <= status < 300
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the stream begins anew, wherever it was to begin."""
+        return self._exchange.headers.get(_RESET, "") == "reset"
 
     def chunks(self) -> AsyncGenerator[bytes]:
         return self._exchange.chunks()  # pyright: ignore[reportReturnType] - both are generators

@@ -297,7 +297,10 @@ class V1:
         params: Object = {"tenant": operation.tenant} if operation.tenant else {}
         match operation:
             case ops.SendMessage():
-                params["message"] = _plain(without_extra(operation.message))
+                message = operation.message
+                if EXTRA_MEMBER in encode(message):
+                    message = without_extra(message)
+                params["message"] = _plain(message)
                 params["configuration"] = _configuration(operation)
                 if operation.metadata:
                     params["metadata"] = operation.metadata

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -144,7 +145,7 @@ class _UntilClosed:
         self._task: asyncio.Task[Any] | None = None
         self._before = 0
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         if self._waits.is_closed:
             raise self._error()
         task = asyncio.current_task()
@@ -152,7 +153,7 @@ class _UntilClosed:
         self._task, self._before = task, task.cancelling()
         self._waits.limits[self] = task.get_loop()
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -208,7 +209,7 @@ class Reply:
             if here := self._response.content.read_nowait():
                 # It came with the head: nobody has to wait for it.
                 return here
-            async with self._waits.until_closed(_closed):
+            with self._waits.until_closed(_closed):
                 return await self._response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             if self._waits.is_closed:
@@ -430,12 +431,11 @@ class Egress:
             self._tls = await asyncio.to_thread(default_tls)
         before = _dial.set(dial)
         try:
-            async with self._waits.until_closed(_closed):
+            with self._waits.until_closed(_closed):
                 session = await self._session(may_keep)
                 return await session.request(
                     method,
-                    # Already canonical: a second reader must not improve on it.
-                    URL(dial.target.url, encoded=True),
+                    _url(dial.target),
                     data=body,
                     headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
                     allow_redirects=False,
@@ -484,6 +484,12 @@ class Egress:
             max_field_size=LONGEST_HEADER,
             max_headers=MOST_HEADERS,
         )
+
+
+@lru_cache(maxsize=1024)
+def _url(target: Target) -> URL:
+    """Return a target for the client: already canonical, a second reader must not improve on it."""
+    return URL(target.url, encoded=True)
 
 
 @asynccontextmanager
@@ -655,10 +661,16 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return headers by their names in lower case; raises EgressRefused for what is none."""
     checked: dict[str, str] = {}
     for name, value in headers.items():
-        lower = name.lower()
-        if not lower or not set(lower) <= _TOKEN or lower in OUR_HEADERS:
+        if not (lower := _header_name(name)):
             raise EgressRefused(f"the header {name!r} is not one to send")
         if not is_sendable(value):
             raise EgressRefused(f"the header {name!r} has a control in its value")
         checked[lower] = value
     return checked
+
+
+@lru_cache(maxsize=1024)
+def _header_name(name: str) -> str:
+    """Return the name of a header as it is sent; empty if it is not one to send."""
+    lower = name.lower()
+    return lower if lower and set(lower) <= _TOKEN and lower not in OUR_HEADERS else ""
