@@ -448,11 +448,14 @@ class Holdings:
         """End a task as canceled: its code is asked to stop, and stopped if it does not."""
         worker = self.running(head.scope, head.task_id)
         if worker is None:
+            replay = await read_replay(self._store, head.number)
             log = await self.resumed(head)
             if log is None:
                 return
             if note:
                 log.use_note(note)
+            if replay is not None and not log.is_over:
+                self._code.withdraw(replay)
             self._end(log, TaskState.CANCELED, CANCELED)
             await log.durable(log.seq)
             return
@@ -528,6 +531,8 @@ class Holdings:
             # A question that nobody answered in time: the code goes on without an answer.
             await self._revived(head, head.holder)
         elif (log := await self.resumed(head)) is not None:
+            if replay is not None and not log.is_over:
+                self._code.withdraw(replay)
             self._end(log, TaskState.FAILED, OVERDUE)
 
     def _others_wrote(self) -> None:

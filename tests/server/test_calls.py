@@ -368,3 +368,15 @@ async def test_a_call_that_the_code_gave_up_is_given_up_again(
             done = await within(caller.send("yes", task_id=asked.task_id))
             assert done.text == f"{came}, yes"
         assert runs == ["x"]
+
+
+async def test_a_cancel_after_a_restart_reaches_an_agent_that_waits(tmp_path: Path) -> None:
+    settings = Settings(store=str(tmp_path / "chief.db"))
+    async with serving(helper([])) as there:
+        app = App(once(there.url), settings=settings)
+        async with app.running(), Client(app=app) as caller:
+            asked = await within(caller.send("ask"))
+        app = App(once(there.url), settings=settings)
+        async with app.running(), Client(app=app) as caller:
+            await within(caller.cancel(asked.task_id))
+            await within(until(there, "TASK_STATE_CANCELED"), 5.0)
