@@ -1,14 +1,16 @@
 """`python -m bench.gateway`: what a gateway adds to calling an agent directly.
 
-One agent that answers at once, in a process of its own and in memory; a gateway before it, on a
-SQLite file with `synchronous=FULL`. The same blocking sends go to both, in rounds that alternate,
-and medians are reported: milliseconds with 1 and 16 connections, sends per second with 64. Beside
-it the same agent on a file, which is what durability costs without a gateway. Then, in this
-process, what it takes to choose among ten thousand registered agents.
+One agent that answers at once and costs next to nothing (`bench.upstream`); a gateway before it, on
+a SQLite file with `synchronous=FULL`, as one process and as one for each core. The same blocking
+sends go to all, in rounds that alternate, and medians are reported: milliseconds with 1 and 16
+connections, sends per second with 64. Beside it an agent of ours on a file, which is what
+durability costs without a gateway. Then, in this process, what it takes to choose among ten
+thousand registered agents.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -40,24 +42,29 @@ LATENCY_CONNECTIONS = (1, 16)
 RATE_CONNECTIONS = 64
 # What is aimed at: milliseconds added with one connection, forwarded sends per second.
 ADDED_MS, PER_SECOND = 3.0, 1_500
+PROCESSES = os.cpu_count() or 1
+# The gateway as one process for each core.
+MANY = f"gateway×{PROCESSES}"
 CHOOSE_MS = 5.0
 _WITHIN = 300.0
 Figures = dict[str, Any]
 
 
-class InMemory(Server):
+class Upstream(Server):
     """The agent by itself."""
 
     def command(self) -> list[str]:
-        return [*super().command()[:-1], "memory:"]
+        return [sys.executable, "-m", "bench.upstream"]
 
 
 class Fronting(Server):
     """The gateway."""
 
+    processes = 1
+
     def command(self) -> list[str]:
         words = [sys.executable, "-m", "dragoman", "gateway", "--listen", "127.0.0.1:0"]
-        return [*words, "--store", str(self.store)]
+        return [*words, "--store", str(self.store), "--workers", str(self.processes)]
 
 
 def sends(path: str) -> Iterator[tuple[bytes, bytes]]:
@@ -77,22 +84,33 @@ async def register(gateway: Server, agent: Server) -> str:
 
 
 def work(server: Server) -> float:
-    """Seconds of processor time a server has used."""
-    fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds of processor time a server and its processes have used."""
+    ticks = 0
+    for folder in Path("/proc").iterdir():
+        # Those that end meanwhile are none of ours.
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit():
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if server.pid in (int(folder.name), int(fields[1])):
+                    ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def forwarded(folder: Path, rounds: int, seconds: float) -> Figures:
     """Return the figures of each way, by the number of connections."""
-    agent = InMemory(folder / "agent.db", agent=AGENT, name="agent")
+    agent = Upstream(folder / "agent.db", name="agent")
     durable = Server(folder / "durable.db", agent=AGENT, name="durable")
     gateway = Fronting(folder / "gateway.db", name="gateway")
-    servers = {"direct": agent, "durable": durable, "gateway": gateway}
+    gateways = Fronting(folder / "gateways.db", name="gateways")
+    gateways.processes = PROCESSES
+    servers = {"direct": agent, "durable": durable, "gateway": gateway, MANY: gateways}
     found: dict[tuple[str, int], list[tuple[Outcome, float]]] = {}
     try:
         for server in servers.values():
             await server.start()
-        paths = {"direct": "/", "durable": "/", "gateway": await register(gateway, agent)}
+        paths = {"direct": "/", "durable": "/"}
+        for way in ("gateway", MANY):
+            paths[way] = await register(servers[way], agent)
         for number in range(rounds + 1):
             for connections in (*LATENCY_CONNECTIONS, RATE_CONNECTIONS):
                 for way, server in servers.items():
@@ -181,7 +199,7 @@ def table(figures: Figures) -> str:
             f"added with {connections} connections: p50 {added['p50_ms']:.2f} ms, "
             f"p99 {added['p99_ms']:.2f} ms"
         )
-    lines.append(f"of the direct rate: {figures['ratio']:.2f}")
+    lines.append(f"of the rate of a durable agent without a gateway: {figures['ratio']:.2f}")
     for name, milliseconds in figures["choosing"].items():
         lines.append(f"{registry.AGENTS:,} agents, {name}: {milliseconds:.2f} ms")
     lines.append("load average: " + " ".join(f"{one:.1f}" for one in os.getloadavg()))
@@ -197,7 +215,7 @@ def document(found: Figures, chosen: Figures) -> Figures:
         }
         for connections in LATENCY_CONNECTIONS
     }
-    rates = [found[f"{way} {RATE_CONNECTIONS}"]["per_second"] for way in ("gateway", "direct")]
+    rates = [found[f"{way} {RATE_CONNECTIONS}"]["per_second"] for way in (MANY, "durable")]
     return {"sends": found, "added": added, "ratio": rates[0] / rates[1], "choosing": chosen}
 
 
@@ -216,7 +234,7 @@ def missed(figures: Figures) -> list[str]:
     found: list[str] = []
     if (added := figures["added"]["1"]["p50_ms"]) > ADDED_MS:
         found.append(f"{added:.2f} ms are added, {ADDED_MS:g} are aimed at")
-    rate = figures["sends"][f"gateway {RATE_CONNECTIONS}"]["per_second"]
+    rate = figures["sends"][f"{MANY} {RATE_CONNECTIONS}"]["per_second"]
     if rate < PER_SECOND:
         found.append(f"{rate:,.0f} sends per second, {PER_SECOND:,} are aimed at")
     found += [

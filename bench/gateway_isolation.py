@@ -24,7 +24,7 @@ import httpx
 import uvloop
 
 from . import wire
-from .gateway import AGENT, Fronting, InMemory, sends, work
+from .gateway import Fronting, Upstream, sends, work
 from .load import Calls, call
 
 CONNECTIONS = 4
@@ -111,7 +111,7 @@ async def offer(http: httpx.AsyncClient, path: str, seconds: float) -> int:
 
 async def measured(folder: Path, rounds: int, seconds: float) -> Figures:
     """Return the figures."""
-    agent = InMemory(folder / "agent.db", agent=AGENT, name="agent")
+    agent = Upstream(folder / "agent.db", name="agent")
     gateway = Fronting(folder / "gateway.db", name="gateway")
     found: dict[str, list[tuple[float, float]]] = {}
     counted: dict[str, list[int]] = {}

@@ -54,7 +54,9 @@ FASTA2A = Dialect(
 
 def request(method: str, params: dict[str, Any], *, hole: int = len(HOLE)) -> bytes:
     """One HTTP request; `hole` is the length of what will replace each hole."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+    envelope = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    # Without spaces, as the clients of both SDKs write it.
+    body = json.dumps(envelope, separators=(",", ":"))
     body = body.replace(json.dumps(HOLE)[1:-1], HOLE)
     length = len(body) + body.count(HOLE) * (hole - len(HOLE))
     head = (
