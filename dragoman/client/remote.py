@@ -81,7 +81,6 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
-_ids = itertools.count(1)
 Observer = Callable[[Exchanged], None]
 # From the address and the headers of a request to those it is made with.
 Dress = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str, str]]]]
@@ -110,6 +109,7 @@ class Remote:
         self._timeout = timeout
         self._most = most
         self._works_once = works_once
+        self._ids = itertools.count(1)
 
     async def answer(self, call: Call) -> Reply:
         """Return the peer's reply. A send may take as long as it likes: many peers do not answer
@@ -196,7 +196,7 @@ class Remote:
             body = None if value is None else encode(value)
         elif self.interface.protocol_binding == JSONRPC:
             # Only the other requests on its connection have to have others.
-            id = str(next(_ids))
+            id = str(next(self._ids))
             method, params = self.dialect.encode_request(operation)
             verb, url = "POST", self.interface.url
             body = jsonrpc.request(id, method, params)
@@ -299,14 +299,16 @@ class _Asked:
         if tracing.on:
             self._span = remote.span(request.operation, request.url, headers)
             headers = {**headers, **self._span.trace.headers}
-        self.observe("request", headers=headers, body=request.body or b"")
-        opened = remote.open(request, url, headers)
         try:
+            self.observe("request", headers=headers, body=request.body or b"")
+            opened = remote.open(request, url, headers)
             exchange = self._exchange = await opened.__aenter__()
+            self._opened = opened
+            self.observe("answer", status=exchange.status, headers=exchange.headers)
         except BaseException as error:
+            # An observer may have failed.
+            await self._close(error)
             raise self._failed(error) from None
-        self._opened = opened
-        self.observe("answer", status=exchange.status, headers=exchange.headers)
         if self._span is not None:
             self._span.set({"http.response.status_code": exchange.status})
             if exchange.status >= 400:
@@ -319,15 +321,22 @@ class _Asked:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            await opened.__aexit__(kind, error, trace)
+        try:
+            await self._close(error)
+        except BaseException as late:
+            raise self._failed(late) from None
         if error is not None:
             failure = self._failed(error)
             if failure is not error:
                 raise failure from None
         elif self._span is not None:
             self._span.end()
+
+    async def _close(self, error: BaseException | None) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            kind = None if error is None else type(error)
+            await opened.__aexit__(kind, error, None if error is None else error.__traceback__)
 
     def _failed(self, error: BaseException) -> BaseException:
         """End with an error; return what callers make of it."""

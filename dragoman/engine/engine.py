@@ -353,6 +353,10 @@ class Engine:
         key = await self._key(operation)
         if key is not None and (earlier := await self._earlier(scope, key, operation)) is not None:
             if operation.push is not None and earlier.task_id:
+                if earlier.log is not None:
+                    # It may not be on disk yet; if it never is, there is nothing to tell of.
+                    with contextlib.suppress(StoreRefused):
+                        await earlier.log.durable(max(earlier.durable, 1))
                 await self._receivers.also_tell(scope, earlier.task_id, operation.push)
             return earlier
         try:

@@ -450,6 +450,9 @@ class Holdings:
         if worker is None:
             replay = await read_replay(self._store, head.number)
             log = await self.resumed(head)
+            if self.running(head.scope, head.task_id) is not None:
+                # Its code was begun anew meanwhile.
+                return await self.cancel(head, note)
             if log is None:
                 return
             if note:

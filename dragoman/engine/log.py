@@ -223,10 +223,17 @@ class TaskLog:
         return recorded
 
     def amend_last(self, recorded: Recorded, event: Event) -> bool:
-        """Replace the latest event by one that differs in flags only, if nobody saw it yet."""
+        """Replace the latest event by one that says a little more, if nobody saw it yet. The state
+        is the same after both."""
+        if self.failure is not None:
+            raise self.failure
         if not self._unwritten or self._unwritten[-1] is not recorded:
             return False
-        self._unwritten[-1] = Recorded(recorded.seq, event)
+        amended = Recorded(recorded.seq, event, encode_event(event))
+        self._unwritten[-1] = amended
+        more = len(amended.body) - len(recorded.body)
+        self._size += more
+        self._unwritten_bytes += more
         return True
 
     def restate(self, recorded: Recorded, event: StatusUpdate) -> bool:

@@ -320,12 +320,13 @@ class Worker:
         """Record where the task was sent, or what became of it there."""
         self.decide()
         before = self.replay.forwarded
-        is_there = before is not None and (before.moves, before.turn) == (
-            forwarded.moves,
-            forwarded.turn,
+        is_more = (
+            before is not None
+            and (before.moves, before.turn) == (forwarded.moves, forwarded.turn)
+            and before.task_id in ("", forwarded.task_id)
         )
-        # What nobody saw yet says less of the same place.
-        if self._sent is None or not is_there or not self.log.amend_last(self._sent, forwarded):
+        # What nobody saw yet says less of the same place, once: then both stand in the log.
+        if self._sent is None or not is_more or not self.log.amend_last(self._sent, forwarded):
             self._sent = self.emit(forwarded)
         self.replay.apply(forwarded)
 

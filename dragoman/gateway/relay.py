@@ -103,7 +103,8 @@ class Relay:
             self._means.soon(self._register_posts(line, url))
 
     async def _register_posts(self, line: Line, url: str) -> None:
-        config = PushConfig(url=url, id="gateway")
+        # Of its own for each task here: two processes may have been given one message.
+        config = PushConfig(url=url, id=f"gateway-{url.rpartition('/')[2]}")
         operation = ops.CreatePush(task_id=TaskId(self._place.task_id), config=config)
         try:
             async with asyncio.timeout(NOTE_WITHIN):

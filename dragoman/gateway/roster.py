@@ -130,8 +130,12 @@ class Roster:
 
     async def remove(self, id: str, now: int) -> None:
         """Forget an agent and its credential."""
+        agent = self._index.get(id)
 
         def deed(connection: apsw.Connection) -> int:
+            if agent is not None:
+                # Earlier releases did not note where agents were.
+                _put_place(connection, agent)
             agent_places.leave(connection, id)
             return rows.remove(connection, id, now)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from house import GatedStore, within
 from hypothesis import given
@@ -19,12 +20,23 @@ from dragoman.engine.log import (
     TaskLog,
     read_task,
 )
+from dragoman.engine.replay import Replay
+from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import InvalidAgentResponse, StoreConflict, StoreRefused
 from dragoman.model.artifact import Artifact
-from dragoman.model.events import ArtifactUpdate, AttemptStarted, Event, MessageAdded, StatusUpdate
-from dragoman.model.identity import ContextId, MessageId, Scope, TaskId
+from dragoman.model.clock import SystemClock
+from dragoman.model.events import (
+    ArtifactUpdate,
+    AttemptStarted,
+    Event,
+    Forwarded,
+    MessageAdded,
+    StatusUpdate,
+)
+from dragoman.model.identity import ANONYMOUS, ContextId, MessageId, Scope, TaskId
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.record import TaskReading
+from dragoman.model.operations import SendMessage
+from dragoman.model.record import TaskReading, encode_event
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.stores.memory import MemoryStore
 
@@ -295,6 +307,36 @@ async def test_only_an_event_that_nobody_saw_is_amended(store: GatedStore) -> No
     assert not log.amend_last(last, final)
     await written(log)
     assert not log.amend_last(last, final)
+
+
+async def test_what_is_amended_counts_by_its_own_size(store: GatedStore) -> None:
+    log = begun(store)
+    before = log._unwritten_bytes
+    recorded = log.emit(chunk("x", append=False))
+    longer = ArtifactUpdate(ID, CONTEXT, Artifact("a", [Part(text="x" * 100)]), False, True)
+    assert log.amend_last(recorded, longer)
+    assert log._unwritten_bytes - before == len(encode_event(longer))
+
+
+async def test_what_an_agent_calls_a_task_is_never_amended_away(store: GatedStore) -> None:
+    async def keep(message: Message) -> Message:
+        return message
+
+    async def run(worker: Worker) -> None:
+        """Nothing."""
+
+    store.shut()
+    log = begun(store)
+    operation = SendMessage(message=said("first"))
+    worker = Worker(log, Replay(operation), Plan(run), ANONYMOUS, SystemClock(), keep)
+    place = Forwarded("agent", "http://agent")
+    worker.forward(place)
+    worker.forward(place := msgspec.structs.replace(place, task_id="theirs", is_delivered=True))
+    worker.forward(msgspec.structs.replace(place, task_id="", is_answered=True))
+    store.lift()
+    await written(log)
+    found = [r.event for r in log.recent(0) or [] if isinstance(r.event, Forwarded)]
+    assert [one.task_id for one in found] == ["theirs", ""], "the first was no news any more"
 
 
 async def test_a_ring_wakes_everyone_who_listens_once() -> None:

@@ -60,6 +60,14 @@ def chief(dear: str, free: str, money: str | None) -> Agent:
     async def once(text: str, turn: Turn) -> str:
         return (await turn.call(dear, text)).text
 
+    @agent.skill
+    async def mistaken(text: str, turn: Turn) -> str:
+        try:
+            await turn.call(dear, Path("no such file"))
+        except ConfigError:
+            return await tried(turn, dear)
+        return "nothing is something"
+
     return agent
 
 
@@ -129,6 +137,14 @@ async def test_calls_side_by_side_spend_the_money_together(tmp_path: Path) -> No
             too_little = await within(client.send("0.5", metadata=skill))
             assert too_little.text == "MONEY_LIMIT, MONEY_LIMIT, free x"
         assert await paid(site) == 3
+
+
+async def test_a_call_that_is_never_made_takes_no_money(tmp_path: Path) -> None:
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        at = await priced(site, dear.url, dear.url)
+        async with serving(chief(*at, money="1")) as here, Client(here.url) as client:
+            done = await within(client.send("", metadata={"skillId": "mistaken"}))
+            assert done.text == "dear x"
 
 
 async def test_the_money_of_a_task_is_not_that_of_each_message(tmp_path: Path) -> None:

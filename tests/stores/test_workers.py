@@ -505,6 +505,29 @@ async def test_another_who_does_not_end_is_not_waited_for_without_end(
     assert await asyncio.wait_for(write(store, creation("t")), WITHIN)
 
 
+async def test_a_loop_that_is_kept_busy_keeps_nobody_else_from_writing(pair: Pair) -> None:
+    store = await pair.open()
+    await write(store, creation("before"))
+    other = apsw.Connection(str(pair.path))
+    run(other, "BEGIN IMMEDIATE")
+    writing = asyncio.ensure_future(write(store, creation("t")))
+    await until(lambda: store._writer.is_waiting)
+    # From here on the loop does not get its turn: this is an author's code that blocks.
+    run(other, "COMMIT")
+    until_then = time.monotonic() + WITHIN
+    began: list[float] = []
+    while len(began) < 20 and time.monotonic() < until_then:
+        # The store's thread begins at some time in between, and lets go again.
+        time.sleep(0.002)  # noqa: ASYNC251 - the loop is to stand still
+        other.set_busy_timeout(2_000)
+        run(other, "BEGIN IMMEDIATE")
+        began.append(time.monotonic())
+        run(other, "COMMIT")
+    other.close()
+    assert len(began) == 20
+    assert await asyncio.wait_for(writing, WITHIN)
+
+
 # Numbers and keys across workers
 
 

@@ -240,7 +240,8 @@ class SQLiteStore:
     async def _look_around(self) -> None:
         """Tell of what others wrote, and bury those who ended: their tasks wait."""
         version = self._writer.version
-        if version != self._seen:
+        # While ours wait, somebody writes.
+        if version != self._seen or self._writer.is_waiting:
             self._seen = version
             if not self._is_listed():
                 await self._do(self._workers.renew)

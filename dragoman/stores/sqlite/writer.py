@@ -93,6 +93,9 @@ _V = TypeVar("_V")
 # loop does not wait.
 _PATIENCE = 10.0
 _BETWEEN_TRIES = 0.0003
+# Seconds that others wait for a loop that is to go on with a transaction: an author's code may keep
+# it for as long as it likes.
+_HANDED_OVER = 0.005
 
 
 class Bookkeeping(Protocol):
@@ -140,6 +143,8 @@ class Writer:
         self._met: dict[Scope, int] = {}
         self._pending: deque[_Item] = deque()
         self._is_busy = False
+        # Whether another process writes at present, and ours wait.
+        self.is_waiting = False
         self._is_scheduled = False
         self._handed: queue.SimpleQueue[Callable[[], _Next] | None] = queue.SimpleQueue()
         # What the file is like as others leave it, as of our last transaction.
@@ -206,16 +211,17 @@ class Writer:
             self._begin()
         except apsw.BusyError:
             # Another process writes. Whatever comes until it is done goes along.
-            self._handed.put(self._wait)
+            waiting, self.is_waiting = len(self._pending), True
+            self._handed.put(lambda: self._wait(waiting))
         except Exception as error:
             self._refuse(self._taken(), error)
         else:
             self._write_begun()
 
-    def _taken(self) -> list[tuple[Write, Done]]:
+    def _taken(self, most: int = MAX_GROUP) -> list[tuple[Write, Done]]:
         """Take what waits, up to the first chore."""
         group: list[tuple[Write, Done]] = []
-        while self._pending and len(group) < MAX_GROUP and not callable(self._pending[0][0]):
+        while self._pending and len(group) < most and not callable(self._pending[0][0]):
             group.append(self._pending.popleft())  # type: ignore[arg-type]  # not a chore
         return group
 
@@ -235,6 +241,20 @@ class Writer:
         refusal = _refusal(error)
         refused: list[_Outcome] = [(done, refusal, 0) for _, done in group]
         self._loop.call_soon(self._finished, refused)
+
+    def _go_on(self, handover: "_Handover") -> None:
+        if handover.take():
+            self.is_waiting = False
+            self._write_begun()
+
+    def _try_again(self) -> None:
+        self._is_busy = False
+        self._write_group()
+
+    def _give_up(self, waiting: int, error: Exception) -> None:
+        self.is_waiting = False
+        # Whoever came later has not waited so long.
+        self._refuse(self._taken(min(waiting, MAX_GROUP)), error)
 
     def _finished(self, outcomes: list[_Outcome]) -> None:
         self._is_busy = False
@@ -257,16 +277,26 @@ class Writer:
         while (work := self._handed.get()) is not None:
             self._loop.call_soon_threadsafe(work())
 
-    def _wait(self) -> _Next:
+    def _wait(self, waiting: int) -> _Next:
         """Begin as soon as no other process writes. The rows are inserted by the loop all the same:
-        it has the interpreter."""
+        it has the interpreter. If it does not come at once, others are not to wait for it."""
         try:
             self._begin_patiently()
         except Exception as error:
             # A name that outlives the handler, which the loop runs after.
             refusal = error
-            return lambda: self._refuse(self._taken(), refusal)
-        return self._write_begun
+            return lambda: self._give_up(waiting, refusal)
+        handover = _Handover()
+        try:
+            self._loop.call_soon_threadsafe(self._go_on, handover)
+        except RuntimeError:
+            # The loop is closed: nobody is left to tell.
+            self._roll_back()
+            raise
+        if handover.is_taken(_HANDED_OVER):
+            return _nothing
+        self._roll_back()
+        return self._try_again
 
     def _commit(self, outcomes: list[_Outcome]) -> _Next:
         kept = self._committed(outcomes)
@@ -529,6 +559,29 @@ class Writer:
                 number = int(rows[0][0])
             self._met[scope] = number
         return number
+
+
+class _Handover:
+    """A transaction that the thread began and the loop goes on with, unless it comes too late."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._is_taken = threading.Event()
+
+    def take(self) -> bool:
+        """Go on with it; False: it is over. On the loop."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        self._is_taken.set()
+        return True
+
+    def is_taken(self, within: float) -> bool:
+        """Wait for the loop; False: it did not come, and cannot any more. In the thread."""
+        return self._is_taken.wait(within) or not self._turn.acquire(blocking=False)
+
+
+def _nothing() -> None:
+    """The loop goes on by itself."""
 
 
 def keep(known: dict[_K, _V], key: _K, value: _V) -> None:
