@@ -169,6 +169,9 @@ class Carrier(Relay):
         )
         if before.agent and before.agent != agent:
             self._assign(agent)
+        if moves:
+            errand = worker.log.errand or Errand()
+            worker.log.errand = msgspec.structs.replace(errand, moved=errand.moved + 1)
         self._place = place
         worker.forward(place)
 
@@ -180,8 +183,14 @@ class Carrier(Relay):
         """Have another agent paid for it."""
         agent = self._means.directory.get(agent_id)
         if agent is not None:
+            # What nobody wrote yet of an earlier move counts on.
+            before = self._worker.log.errand or Errand()
             self._worker.log.errand = Errand(
-                agent=agent.id, payee=agent.owner, price=agent.price, held=agent.price
+                agent=agent.id,
+                payee=agent.owner,
+                price=agent.price,
+                held=agent.price,
+                moved=before.moved,
             )
 
     # One agent

@@ -9,11 +9,13 @@ from msgspec import Meta
 from dragoman.errors import InvalidParams, NoAgentAvailable, TaskNotFound
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.envelope import Refused
+from dragoman.gateway.api.record import TaskRecord, record
 from dragoman.gateway.api.table import Ask
 from dragoman.model import operations as ops
 from dragoman.model.identity import OPERATOR, Scope, TaskId, is_id
 from dragoman.model.money import LARGEST, MICRO
 from dragoman.model.record import TaskReading
+from dragoman.model.task import Task
 from dragoman.service import Call, TaskReply
 from dragoman.stores.sqlite import errand_lists
 from dragoman.stores.sqlite.errands import ErrandRow
@@ -138,3 +140,8 @@ async def row_of(ask: Ask, task_id: str) -> ErrandRow | None:
     return await ask.gateway.store.look(
         lambda connection: errand_lists.one(connection, scope, task_id)
     )
+
+
+async def shown_task(ask: Ask, task: Task, row: ErrandRow | None = None) -> TaskRecord:
+    """Return a task of the caller's as it is shown; `row` spares a look where it is at hand."""
+    return record(task, row or await row_of(ask, task.id))

@@ -99,7 +99,7 @@ def status_of(task: Task, row: ErrandRow | None) -> Status:
     return _STATUSES[task.status.state]
 
 
-def record(task: Task, row: ErrandRow | None, *, retries: int = 0) -> TaskRecord:
+def record(task: Task, row: ErrandRow | None) -> TaskRecord:
     """Return a task as this API shows it."""
     state = task.status.state
     status = status_of(task, row)
@@ -122,7 +122,7 @@ def record(task: Task, row: ErrandRow | None, *, retries: int = 0) -> TaskRecord
         max_budget_credits=_budget(task),
         actual_cost_credits=credit(row.charged) if row and row.ended_at else None,
         timeout_at=stamp(row.due_at * 1000) if row and row.due_at else None,
-        retry_count=retries,
+        retry_count=0 if row is None else row.moves,
         error_message=_error(task, row),
         created_at=stamp(row.began_at * 1000) if row and row.began_at else updated,
         updated_at=updated,

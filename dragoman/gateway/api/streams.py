@@ -15,10 +15,9 @@ import msgspec
 
 from dragoman.engine.log import read_task
 from dragoman.errors import A2AError, Overloaded
-from dragoman.gateway.api.asking import reading_of, scope_of, task_id_of
+from dragoman.gateway.api.asking import reading_of, scope_of, shown_task, task_id_of
 from dragoman.gateway.api.envelope import Refused, failure
 from dragoman.gateway.api.record import ArtifactRecord, artifact_record, message_record
-from dragoman.gateway.api.showing import shown_task
 from dragoman.gateway.api.table import Ask
 from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, StatusUpdate

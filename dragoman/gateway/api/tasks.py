@@ -26,11 +26,11 @@ from dragoman.gateway.api.asking import (
     reading_of,
     row_of,
     scope_of,
+    shown_task,
     task_id_of,
 )
 from dragoman.gateway.api.envelope import Code, Refused
 from dragoman.gateway.api.record import STATES, Status, TaskRecord, credit, status_of
-from dragoman.gateway.api.showing import shown_task
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.api.task_shapes import (
     DashboardTask,

@@ -40,8 +40,8 @@ _MEMOS = {
 }
 _BEGIN = """
 INSERT INTO errands (task, task_id, agent, requester, payee, skill, held, price, holds, began_at,
-    due_at, cause, ended_at, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    due_at, cause, moves, ended_at, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _FIND = """
 SELECT task_id, agent, requester, payee, held, price, holds FROM errands
@@ -53,7 +53,7 @@ WHERE task = :task
 """
 _NOTE = """
 UPDATE errands SET skill = iif(:skill = '', skill, :skill), cause = iif(:cause = '', cause, :cause),
-    due_at = iif(:due_at = 0, due_at, :due_at)
+    due_at = iif(:due_at = 0, due_at, :due_at), moves = moves + :moved
 WHERE task = :task AND ended_at = 0
 """
 # Whoever comes second finds nothing.
@@ -125,7 +125,7 @@ class Books:
         began_at = errand.began_at or at
         prices = (held, errand.price, int(held > 0), began_at, errand.due_at, errand.cause)
         outcome = (max(at, began_at), state.value) if is_over else (0, "")
-        run(connection, _BEGIN, (*values, *prices, *outcome))
+        run(connection, _BEGIN, (*values, *prices, errand.moved, *outcome))
         if held:
             transfer = _transfer(task, task_id, "hold", 0, at)
             hold(connection, transfer, errand.requester, held, self.terms.grant)
@@ -137,9 +137,9 @@ class Books:
         if errand.agent:
             for found in run(connection, _FIND, (task,)):
                 self._assign(connection, task, _Row(*found), errand, at)
-        if errand.skill or errand.cause or errand.due_at:
+        if errand.skill or errand.cause or errand.due_at or errand.moved:
             noted = {"skill": errand.skill, "cause": errand.cause, "due_at": errand.due_at}
-            run(connection, _NOTE, {"task": task, **noted})
+            run(connection, _NOTE, {"task": task, "moved": errand.moved, **noted})
 
     def _assign(
         self, connection: apsw.Connection, task: int, row: _Row, errand: Errand, at: int

@@ -9,7 +9,7 @@ from dragoman.model.task import TaskState
 from dragoman.stores.sqlite.schema import Row, run
 
 COLUMNS = """task, task_id, agent, requester, payee, skill, held, price, charged, fee, holds,
-    began_at, due_at, ended_at, state, cause"""
+    began_at, due_at, ended_at, moves, state, cause"""
 _BY_ID = f"SELECT {COLUMNS} FROM errands WHERE task_id = ? ORDER BY task DESC"
 _BY_NUMBER = f"SELECT {COLUMNS} FROM errands WHERE task = ?"
 
@@ -34,6 +34,8 @@ class ErrandRow(msgspec.Struct, frozen=True, gc=False):
     # 0: whenever, and not yet.
     due_at: int
     ended_at: int
+    # How often it was given to another agent, or to the same one elsewhere.
+    moves: int
     state: TaskState | None
     cause: str
 

@@ -8,3 +8,6 @@ CREATE TABLE agent_places (
     PRIMARY KEY (owner, origin, agent)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX agent_places_by_agent ON agent_places (agent);
+
+-- How often a task was given to another agent, or to the same one elsewhere.
+ALTER TABLE errands ADD COLUMN moves INTEGER NOT NULL DEFAULT 0;
