@@ -9,6 +9,7 @@ from dragoman.cli.invocation import is_terminal
 
 if TYPE_CHECKING:
     # Heavy: loaded when there is a request.
+    from dragoman.model.message import Part
     from dragoman.model.requests import Request
 
 _YES = ("yes", "y", "true")
@@ -29,6 +30,12 @@ def described(request: "Request") -> list[str]:
     elif request.kind == "tool":
         args = msgspec.json.encode(request.args).decode()
         lines.append(f"the result of {request.name}({args}), as JSON or text")
+    elif request.handoff is not None:
+        kind = request.handoff.auth_type
+        if url := request.handoff.authorization_url:
+            lines.append(f"sign in at {url}")
+            kind = "code that you get there"
+        lines.append(f"the {kind}, which is sent so that only the agent can read it")
     return lines
 
 
@@ -52,6 +59,19 @@ def value_of(request: "Request", text: str) -> Any:
             # Not what was typed: it may be a secret.
             raise usage("that is not JSON")
     return said if request.kind == "choice" else text
+
+
+def parts_of(request: "Request", text: str) -> "list[Part]":
+    """Return the message that a typed text answers with; raises a usage failure for what cannot be
+    an answer."""
+    from dragoman.client.requests import answered
+    from dragoman.errors import ConfigError
+
+    value = value_of(request, text)
+    try:
+        return answered(request, value)
+    except (ValueError, ConfigError) as error:
+        raise usage(str(error)) from None
 
 
 def typed(request: "Request") -> str:

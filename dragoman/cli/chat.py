@@ -176,13 +176,12 @@ class Dialogue:
 
     def _answered(self, text: str) -> "list[Part]":
         """Return what is typed as a message, or as the answer to what is waited for."""
-        from dragoman.cli.answering import value_of
+        from dragoman.cli.answering import parts_of
         from dragoman.model.message import Part
 
         if not self._requests:
             return [Part(text=text)]
-        first = self._requests[0]
-        return first.answered(value_of(first, text))
+        return parts_of(self._requests[0], text)
 
     async def _deliver(self, content: "list[Part]") -> None:
         from dragoman.model.events import ArtifactUpdate, StatusUpdate

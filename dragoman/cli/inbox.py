@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from dragoman.cli.answering import described, typed, value_of
+from dragoman.cli.answering import described, parts_of, typed
 from dragoman.cli.failures import Failure, usage
 from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
@@ -167,7 +167,7 @@ def _parts(run: Invocation, request: "Request", value: str | None, decline: str)
         for line in described(request):
             run.out.note("Answer", line)
         value = typed(request)
-    return request.answered(value_of(request, value))
+    return parts_of(request, value)
 
 
 def _only(found: list[Waiting], name: str) -> Waiting:

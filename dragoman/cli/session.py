@@ -99,6 +99,7 @@ class Session:
 
     def close(self, task: "Task", *, canceled: bool = False) -> None:
         """Write the next command, and warn of an end that is no success."""
+        from dragoman.model.requests import open_requests
         from dragoman.model.task import TaskState
 
         state = task.status.state
@@ -115,6 +116,9 @@ class Session:
                 self.out.note("Resume", resume(self.run, state))
             follow = command(self.run, "task", "subscribe", task.id, "--until", "terminal")
             self.out.note("Hint", follow)
+            if any(request.handoff is not None for request in open_requests(task.status)):
+                # Typed there it goes out encrypted.
+                self.out.note("Hint", command(self.run, "inbox", "answer", task.id))
 
 
 def talk(run: Invocation, work: Callable[[Session], Awaitable[None]]) -> None:

@@ -32,7 +32,7 @@ from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import Origins
 from dragoman.client.remote import Observer
-from dragoman.client.requests import Attendant, OnRequest, Tools, attended, nobody
+from dragoman.client.requests import Attendant, OnRequest, Tools, answered, attended, nobody
 from dragoman.client.stream import Polling, Stream, Until, task_of
 from dragoman.errors import (
     A2AError,
@@ -364,7 +364,7 @@ class Client:
         """Answer one of the requests that a task waits for, by its id, or say why there is no
         answer; return the task where it rests next."""
         asked = Request(request) if isinstance(request, str) else request
-        parts = asked.failed(error) if error else asked.answered(result)
+        parts = asked.failed(error) if error else answered(asked, result)
         return await self.send(parts, task_id=task_id)
 
     async def _found(self, operation: ops.SendMessage) -> Any:

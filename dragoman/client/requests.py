@@ -13,6 +13,7 @@ from dragoman.errors import RequestFailed
 from dragoman.model.message import Part
 from dragoman.model.requests import Request, open_requests
 from dragoman.model.task import Task
+from dragoman.security import handoff
 
 if TYPE_CHECKING:
     from dragoman.client.client import Client
@@ -36,6 +37,19 @@ def requests_of(task: Task | Answer | None) -> list[Request]:
     return open_requests(found.status) if found is not None else []
 
 
+def answered(request: Request, result: Any) -> list[Part]:
+    """Return the parts of a message that answers a request: a credential is encrypted to the
+    request's key, so that only the agent that asked can read it. Raises `ValueError` for one that
+    cannot be handed over."""
+    if request.kind == "credential" and request.handoff is None:
+        raise ValueError("the request has no key that a credential may be encrypted to")
+    if request.handoff is None:
+        return request.answered(result)
+    if not isinstance(result, str):
+        raise ValueError("a credential is a text")
+    return request.answered(handoff.sealed(request.handoff, result))
+
+
 class Attendant:
     """Answers requests."""
 
@@ -52,7 +66,7 @@ class Attendant:
         tool = self._tools.get(request.name) if request.kind == "tool" else None
         try:
             if tool is not None:
-                return request.answered(await _call(tool, request.args))
+                return answered(request, await _call(tool, request.args))
             if self._on_request is None:
                 return []
             result = self._on_request(request)
@@ -64,7 +78,7 @@ class Attendant:
                 raise
             logger.exception("the tool %s failed", request.name)
             return request.failed("The tool failed.")
-        return [] if result is None else request.answered(result)
+        return [] if result is None else answered(request, result)
 
 
 async def _call(tool: Callable[..., Any], args: Any) -> Any:

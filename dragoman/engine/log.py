@@ -222,6 +222,11 @@ class TaskLog:
         self._write_soon()
         return recorded
 
+    def withhold(self, seq: int, body: bytes) -> None:
+        """Have something else kept with an event that has something; empty: nothing. Call it before
+        the event that is the reason: they are one write."""
+        self._withheld.append((seq, body))
+
     def amend_last(self, recorded: Recorded, event: Event) -> bool:
         """Replace the latest event by one that says a little more, if nobody saw it yet. The state
         is the same after both."""

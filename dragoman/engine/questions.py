@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -48,6 +48,27 @@ class Given(NamedTuple):
     caller: Caller
 
 
+class Lock(Protocol):
+    """Opens the answer of a question with something that is kept with the question, for the code
+    alone, until the answer is there or nobody waits for it."""
+
+    async def load(self) -> None:
+        """Get ready; what is done here blocks nobody."""
+        ...
+
+    def made(self) -> bytes:
+        """Return what is kept, made for one question."""
+        ...
+
+    def shown(self, request: Request, kept: bytes) -> Request:
+        """Return a request with what its caller has to know of it."""
+        ...
+
+    def opened(self, request: Request, kept: bytes, reply: Reply) -> bytes | str:
+        """Return what the code is given, or as a text why this is no answer."""
+        ...
+
+
 class Wanted(msgspec.Struct, frozen=True):
     """A question as the code puts it."""
 
@@ -63,6 +84,7 @@ class Wanted(msgspec.Struct, frozen=True):
     late: str = ""
     # Says why a reply is no answer; empty: it is one.
     problem: Callable[[Reply], str] | None = None
+    lock: Lock | None = None
     # Where it stands among the steps; None: it is the next one.
     place: int | None = None
 
@@ -74,6 +96,8 @@ class Answered(NamedTuple):
     reply: Reply
     # That of the question, which the reply may not have named.
     request_id: str
+    # What its lock made of it.
+    opened: bytes = b""
 
 
 class Question:
@@ -87,6 +111,8 @@ class Question:
         self.request = msgspec.structs.replace(wanted.request, request_id=request_id, due=told)
         self.arrival: asyncio.Future[None] | None = None
         self.given: Given | None = None
+        # With what its answer is opened, and what came of it.
+        self.kept = self.opened = b""
 
     @property
     def is_bare(self) -> bool:
@@ -151,10 +177,20 @@ class Questions:
         if done is not None:
             return self._recalled(index, msgspec.json.decode(done.value, type=int))
         is_put = replay.is_asked(index, sensitive=wanted.request.sensitive)
+        _, kept = replay.kept(index)
+        if wanted.lock is not None:
+            await wanted.lock.load()
+        if wanted.lock is not None and not kept:
+            # Where it is gone, the question is put as another one.
+            is_put, kept = False, wanted.lock.made()
+            await worker.begun()
         due = replay.due(index)
         if not is_put and wanted.timeout is not None:
             due = worker.clock.now() + round(wanted.timeout * 1000)
         question = Question(wanted, index, replay.request_id(index), due)
+        if wanted.lock is not None:
+            question.kept = kept
+            question.request = wanted.lock.shown(question.request, kept)
         self._open[index] = question
         given: Given | None = None
         try:
@@ -187,13 +223,19 @@ class Questions:
         # The owner is the same, whichever credential was shown.
         scopes = worker.replay.granted(place)
         worker.caller = msgspec.structs.replace(worker.caller, scopes=scopes)
-        return _answered(worker.message, worker.replay.request_id(index))
+        _, opened = worker.replay.kept(index)
+        return _answered(worker.message, worker.replay.request_id(index), opened)
 
     def _problem(self, question: Question, given: Given) -> str:
         """Return why a message is no answer; one that declines is."""
         message = self._worker.replay.messages[given.place].message
         reply = reply_to(message, question.request.request_id)
-        check = question.wanted.problem
+        check, lock = question.wanted.problem, question.wanted.lock
+        if lock is not None and not reply.error:
+            found = lock.opened(question.request, question.kept, reply)
+            if isinstance(found, str):
+                return found
+            question.opened = found
         return "" if check is None or reply.error else check(reply)
 
     async def _answer(self, question: Question) -> Given | None:
@@ -224,6 +266,11 @@ class Questions:
         worker, name = self._worker, question.wanted.name
         place = UNANSWERED if given is None else given.place
         answer = msgspec.Raw(msgspec.json.encode(place))
+        if question.kept:
+            # What it was opened with is of no more use.
+            seq, _ = worker.replay.kept(question.index)
+            worker.log.withhold(seq, question.opened)
+            worker.replay.keep(question.index, seq, question.opened)
         worker.note(StepRecorded(StepKind.ANSWER, question.index, name, answer))
         if given is not None:
             _, worker.plan, worker.caller = given
@@ -237,7 +284,7 @@ class Questions:
             worker.status(TaskState.WORKING, [Part(text=late)] if late else None)
         if given is None:
             return None
-        return _answered(worker.message, question.request.request_id)
+        return _answered(worker.message, question.request.request_id, question.opened)
 
     def _route(self) -> None:
         """Give what waits to the questions it answers."""
@@ -272,12 +319,17 @@ class Questions:
         worker.decide()
         theirs = asked_in(question.wanted.prompt)
         put = Put(question.request.sensitive, question.due, refused, theirs)
-        event = StepRecorded(StepKind.ASK, question.index, question.wanted.name, put.encoded())
+        name = question.wanted.name
+        # Put again it has the same lock.
+        kept = question.kept if refused == UNANSWERED else b""
+        event = StepRecorded(StepKind.ASK, question.index, name, put.encoded(), withheld=bool(kept))
         now = time.time_ns() // 1000
         update = self._status(now)
         # Of one moment they are one status: a reader who stops at the first sees all of them.
         is_restated = self._told is not None and worker.log.restate(self._told, update)
-        worker.note(event)
+        recorded = worker.note(event, kept)
+        if kept:
+            worker.replay.keep(question.index, recorded.seq, kept)
         if not is_restated:
             self._told = worker.emit(update, now // 1000)
         self._mark()
@@ -347,8 +399,8 @@ class Questions:
         self._worker.log.set_alarm(min(times, default=0))
 
 
-def _answered(message: Message, request_id: str) -> Answered:
-    return Answered(message, reply_to(message, request_id), request_id)
+def _answered(message: Message, request_id: str, opened: bytes = b"") -> Answered:
+    return Answered(message, reply_to(message, request_id), request_id, opened)
 
 
 def _prompt(question: Question) -> list[Part]:

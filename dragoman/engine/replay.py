@@ -98,6 +98,8 @@ class Replay:
         # When questions are given up, and the ids of all that were ever put.
         self._due: dict[int, int] = {}
         self._requests: set[str] = set()
+        # What is kept with questions for the code alone, and in which event's place.
+        self._kept: dict[int, tuple[int, bytes]] = {}
         # Those that other agents have for questions which are handed on.
         self._theirs: dict[int, frozenset[str]] = {}
         # Whether messages that come are to be withheld. From the first sensitive question to the
@@ -191,6 +193,7 @@ class Replay:
         self._sensitive.clear()
         self._due.clear()
         self._theirs.clear()
+        self._kept.clear()
         self._next, self._furthest = 0, -1
 
     def _record(self, event: StepRecorded) -> None:
@@ -284,6 +287,15 @@ class Replay:
         it was put."""
         return place >= self._sensitive.get(index, 0)
 
+    def keep(self, index: int, seq: int, body: bytes) -> None:
+        """Take note of what is kept with a question for the code alone."""
+        self._kept[index] = seq, body
+        self.has_withheld = True
+
+    def kept(self, index: int) -> tuple[int, bytes]:
+        """Return the event that something is kept with for a question, and what it is."""
+        return self._kept.get(index, (0, b""))
+
     # Questions by their ids
 
     def request_id(self, index: int) -> str:
@@ -362,13 +374,17 @@ async def read_replay(store: Store, number: int) -> Replay | None:
                 replay = Replay(_began(task))
             elif not recorded.body.startswith(_PASSED_OVER):
                 event = recorded.event
-                if isinstance(event, MessageAdded) and event.withheld:
-                    if answers is None:
-                        answers = await store.withheld(number)
-                    said = restored(event, answers.get(recorded.seq))
+                is_apart = isinstance(event, MessageAdded | StepRecorded) and event.withheld
+                if is_apart and answers is None:
+                    answers = await store.withheld(number)
+                body = answers.get(recorded.seq) if is_apart and answers is not None else None
+                if is_apart and isinstance(event, MessageAdded):
+                    said = restored(event, body)
                     replay.add(said, withheld=True, scopes=frozenset(event.scopes))
-                else:
-                    replay.apply(event)
+                    continue
+                replay.apply(event)
+                if is_apart and isinstance(event, StepRecorded):
+                    replay.keep(event.index, recorded.seq, body or b"")
         after = batch[-1].seq
     return replay
 

@@ -411,19 +411,25 @@ class Worker:
         self.note(StepRecorded(kind, index, name, value, spent))
         await self.log.durable(self.log.seq)
 
-    def note(self, event: TurnBegan | StepRecorded) -> None:
+    def note(self, event: TurnBegan | StepRecorded, withheld: bytes = b"") -> Recorded:
         """Record what the code does."""
         self.decide()
-        self.emit(event)
+        recorded = self.emit(event, withheld=withheld)
         self.replay.apply(event)
+        return recorded
 
-    def emit(self, event: Event, at: int = 0) -> Recorded:
+    async def begun(self) -> None:
+        """Wait until the task is on disk: only then can anything be withheld from its log."""
+        self.decide()
+        await self.log.durable(1)
+
+    def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen."""
         if self._is_dismissed:
             # The log may have another worker; what this one does on its way out is void.
             raise Ended
         try:
-            recorded = self.log.emit(event, at=at)
+            recorded = self.log.emit(event, at=at, withheld=withheld)
         except TaskIsFinished:
             raise Ended from None
         if self.span is not None:

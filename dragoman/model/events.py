@@ -85,6 +85,8 @@ class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
     value: msgspec.Raw = msgspec.Raw(b"null")
     # Of the call of another agent: how long it took, which is on the task's budget.
     seconds: float = 0.0
+    # Of a question, whether something is kept with it for the code alone.
+    withheld: bool = False
 
 
 class CancelRequested(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

@@ -24,8 +24,28 @@ TOOL_RESULT = "application/vnd.a2a.tool-result+json"
 # Where dialects that have a place of their own for a question find it, in the metadata.
 FIRST = "rx:inputRequest"
 
-Kind = Literal["text", "choice", "confirmation", "form", "tool", "authorization"]
+Kind = Literal["text", "choice", "confirmation", "form", "tool", "authorization", "credential"]
+AuthType = Literal["oauth2", "api-key", "pat", "password"]
 _ID_BYTES = 12
+
+
+class Handoff(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """How a credential is handed over: as a compact JWE to a key that is the request's own. It is
+    the same wherever the request is passed on to."""
+
+    # What the JWE has to name, besides when it was made and when it ends.
+    auth_id: str
+    context_id: str
+    auth_type: AuthType
+    # The public key, as a JWK.
+    key: dict[str, Any]
+    # Until when (RFC 3339).
+    due: str
+    agent_id: str = ""
+    # Where a person signs in, whose code is then the credential.
+    authorization_url: str = ""
+    alg: str = msgspec.field(default_factory=lambda: "ECDH-ES")
+    enc: str = msgspec.field(default_factory=lambda: "A256GCM")
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -47,6 +67,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     due: str = ""
     # Why what was said before is no answer.
     problem: str = ""
+    # Of a credential: what it is encrypted to.
+    handoff: Handoff | None = None
     # Whether it is answered by its id; else by the next thing that is said.
     is_declared: bool = msgspec.field(name="~", default=True)
 
@@ -66,7 +88,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
             # Its agent may know nothing of ids.
             return [Part(text=result)]
         answer = Part(data={"toolUseId": self.request_id, "result": result}, media_type=TOOL_RESULT)
-        return [Part(text=result), answer] if isinstance(result, str) else [answer]
+        # A credential is encrypted: there is nothing to read.
+        is_text = isinstance(result, str) and self.kind != "credential"
+        return [Part(text=result), answer] if is_text else [answer]
 
     def failed(self, error: str) -> list[Part]:
         """Return the parts of a message that says why there is no answer."""

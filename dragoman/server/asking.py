@@ -70,8 +70,8 @@ class Asking:
         Should the process end meanwhile, the answer starts the code again: steps that are done give
         their results, questions that were answered their answers."""
         request = Request("", "text", sensitive=sensitive)
-        wanted = _wanted("ask", content, request, metadata, timeout, default)
-        return await self._said(wanted, default)
+        asked = wanted("ask", content, request, metadata, timeout, default)
+        return await self._said(asked, default)
 
     async def authorize(
         self, content: Content, *, sensitive: bool = False, metadata: Metadata | None = None
@@ -79,19 +79,23 @@ class Asking:
         """Say what credentials are needed and wait for word of them (`auth-required`). If that word
         is itself a secret, the question is sensitive."""
         request = Request("", "authorization", sensitive=sensitive)
-        wanted = _wanted("authorize", content, request, metadata, None, UNSET)
-        wanted = msgspec.structs.replace(wanted, state=TaskState.AUTH_REQUIRED)
-        return await self._said(wanted, UNSET)
+        asked = wanted("authorize", content, request, metadata, None, UNSET)
+        asked = msgspec.structs.replace(asked, state=TaskState.AUTH_REQUIRED)
+        return await self._said(asked, UNSET)
 
     async def hand_on(
-        self, content: Content, place: int, *, auth: bool, sensitive: bool
+        self, content: Content, place: int, requests: Sequence[Request], *, auth: bool
     ) -> Message:
-        """Put a question of another agent; `place` is below the step that asked it."""
+        """Put what another agent asks; `place` is below the step that asked it."""
         name, kind = ("authorize", "authorization") if auth else ("ask", "text")
-        wanted = _wanted(name, content, Request("", kind, sensitive=sensitive), None, None, UNSET)
+        request = Request("", kind, sensitive=any(one.sensitive for one in requests))
+        if len(requests) == 1 and (handoff := requests[0].handoff) is not None:
+            # To the other agent's key: here it is not read.
+            request = Request("", "credential", sensitive=True, handoff=handoff)
+        asked = wanted(name, content, request, None, None, UNSET)
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
-        wanted = msgspec.structs.replace(wanted, state=state, place=place)
-        return await self._said(wanted, UNSET)
+        asked = msgspec.structs.replace(asked, state=state, place=place)
+        return await self._said(asked, UNSET)
 
     async def _said(self, wanted: Wanted, default: Any) -> Any:
         answer = await self._answered(wanted, default)
@@ -202,8 +206,8 @@ class Asking:
                 return f"{_UNFIT}." if request.sensitive else f"{_UNFIT}: {unfit}."
             return ""
 
-        wanted = _wanted(name, content, request, None, timeout, default, problem)
-        answer = await self._answered(wanted, default)
+        asked = wanted(name, content, request, None, timeout, default, problem)
+        answer = await self._answered(asked, default)
         return read(answer.reply.result) if answer is not None else default
 
     async def _answered(self, wanted: Wanted, default: Any) -> Answered | None:
@@ -215,7 +219,11 @@ class Asking:
                 raise InputTimeout(self._worker.log.task_id, wanted.timeout)
             return None
         # Of a question that is handed on from another agent, so is what declines it.
-        is_ours = wanted.problem is not None or answer.reply.request_id == answer.request_id
+        is_ours = (
+            wanted.problem is not None
+            or wanted.lock is not None
+            or (answer.reply.request_id == answer.request_id and wanted.request.handoff is None)
+        )
         if is_ours and (error := answer.reply.error):
             what = f"The tool {wanted.request.name}" if wanted.request.name else "The question"
             told = "it was declined" if wanted.request.sensitive else error
@@ -223,7 +231,7 @@ class Asking:
         return answer
 
 
-def _wanted(
+def wanted(
     name: str,
     content: Content,
     request: Request,

@@ -70,8 +70,8 @@ class Calls:
             reply = await self._turn.hand_on(
                 said.parts if said is not None else _WAITS,
                 spot.next_place(),
+                open_requests(status),
                 auth=status.state is TaskState.AUTH_REQUIRED,
-                sensitive=any(request.sensitive for request in open_requests(status)),
             )
             more["task_id"] = answer.task_id
             answer = await self._answer(agent, reply.parts, more, spot)

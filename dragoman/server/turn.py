@@ -26,8 +26,8 @@ from dragoman.model.events import StepKind, StepRecorded
 from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.record import Recorded
-from dragoman.server.asking import Asking
 from dragoman.server.budget import CallOptions, Delegation
+from dragoman.server.credentials import Entrusted
 from dragoman.server.results import (
     decode_failure,
     decode_result,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dragoman.server.delegation import Calls
 
 
-class Turn(Asking):
+class Turn(Entrusted):
     """One message given to one task."""
 
     def __init__(self, worker: Worker, threads: ThreadPoolExecutor, delegation: Delegation) -> None:

@@ -139,9 +139,10 @@ def is_spoken(method: str, params: Value) -> bool:
 
 def request_ids(status: TaskStatus) -> list[str]:
     """Return the ids by which open questions are answered; empty where none is asked."""
-    if status.state is not TaskState.INPUT_REQUIRED:
-        return []
-    return [request.request_id for request in open_requests(status)]
+    is_input = status.state is TaskState.INPUT_REQUIRED
+    # Word of a permission that was given elsewhere answers nothing by an id.
+    found = [one for one in open_requests(status) if is_input or one.handoff is not None]
+    return [request.request_id for request in found]
 
 
 def answers(message: Message) -> list[str]:
