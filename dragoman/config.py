@@ -480,6 +480,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     initial_credits: Annotated[
         str, _about("Credits that everyone has to begin with at a gateway.")
     ] = "1000"
+    escrow: Annotated[
+        float,
+        _about(
+            "Seconds that the price of a completed task stays reserved at a gateway, for its "
+            "requester to accept or dispute it; then it is paid. 0: it is paid at once.",
+            ge=0,
+            le=31_536_000,
+        ),
+    ] = 0.0
     payment_secret: Annotated[
         str,
         _about(

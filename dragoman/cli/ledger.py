@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 BROKEN = "DRAGOMAN_ERR_LEDGER_BROKEN"
 NOT_FOUND = "DRAGOMAN_ERR_NOT_FOUND"
-# The first schema with a ledger.
-_SCHEMA = 4
+# The first schema whose ledger can be read as it is here.
+_SCHEMA = 9
 _HASH = 64
 
 ledger = Group(
@@ -164,7 +164,7 @@ def _line(line: "Line") -> dict[str, Any]:
         "reference": line.reference,
         "memo": line.memo,
         "transfer": line.transfer.hex(),
-    }
+    } | ({"escrow": line.escrow} if line.escrow else {})
 
 
 def _fields(run: Invocation, item: dict[str, Any]) -> None:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 BROKEN = "DRAGOMAN_ERR_TRUST_BROKEN"
 NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
-# The first schema with events of trust.
-_SCHEMA = 6
+# The first schema whose disputes can be decided on as they are here.
+_SCHEMA = 9
 
 trust = Group(
     "trust",

@@ -96,7 +96,8 @@ def resolve(
 ) -> None:
     """Decide on a dispute. If it is upheld, the task counts as failed.
 
-    Nothing is given back: POST /api/v1/tasks/TASK/refund does that.
+    A price that is in escrow moves with it: upheld, it is given back; rejected, it is paid. What
+    was paid before stays paid: POST /api/v1/tasks/TASK/refund gives it back.
     """
     from dragoman.errors import InvalidParams
     from dragoman.gateway import ratings

@@ -13,7 +13,7 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.listening import LISTENING, record, served, tell
-from dragoman.cli.own import added, own
+from dragoman.cli.own import Duration, added, own
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
@@ -80,6 +80,13 @@ _CARRYING = added(
             type=click.IntRange(1, 10),
             metavar="<n>",
             help="How often a message is sent to agents that do not answer (3).",
+        ),
+        own(
+            "--escrow",
+            type=Duration(),
+            metavar="<duration>",
+            help="Time to accept or dispute a completed task before it is paid, as 72h (0: paid "
+            "at once).",
         ),
     ]
 )

@@ -1,7 +1,7 @@
 """Says what a task has cost to whoever asks for it, if they said what it may cost at most.
 
-The ledger is asked, because it alone knows: a price is taken when the task is completed, and from
-nobody who does the task themselves.
+The ledger is asked, because it alone knows: a price is taken when the task is completed, or kept
+in escrow then, and from nobody who does the task themselves.
 """
 
 from collections.abc import AsyncGenerator
@@ -37,7 +37,7 @@ class Costs:
         if task.status.state is not TaskState.COMPLETED:
             return reply
         errand = await self._ledger.errand(task.id, call.caller.owner)
-        cost = credits_text(0 if errand is None else errand.charged)
+        cost = credits_text(0 if errand is None else errand.cost)
         told = msgspec.structs.replace(task, metadata={**task.metadata, COST: cost})
         return TaskReply(TaskReading(reply.reading.seq, told), reply.history)
 

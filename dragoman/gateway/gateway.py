@@ -49,9 +49,10 @@ _LAST_WORDS = 2.0
 def books_of(settings: Settings) -> Books:
     """Return the books as the settings have them kept."""
     try:
-        return Books(Terms.read(settings.platform_fee, settings.initial_credits))
+        terms = Terms.read(settings.platform_fee, settings.initial_credits, settings.escrow)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    return Books(terms)
 
 
 def store_of(settings: Settings, books: Books) -> SQLiteStore:
@@ -230,14 +231,18 @@ class Gateway:
         self.trust.ended()
 
     async def _keep_books(self) -> None:
-        """Settle what should have been settled: there is nothing unless somebody else wrote. And
-        let go of what was kept for agents that are gone."""
+        """Pay for what was delivered and not disputed in time, and settle what should have been
+        settled: there is nothing unless somebody else wrote. And let go of what was kept for
+        agents that are gone."""
         while True:
             self.upstreams.keep({agent.id for agent in self.registry.all()})
             try:
                 await self.ledger.sweep()
             except StoreRefused:
                 logger.warning("the ledger could not be looked through; trying again")
+            except Exception:
+                # Whoever waits for a payment would wait for as long as this process lives.
+                logger.exception("the ledger could not be looked through; trying again")
             await asyncio.sleep(_SWEEP_EVERY)
 
     def others(

@@ -1,7 +1,8 @@
 """The ledger as users and operators see it: balances, statements, purchases, refunds, receipts.
 
 Holds and charges are not made here: they happen with the writes of their tasks, in
-`stores.sqlite.books`. Nobody is shown what concerns others; to them it does not exist.
+`stores.sqlite.books`; only what is in escrow is paid from here, by its requester's word or in time.
+Nobody is shown what concerns others; to them it does not exist.
 """
 
 import logging
@@ -13,11 +14,18 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import msgspec
 
-from dragoman.errors import InsufficientCredits, InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.gateway import ratings, settling
 from dragoman.gateway.payments import PACKAGES, PaymentProvider
 from dragoman.model.identity import new_id
-from dragoman.model.money import credits_text
-from dragoman.stores.sqlite import SQLiteStore, accounts, journal, purchases, reconciling
+from dragoman.stores.sqlite import (
+    SQLiteStore,
+    accounts,
+    escrow,
+    journal,
+    purchases,
+    reconciling,
+)
 from dragoman.stores.sqlite.accounts import Balance, Day, Line
 from dragoman.stores.sqlite.books import Books, Stale
 from dragoman.stores.sqlite.errands import ErrandRow, errands_of
@@ -42,6 +50,8 @@ KINDS = (
 HOLDS = ("hold", "release")
 PERIODS = {"7d": 7, "30d": 30, "90d": 90}
 MOST_LINES = 100
+# Tasks that are paid in one transaction: others wait for it.
+_STEP = 100
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -101,13 +111,27 @@ class Ledger:
 
     async def sweep(self) -> list[Stale]:
         """Settle what should have been settled with its task: at the start, and at least once a
-        minute. There is nothing to find unless somebody wrote tasks without keeping books."""
+        minute. There is nothing to find unless somebody wrote tasks without keeping books. Besides,
+        pay for what was delivered and not disputed in time."""
+        await self.release()
         if not await self._store.look(self._books.stale):
             return []
         found = await self._store.change(lambda c: self._books.resolve(c, self._at()))
         for one in found:
             logger.error("task number %d had ended and was not settled; it is now", one.task)
         return found
+
+    async def release(self) -> int:
+        """Pay for what was delivered and not disputed in time; return how many tasks that were."""
+        done, at = 0, self._at()
+        while due := await self._store.look(lambda c: escrow.due(c, at, _STEP)):
+
+            def pay(connection: apsw.Connection, tasks: list[int] = due) -> int:
+                # Some may be paid by another process since the look.
+                return sum(ratings.release(connection, one, escrow.IN_TIME, at) for one in tasks)
+
+            done += await self._store.change(pay)
+        return done
 
     async def verify(self, expect: str = "") -> Report:
         """Recompute everything and report what does not fit."""
@@ -202,50 +226,38 @@ class Ledger:
 
         return await self._store.change(credit)
 
-    # Refunds and receipts
+    # Escrow, refunds and receipts
+
+    async def accept(self, task_id: str, *, owner: str) -> ErrandRow:
+        """Pay for a completed task of one's own that is in escrow; where it is paid already,
+        nothing changes.
+
+        Raises `TaskNotFound`, and `UnsupportedOperation` where there is nothing to accept.
+        """
+
+        at = self._at()
+        return await self._store.change(lambda c: settling.accept(c, task_id, owner, at))
 
     async def refund(
         self, task_id: str, *, owner: str, is_operator: bool = False, memo: str = ""
     ) -> ErrandRow:
-        """Give back what a task cost, once: its repetition changes nothing. Only whoever earned it
-        may, and operators; to others there is no such task.
+        """Give back what a task cost, or would, once: its repetition changes nothing. Only whoever
+        earned it may, and operators; to others there is no such task.
 
         Raises `TaskNotFound`, `UnsupportedOperation` where nothing was taken, and
         `InsufficientCredits` where it is spent already.
         """
 
-        def give_back(connection: apsw.Connection) -> ErrandRow:
-            found = errands_of(connection, task_id)
-            mine = [one for one in found if is_operator or one.payee == owner]
-            if not mine:
-                raise TaskNotFound(taskId=task_id)
-            errand = mine[0]
-            if not errand.charged:
-                raise UnsupportedOperation(
-                    "The task cost nothing, so there is nothing to give back"
-                )
-            if (
-                accounts.find(
-                    connection, journal.task_transfer(errand.task, errand.task_id, "refund")
-                )
-                is None
-            ):
-                free = journal.free(connection, errand.payee)
-                if free < errand.earning:
-                    raise InsufficientCredits(
-                        "Whoever did the task has spent what it brought in",
-                        balance=credits_text(free),
-                        needed=credits_text(errand.earning),
-                    )
-                self._books.refund(connection, errand.task, memo, self._at())
-            return errand
-
-        return await self._store.change(give_back)
+        who, at = None if is_operator else owner, self._at()
+        return await self._store.change(
+            lambda c: settling.refund(c, self._books, task_id, who, memo, at)
+        )
 
     async def receipt(self, task_id: str, *, owner: str, is_operator: bool = False) -> str:
         """Return the signed receipt of a task that has ended, to its two sides and to operators.
 
-        Raises `TaskNotFound`, and `UnsupportedOperation` before the task's end.
+        Raises `TaskNotFound`, and `UnsupportedOperation` before the task's end and while its price
+        is in escrow.
         """
         from dragoman.gateway.receipts import receipt_content
 
@@ -259,6 +271,10 @@ class Ledger:
             errand = mine[0]
             if errand.state is None:
                 raise UnsupportedOperation("The task has not ended; ask for its receipt then")
+            if errand.is_kept:
+                raise UnsupportedOperation(
+                    "The task's price is in escrow; ask for its receipt when it is paid"
+                )
             settled = accounts.find(
                 connection, journal.task_transfer(errand.task, errand.task_id, "settle")
             )

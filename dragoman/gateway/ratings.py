@@ -1,4 +1,5 @@
-"""What becomes an event of trust: outcomes that were observed, ratings, disputes, violations.
+"""What becomes an event of trust: outcomes that were observed, what was paid for them later,
+ratings, disputes, violations.
 
 Every function is a deed on a connection inside one transaction, and doing it twice does nothing
 more. Nothing an agent says of itself is among them: outcomes come from the errands, and only the
@@ -11,7 +12,7 @@ import apsw
 
 from dragoman.errors import InvalidParams
 from dragoman.model.task import TaskState
-from dragoman.stores.sqlite import outcomes, trust
+from dragoman.stores.sqlite import escrow, outcomes, trust
 from dragoman.stores.sqlite.outcomes import Outcome
 from dragoman.stores.sqlite.trust import DAY_MS, Day, DayKey, Event
 
@@ -122,6 +123,9 @@ def dispute(
         raise InvalidParams("this task was already disputed", field="taskId")
     outcomes.put_dispute(connection, one, reason, at)
     trust.append(connection, _event(one, at, "dispute_opened", 0, "disputed by its requester"))
+    if not escrow.dispute(connection, one.task, at):
+        # If it is in escrow at all, its time is over, and nobody has looked since.
+        release(connection, one.task, escrow.IN_TIME, at)
 
 
 def resolve(
@@ -132,7 +136,8 @@ def resolve(
     note: str,
     at: int,
 ) -> None:
-    """Decide on a dispute, as an operator does. If it is upheld, the task counts as failed."""
+    """Decide on a dispute, as an operator does. If it is upheld, the task counts as failed. A price
+    that is in escrow is given back then, and else paid."""
     if len(note) > LONGEST_COMMENT:
         raise InvalidParams(f"must have {LONGEST_COMMENT} characters at most", field="note")
     found = [
@@ -156,6 +161,26 @@ def resolve(
     if is_upheld:
         changed = Day(completed=-1, failed=1, response_ms=-one.response_ms)
         trust.add(connection, _key(one, one.ended_at), changed)
+    if escrow.decide(connection, one.task, at, is_upheld=is_upheld) and not is_upheld:
+        _paid(connection, one.task, at)
+
+
+def release(connection: apsw.Connection, task: int, memo: str, at: int) -> bool:
+    """Pay for a task that is delivered and not disputed; False: there is none."""
+    is_released = escrow.release(connection, task, memo, at)
+    if is_released:
+        _paid(connection, task, at)
+    return is_released
+
+
+def _paid(connection: apsw.Connection, task: int, at: int) -> None:
+    """Have a requester count as one who paid, if the outcome was observed before that."""
+    if (task, "task_completed") not in trust.known(connection, [task]):
+        # It is observed with what was charged, or has no place among the events.
+        return
+    one = outcomes.numbered(connection, task)
+    trust.append(connection, _event(one, at, "task_paid", 0, "paid after its delivery"))
+    trust.set_paid(connection, one.requester)
 
 
 def violate(connection: apsw.Connection, agent: str, reason: str, at: int) -> None:

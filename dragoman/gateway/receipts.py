@@ -100,6 +100,8 @@ def receipt_content(
         "fee": credits_text(errand.fee),
         "earning": credits_text(errand.earning),
     }
+    if errand.escrow:
+        content["escrow"] = errand.escrow
     if settled is not None:
         content["ledger"] = {
             "transfer": settled.id.hex(),

@@ -82,7 +82,9 @@ def fold(events: Iterable[Event]) -> Folded:
             violations.setdefault(event.agent, {})[event.number] = event.at
     for event in seen.values():
         key = (event.agent, event.requester, event.is_own, event.at // DAY_MS)
-        if event.type == "rating_received":
+        if event.type == "task_paid":
+            payers.add(event.requester)
+        elif event.type == "rating_received":
             _add(found, key, Day(ratings=1, rating_sum=event.rating))
         elif event.type in _OUTCOMES:
             resolved = seen.get((event.task, "dispute_resolved"))

@@ -1,6 +1,13 @@
 """What a forwarded task means to those who keep books: who asked, who does it, what it costs."""
 
+from typing import Literal
+
 import msgspec
+
+# Where the price of a task is, where it goes through an escrow: reserved while it is worked on, and
+# still reserved after it was completed; disputed meanwhile; then paid, by its requester's word, in
+# time or by an operator's decision; or given back.
+Escrow = Literal["funded", "delivered", "disputed", "released", "resolved", "refunded"]
 
 
 class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -48,15 +48,18 @@ class Shares(NamedTuple):
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What everyone gets to begin with, and what the platform keeps of a price."""
+    """What everyone gets to begin with, what the platform keeps of a price, and how long a price
+    stays reserved after its task is completed."""
 
     # Millionths of the price.
     rate: int = 50_000
     grant: int = 1_000 * MICRO
+    # Milliseconds; 0: it is taken at once.
+    escrow: int = 0
 
     @classmethod
-    def read(cls, platform_fee: str, initial_credits: str) -> "Terms":
-        """Return the terms of two settings; raises `ValueError`, which names the one."""
+    def read(cls, platform_fee: str, initial_credits: str, escrow: float = 0.0) -> "Terms":
+        """Return the terms of these settings; raises `ValueError`, which names the one."""
         found: list[int] = []
         for name, text in (("platform_fee", platform_fee), ("initial_credits", initial_credits)):
             try:
@@ -66,7 +69,7 @@ class Terms(msgspec.Struct, frozen=True):
         rate, grant = found
         if rate > MICRO:
             raise ValueError("platform_fee: must be a share of the price, from 0 to 1")
-        return cls(rate, grant)
+        return cls(rate, grant, round(escrow * 1000))
 
     def shares(self, price: int) -> Shares:
         """Divide a price into the fee and what is earned."""

@@ -37,6 +37,8 @@ POINTS = {
     "between transfer and entries": "INSERT INTO entries",
     "before an errand ends": "UPDATE errands SET ended_at",
     "between end and settlement": "UPDATE errands SET held = 0",
+    "before a delivery": "escrow = 'delivered', release_at",
+    "before an escrow is left": "SET held = 0, escrow",
     "before a purchase is paid": "UPDATE checkouts",
     "before a commit": "COMMIT",
     "after a commit": "BEGIN IMMEDIATE",

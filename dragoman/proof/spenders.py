@@ -26,6 +26,7 @@ from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.proof import escrows
 from dragoman.stores.interface import Append, Create, Head, Standing, Write
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.books import Books
@@ -71,13 +72,13 @@ class Answer(msgspec.Struct, frozen=True):
 class Spending:
     """One process at work on a store."""
 
-    def __init__(self, job: Job, store: SQLiteStore) -> None:
+    def __init__(self, job: Job, store: SQLiteStore, books: Books) -> None:
         self._job = job
         self._store = store
         self._chance = random.Random(job.seed)
         self._count = 0
         self._acks = os.open(job.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._books = Books()
+        self._books = books
 
     async def run(self) -> None:
         """Do the job."""
@@ -91,6 +92,7 @@ class Spending:
             case "finish":
                 await self._finish(half=False)
                 await self._store.change(lambda c: self._books.resolve(c, _now()))
+                await self._settle(1 << 40)
 
     def _ack(self, text: str) -> None:
         os.write(self._acks, f"{text}\n".encode())
@@ -112,7 +114,10 @@ class Spending:
 
     async def _some_errands(self) -> None:
         chance = self._chance
+        self._books.terms = chance.choice(escrows.TERMS)
         await asyncio.gather(*(self._errand() for _ in range(chance.randint(1, 6))))
+        if chance.random() < 0.5:
+            await self._settle(3)
         if chance.random() < 0.2:
             await self._purchase()
         if chance.random() < 0.2:
@@ -162,6 +167,12 @@ class Spending:
             head = await self._store.head(_scope(owner), TaskId(task_id))
             if head is not None:
                 await self.write(_status(head, self._chance.choice(_ENDS)))
+
+    async def _settle(self, most: int) -> None:
+        """Have the money of some tasks leave its escrow."""
+        for one in await self._store.look(lambda c: escrows.kept(c, most)):
+            for deed in escrows.deeds(one, self._chance):
+                await self._store.change(deed)
 
     async def _purchase(self) -> None:
         owner = self._chance.choice(OWNERS)
@@ -241,13 +252,14 @@ def _now() -> int:
 
 
 async def _work(job: Job) -> None:
-    store = SQLiteStore(Path(job.store), books=Books())
+    books = Books()
+    store = SQLiteStore(Path(job.store), books=books)
     await store.open()
     if job.dies_at:
         writing = cast("apsw.Connection", vars(vars(store)["_writer"])["_connection"])
         writing.exec_trace = _dying(job.dies_at, job.point)
     try:
-        await Spending(job, store).run()
+        await Spending(job, store, books).run()
     finally:
         await store.close()
 

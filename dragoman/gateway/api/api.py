@@ -17,7 +17,17 @@ from dragoman.errors import (
     Unauthenticated,
 )
 from dragoman.gateway.agent_keys import allows
-from dragoman.gateway.api import agents, billing, health, keys, openapi, tasks, trust, workflows
+from dragoman.gateway.api import (
+    agents,
+    billing,
+    health,
+    keys,
+    openapi,
+    settlements,
+    tasks,
+    trust,
+    workflows,
+)
 from dragoman.gateway.api.envelope import Refused, failure
 from dragoman.gateway.api.table import Ask, Endpoint, Found, NotAllowed, Table, checked, read_query
 from dragoman.gateway.gateway import Gateway
@@ -58,6 +68,7 @@ TABLE = Table(
         *tasks.ENDPOINTS,
         *trust.ENDPOINTS,
         *billing.ENDPOINTS,
+        *settlements.ENDPOINTS,
         *workflows.ENDPOINTS,
     ]
 )

@@ -4,11 +4,12 @@ from typing import Literal
 
 import msgspec
 
-from dragoman.errors import PermissionDenied, TaskNotFound
-from dragoman.gateway.api.asking import Paged, is_operator, missing_task, note, task_id_of
-from dragoman.gateway.api.record import credit
+from dragoman.errors import PermissionDenied
+from dragoman.gateway.api.asking import Paged, note
+from dragoman.gateway.api.record import credit, escrow_of
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.payments import PACKAGES
+from dragoman.model.errand import Escrow
 from dragoman.model.instant import stamp
 from dragoman.model.money import credits_text
 from dragoman.security.audit import DENIED
@@ -22,7 +23,7 @@ _PURCHASE = "ledger.purchase"
 
 
 class BalanceRecord(msgspec.Struct, frozen=True):
-    """What one has: in all, reserved for tasks that have not ended, and free to spend."""
+    """What one has: in all, reserved for tasks that are not paid yet, and free to spend."""
 
     balance: float
     held: float
@@ -39,6 +40,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     reference_id: str | None
     description: str
     created_at: str
+    # Where the price of the task is at present, if it goes through an escrow.
+    escrow: Escrow | msgspec.UnsetType = msgspec.UNSET
 
 
 class Transactions(msgspec.Struct, frozen=True):
@@ -113,20 +116,6 @@ class Noted(msgspec.Struct, frozen=True):
     credited: bool
 
 
-class Receipt(msgspec.Struct, frozen=True, rename="camel"):
-    """What a task cost and where it went, signed: a JWS whose key is in the gateway's JWKS."""
-
-    task_id: str
-    receipt: str
-
-
-class RefundRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """What was given back."""
-
-    task_id: str
-    amount: float
-
-
 async def _balance(ask: Ask) -> BalanceRecord:
     found = await ask.gateway.ledger.balance(ask.owner)
     return BalanceRecord(credit(found.total), credit(found.held), credit(found.available))
@@ -151,6 +140,7 @@ def _transaction(line: Line) -> Transaction:
         reference_id=line.reference or None,
         description=line.memo,
         created_at=stamp(line.at * 1000),
+        escrow=escrow_of(line.escrow),
     )
 
 
@@ -187,29 +177,6 @@ async def _webhook(ask: Ask) -> Noted:
         bought = f"{paid.package} {credits_text(paid.credits)}"
         note(ask, _PURCHASE, f"{paid.id} {paid.owner}".rstrip(), bought)
     return Noted(True, paid is not None)
-
-
-async def _receipt(ask: Ask) -> Receipt:
-    task_id = task_id_of(ask)
-    try:
-        signed = await ask.gateway.ledger.receipt(
-            task_id, owner=ask.owner, is_operator=is_operator(ask)
-        )
-    except TaskNotFound:
-        raise missing_task(task_id) from None
-    return Receipt(task_id, signed)
-
-
-async def _refund(ask: Ask) -> RefundRecord:
-    task_id = task_id_of(ask)
-    try:
-        errand = await ask.gateway.ledger.refund(
-            task_id, owner=ask.owner, is_operator=is_operator(ask)
-        )
-    except TaskNotFound:
-        raise missing_task(task_id) from None
-    note(ask, "ledger.refund", f"{task_id} {errand.agent}", credits_text(errand.charged))
-    return RefundRecord(task_id, credit(errand.charged))
 
 
 ENDPOINTS = [
@@ -272,25 +239,5 @@ ENDPOINTS = [
         is_raw=True,
         reply=Noted,
         errors=("FORBIDDEN",),
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/tasks/{id}/receipt",
-        scope="tasks:read",
-        name="get_receipt",
-        summary="Read the signed receipt of a task that has ended",
-        answer=_receipt,
-        reply=Receipt,
-        errors=("TASK_NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/tasks/{id}/refund",
-        scope="billing",
-        name="refund_task",
-        summary="Give back what a task brought in, once",
-        answer=_refund,
-        reply=RefundRecord,
-        errors=("TASK_NOT_FOUND", "INSUFFICIENT_CREDITS"),
     ),
 ]

@@ -8,12 +8,14 @@ from dragoman.dialects.house.nexus_shapes import conversation, encode_message
 from dragoman.errors import ParseFailed
 from dragoman.gateway.agent_keys import REQUESTER
 from dragoman.model.artifact import Artifact
+from dragoman.model.errand import Escrow
 from dragoman.model.identity import MessageId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO, micro_credits
 from dragoman.model.task import OVERDUE, Task, TaskState
 from dragoman.stores.sqlite.errands import ErrandRow
+from dragoman.stores.sqlite.escrow import DELIVERED
 from dragoman.transports import json_text
 
 Status = Literal["pending", "assigned", "running", "completed", "failed", "cancelled"]
@@ -90,6 +92,9 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     completed_at: str | None
+    # Where its price is, and until when it stays there if nobody says anything.
+    escrow: Escrow | msgspec.UnsetType = msgspec.UNSET
+    escrow_release_at: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def status_of(task: Task, row: ErrandRow | None) -> Status:
@@ -120,14 +125,32 @@ def record(task: Task, row: ErrandRow | None) -> TaskRecord:
         messages=[message_record(message) for message in conversation(task)],
         artifacts=[artifact_record(artifact) for artifact in task.artifacts],
         max_budget_credits=_budget(task),
-        actual_cost_credits=credit(row.charged) if row and row.ended_at else None,
+        actual_cost_credits=_cost(row),
         timeout_at=stamp(row.due_at * 1000) if row and row.due_at else None,
         retry_count=0 if row is None else row.moves,
         error_message=_error(task, row),
         created_at=stamp(row.began_at * 1000) if row and row.began_at else updated,
         updated_at=updated,
         completed_at=ended if state.is_terminal else None,
+        escrow=escrow_of(row.escrow if row else ""),
+        escrow_release_at=_release(row),
     )
+
+
+def escrow_of(state: str | None) -> Escrow | msgspec.UnsetType:
+    """Return where the price of a task is, as this API says it: nothing without an escrow."""
+    return msgspec.convert(state, Escrow) if state else msgspec.UNSET
+
+
+def _release(row: ErrandRow | None) -> str | msgspec.UnsetType:
+    if row is None or row.escrow != DELIVERED:
+        return msgspec.UNSET
+    return stamp(row.release_at * 1000)
+
+
+def _cost(row: ErrandRow | None) -> float | None:
+    """Return what was taken for a task; None: that is not known yet."""
+    return credit(row.charged) if row and row.ended_at and not row.is_kept else None
 
 
 def credit(amount: int) -> float:

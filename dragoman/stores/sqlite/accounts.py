@@ -14,7 +14,8 @@ _ALL = "SELECT kind, owner, balance, held FROM accounts ORDER BY kind, owner LIM
 # The reading of an owner's account goes from the latest entry back, whatever the planner thinks.
 _STATEMENT = f"""
 SELECT entries.number, transfers.id, at, entries.kind, amount, entries.held, entries.balance,
-    reserved, transfers.task, reference, memo
+    reserved, transfers.task, reference, memo,
+    (SELECT escrow FROM errands WHERE errands.task = transfers.task)
 FROM accounts CROSS JOIN entries INDEXED BY entries_by_account ON account = accounts.number
 CROSS JOIN transfers ON transfers.number = entries.number >> {PLACE_BITS}
 WHERE accounts.kind = :account AND owner = :owner AND entries.number < :before
@@ -78,6 +79,8 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     task: int
     reference: str
     memo: str
+    # Where the price of the task is at present; empty or None: there is no escrow, or no task.
+    escrow: str | None
 
 
 class Day(NamedTuple):

@@ -3,7 +3,8 @@
 All of it happens in the transaction of the write that begins, changes or ends the task, so that
 nobody can be charged for what is not recorded, nor the other way round; and a writer whose fence is
 stale is refused with what it would have charged. A task is settled once: its row says that it has
-ended, and both ways to settle it are one and the same transfer to the file.
+ended, and both ways to settle it are one and the same transfer to the file. Under terms with an
+escrow a completed task is not settled but delivered: the rest is in `escrow`.
 """
 
 from typing import NamedTuple
@@ -13,6 +14,8 @@ import apsw
 from dragoman.model.errand import Errand
 from dragoman.model.money import Terms
 from dragoman.model.task import TaskState
+from dragoman.stores.sqlite import escrow
+from dragoman.stores.sqlite.escrow import Settlement
 from dragoman.stores.sqlite.journal import (
     FEES,
     USER,
@@ -21,6 +24,7 @@ from dragoman.stores.sqlite.journal import (
     hold,
     post,
     task_transfer,
+    touch,
 )
 from dragoman.stores.sqlite.schema import run
 
@@ -38,17 +42,19 @@ _MEMOS = {
     "release": "Task not completed",
     "refund": "Task refunded",
 }
+_LESS = "Less is reserved"
 _BEGIN = """
 INSERT INTO errands (task, task_id, agent, requester, payee, skill, held, price, holds, began_at,
-    due_at, cause, moves, ended_at, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    due_at, cause, moves, escrow, ended_at, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _FIND = """
-SELECT task_id, agent, requester, payee, held, price, holds FROM errands
+SELECT task_id, agent, requester, payee, held, price, holds, escrow FROM errands
 WHERE task = ? AND ended_at = 0
 """
 _ASSIGN = """
-UPDATE errands SET agent = :agent, payee = :payee, held = :held, price = :price, holds = :holds
+UPDATE errands SET agent = :agent, payee = :payee, held = :held, price = :price, holds = :holds,
+    escrow = :escrow
 WHERE task = :task
 """
 _NOTE = """
@@ -60,9 +66,9 @@ WHERE task = :task AND ended_at = 0
 END = """
 UPDATE errands SET ended_at = max(:at, began_at), state = :state
 WHERE task = :task AND ended_at = 0
-RETURNING task_id, agent, requester, payee, held, price, holds
+RETURNING task_id, agent, requester, payee, held, price, holds, escrow
 """
-SETTLE = "UPDATE errands SET held = 0, charged = ?, fee = ? WHERE task = ?"
+SETTLE = "UPDATE errands SET held = 0, charged = ?, fee = ?, escrow = ? WHERE task = ?"
 _CAUSE = "UPDATE errands SET cause = ? WHERE task = ? AND cause = ''"
 # Tasks that have ended, or that are gone, while their errands have not.
 STALE = """
@@ -82,6 +88,7 @@ class _Row(NamedTuple):
     held: int
     price: int
     holds: int
+    escrow: str
 
 
 class Stale(NamedTuple):
@@ -125,7 +132,8 @@ class Books:
         began_at = errand.began_at or at
         prices = (held, errand.price, int(held > 0), began_at, errand.due_at, errand.cause)
         outcome = (max(at, began_at), state.value) if is_over else (0, "")
-        run(connection, _BEGIN, (*values, *prices, errand.moved, *outcome))
+        standing = (errand.moved, self._funded(held), *outcome)
+        run(connection, _BEGIN, (*values, *prices, *standing))
         if held:
             transfer = _transfer(task, task_id, "hold", 0, at)
             hold(connection, transfer, errand.requester, held, self.terms.grant)
@@ -145,15 +153,17 @@ class Books:
         self, connection: apsw.Connection, task: int, row: _Row, errand: Errand, at: int
     ) -> None:
         held = _to_hold(errand.agent, row.requester, errand)
+        values: dict[str, str | int]
         values = {"agent": errand.agent, "payee": errand.payee, "price": errand.price}
         holds = row.holds + int(held != row.held)
-        run(connection, _ASSIGN, {"task": task, "held": held, "holds": holds, **values})
+        values |= {"held": held, "holds": holds, "escrow": self._funded(held)}
+        run(connection, _ASSIGN, {"task": task, **values})
         transfer = _transfer(task, row.task_id, "hold", row.holds, at)
         if held > row.held:
             hold(connection, transfer, row.requester, held - row.held, self.terms.grant)
         elif held < row.held:
             back = Leg(USER, row.requester, "release", held=held - row.held)
-            post(connection, transfer._replace(memo="Less is reserved"), [back])
+            post(connection, transfer._replace(memo=_LESS), [back])
 
     def end(self, connection: apsw.Connection, task: int, state: TaskState, at: int) -> None:
         """Settle a task that has ended; nothing if it was no errand, or is settled."""
@@ -167,20 +177,39 @@ class Books:
         if not row.held:
             return
         charged = row.price if state is TaskState.COMPLETED and row.agent else 0
-        kind = "capture" if charged else "release"
-        fee, earning = self.terms.shares(charged)
-        run(connection, SETTLE, (charged, fee, task))
-        # One id for both ways to settle: the file takes one of them.
-        transfer = _transfer(task, row.task_id, "settle", 0, at, kind)
-        debit = "task_debit" if charged else "release"
-        legs = [Leg(USER, row.requester, debit, -charged, -row.held)]
-        if charged:
-            legs.append(Leg(USER, row.payee, "task_credit", earning))
-        if fee:
-            # Told to whoever earned, and taken by the house.
-            legs.append(Leg(USER, row.payee, "platform_fee"))
-            legs.append(Leg(FEES, "", "platform_fee", fee))
-        post(connection, transfer, legs, self.terms.grant)
+        fee, _ = self.terms.shares(charged)
+        if charged and self.terms.escrow:
+            self._deliver(connection, task, row, fee, at)
+            return
+        is_told = row.escrow or self.terms.escrow
+        outcome = (escrow.RELEASED if charged else escrow.REFUNDED) if is_told else ""
+        run(connection, SETTLE, (charged, fee, outcome, task))
+        one = Settlement(task, row.task_id, row.requester, row.payee, row.held, charged, fee)
+        memo = _MEMOS["capture" if charged else "release"]
+        escrow.settle(connection, one, memo, at, self.terms.grant)
+
+    def _deliver(
+        self, connection: apsw.Connection, task: int, row: _Row, fee: int, at: int
+    ) -> None:
+        """Keep the price reserved, and nothing beyond it."""
+        surplus = row.held - row.price
+        if surplus:
+            transfer = _transfer(task, row.task_id, "hold", row.holds, at)
+            back = Leg(USER, row.requester, "release", held=-surplus)
+            post(connection, transfer._replace(memo=_LESS), [back])
+        # Whoever pays later may have other terms, or none.
+        touch(connection, row.payee, self.terms.grant, at)
+        escrow.deliver(
+            connection,
+            task,
+            held=row.price,
+            holds=row.holds + int(surplus > 0),
+            release_at=at + self.terms.escrow,
+            fee=fee,
+        )
+
+    def _funded(self, held: int) -> str:
+        return escrow.FUNDED if held and self.terms.escrow else ""
 
     def refund(self, connection: apsw.Connection, task: int, memo: str, at: int) -> bool:
         """Give back what a task cost, once; tell whether anything had been taken. Raises
@@ -224,6 +253,5 @@ def _to_hold(agent: str, requester: str, errand: Errand) -> int:
     return max(errand.held, errand.price)
 
 
-def _transfer(task: int, task_id: str, name: str, n: int, at: int, kind: str = "") -> Transfer:
-    kind = kind or name
-    return Transfer(task_transfer(task, task_id, name, n), kind, at, task, task_id, _MEMOS[kind])
+def _transfer(task: int, task_id: str, kind: str, n: int, at: int) -> Transfer:
+    return Transfer(task_transfer(task, task_id, kind, n), kind, at, task, task_id, _MEMOS[kind])

@@ -6,10 +6,11 @@ import apsw
 import msgspec
 
 from dragoman.model.task import TaskState
+from dragoman.stores.sqlite.escrow import KEPT
 from dragoman.stores.sqlite.schema import Row, run
 
 COLUMNS = """task, task_id, agent, requester, payee, skill, held, price, charged, fee, holds,
-    began_at, due_at, ended_at, moves, state, cause"""
+    began_at, due_at, ended_at, moves, state, cause, escrow, release_at"""
 _BY_ID = f"SELECT {COLUMNS} FROM errands WHERE task_id = ? ORDER BY task DESC"
 _BY_NUMBER = f"SELECT {COLUMNS} FROM errands WHERE task = ?"
 
@@ -38,18 +39,32 @@ class ErrandRow(msgspec.Struct, frozen=True, gc=False):
     moves: int
     state: TaskState | None
     cause: str
+    # Where its price is (empty: there is no escrow), and until when if it is delivered.
+    escrow: str
+    release_at: int
 
     @property
     def earning(self) -> int:
         """What whoever did it got."""
         return self.charged - self.fee
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether its price is kept in escrow although it has ended."""
+        return self.escrow in KEPT
+
+    @property
+    def cost(self) -> int:
+        """What was taken for it, or what is about to be."""
+        return self.price if self.is_kept else self.charged
+
 
 def errands(rows: Iterable[Row]) -> list[ErrandRow]:
     """Return rows of `COLUMNS` as errands."""
     found: list[ErrandRow] = []
-    for *facts, state, cause in rows:
-        values: Row = (*facts, TaskState(state) if state else None, cause)
+    for *facts, state, cause, escrow, release_at in rows:
+        ended = TaskState(state) if state else None
+        values: Row = (*facts, ended, cause, escrow, release_at)
         found.append(ErrandRow(*values))
     return found
 

@@ -22,6 +22,11 @@ SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at,
     cause
 FROM errands WHERE task_id = ? AND requester = ? ORDER BY task DESC LIMIT 1
 """
+_NUMBERED = """
+SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at, ended_at, state,
+    cause
+FROM errands WHERE task = ?
+"""
 _OBSERVED = """
 UPDATE errands SET is_observed = 1 WHERE task IN (SELECT value FROM json_each(?))
 """
@@ -120,6 +125,11 @@ def outcome(connection: apsw.Connection, task_id: str, requester: str) -> Outcom
     """Return somebody's own errand."""
     rows = run(connection, _OF_REQUESTER, (task_id, requester))
     return Outcome(*rows[0]) if rows else None
+
+
+def numbered(connection: apsw.Connection, task: int) -> Outcome:
+    """Return the errand of a task, by its number."""
+    return Outcome(*run(connection, _NUMBERED, (task,))[0])
 
 
 def set_observed(connection: apsw.Connection, tasks: Sequence[int]) -> None:

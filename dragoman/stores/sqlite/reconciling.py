@@ -7,9 +7,11 @@ import apsw
 import msgspec
 
 from dragoman.model.task import TaskState
+from dragoman.stores.sqlite import outcomes
 from dragoman.stores.sqlite.accounts import Posted, transfers
 from dragoman.stores.sqlite.books import Books
 from dragoman.stores.sqlite.errands import COLUMNS, ErrandRow, errands
+from dragoman.stores.sqlite.escrow import DISPUTED, REFUNDED
 from dragoman.stores.sqlite.journal import GENESIS, Leg, Moved, Transfer, link
 from dragoman.stores.sqlite.schema import rows_of, run
 
@@ -114,6 +116,7 @@ class _Reconciliation:
     def errands(self, held: dict[str, int]) -> None:
         """Hold errands against what was taken and what is held for them."""
         expected: Counter[str] = Counter()
+        disputed = {task for task, _, _ in outcomes.open_disputes(self._connection)}
         for row in rows_of(self._connection, _ERRANDS, ()):
             (errand,) = errands([row])
             self.report.errands += 1
@@ -122,6 +125,9 @@ class _Reconciliation:
             captured = self._captured.pop(errand.task, 0)
             for problem in _problems(errand, captured):
                 self.differ("errand", f"task {errand.task_id}: {problem}")
+            if errand.escrow == DISPUTED and errand.task not in disputed:
+                # Nobody would ever decide on it.
+                self.differ("escrow", f"task {errand.task_id}: is disputed, and by nobody")
         for task in self._captured:
             self.differ("errand", f"task number {task}: was charged, and there is no such errand")
         for owner in held.keys() | expected.keys():
@@ -142,13 +148,17 @@ def _digest(prior: bytes, posted: Posted) -> bytes:
 
 def _problems(errand: ErrandRow, captured: int) -> list[str]:
     is_billable = bool(errand.price and errand.agent and errand.requester != errand.payee)
-    due = errand.price if is_billable and errand.state is TaskState.COMPLETED else 0
+    is_done = is_billable and errand.state is TaskState.COMPLETED
+    due = errand.price if is_done and not errand.is_kept and errand.escrow != REFUNDED else 0
     found: list[str] = []
     if errand.charged != due:
         found.append(f"{errand.charged} micro-credits charged, {due} were due")
     if errand.charged != captured:
         found.append(f"{errand.charged} micro-credits charged, {captured} were transferred")
-    if errand.ended_at and errand.held:
+    if errand.is_kept:
+        if not is_done or errand.held != errand.price:
+            found.append("what is in escrow is not its price")
+    elif errand.ended_at and errand.held:
         found.append("has ended and still holds credits")
     if not 0 <= errand.fee <= errand.charged:
         found.append("its fee is no part of what was charged")

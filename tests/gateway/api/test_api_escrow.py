@@ -1,0 +1,188 @@
+"""Escrow at a served gateway: what its REST API and the commands on its file say and do."""
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_site import GatewaySite, headers_of, owners
+from commanding import invoke
+
+NOBODY = "01a1e487-0000-7000-8000-000000000000"
+HOURS = 72 * 3600
+Market = tuple[GatewaySite, dict[str, str], dict[str, str]]
+
+
+class Clock:
+    """The time, and so much more."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gateway")
+
+
+@pytest.fixture(scope="module")
+async def market(folder: Path) -> AsyncIterator[Market]:
+    """A gateway that keeps ten credits of a buyer for three days after a seller's agent is done."""
+    async with owners(folder, price=10, escrow=HOURS) as found:
+        yield found
+
+
+@pytest.fixture
+async def clock(market: Market) -> AsyncIterator[Clock]:
+    """What the gateway takes for the time, where it pays and where disputes come in."""
+    site, _, _ = market
+    gateway = site.app.gateway
+    clock = Clock()
+    before = gateway.ledger._now, gateway.trust._now
+    gateway.ledger._now = gateway.trust._now = clock
+    yield clock
+    gateway.ledger._now, gateway.trust._now = before
+    assert (await gateway.ledger.verify()).differences == []
+    await gateway.trust.digest()
+    assert (await gateway.trust.verify()).problem == ""
+
+
+async def done(market: Market, **more: Any) -> dict[str, Any]:
+    """Have a task of the buyer's done."""
+    site, _, buyer = market
+    body = {"assignedAgentId": site.agent, "title": "a task", **more}
+    made = await site.ask("POST", "/tasks", body, status=202, headers=buyer)
+    return (await site.events(made["id"], **buyer))[-1].data
+
+
+async def read(market: Market, task_id: str) -> tuple[str, float | None]:
+    """Return where a task's price is, and what it cost."""
+    site, _, buyer = market
+    found = await site.ask("GET", f"/tasks/{task_id}", headers=buyer)
+    assert found["status"] == "completed"
+    assert ("escrow_release_at" in found) == (found["escrow"] == "delivered")
+    return found["escrow"], found["actual_cost_credits"]
+
+
+async def moved(market: Market, before: list[dict[str, Any]]) -> tuple[float, float, float]:
+    """Return what changed: what the buyer has, and has reserved, and what the seller has."""
+    now = await both(market)
+    return (
+        now[0]["balance"] - before[0]["balance"],
+        now[0]["held"] - before[0]["held"],
+        now[1]["balance"] - before[1]["balance"],
+    )
+
+
+async def both(market: Market) -> list[dict[str, Any]]:
+    site, seller, buyer = market
+    return [await site.ask("GET", "/billing/balance", headers=who) for who in (buyer, seller)]
+
+
+async def test_a_task_is_delivered_and_paid_three_days_later(market: Market, clock: Clock) -> None:
+    site, _, buyer = market
+    before = await both(market)
+    task = await done(market)
+    assert task["escrow"] == "delivered" and task["actual_cost_credits"] is None
+    assert task["escrow_release_at"] > task["completed_at"]
+    assert await moved(market, before) == (0, 10, 0)
+    early = await site.ask("GET", f"/tasks/{task['id']}/receipt", status=400, headers=buyer)
+    assert "escrow" in early["message"]
+    clock.ahead = HOURS - 60
+    await site.app.gateway.ledger.sweep()
+    assert await read(market, task["id"]) == ("delivered", None)
+    clock.ahead = HOURS + 1
+    await site.app.gateway.ledger.sweep()
+    assert await read(market, task["id"]) == ("released", 10)
+    assert await moved(market, before) == (-10, 0, 9.5)
+    await site.ask("GET", f"/tasks/{task['id']}/receipt", headers=buyer)
+    lines = await site.ask("GET", "/billing/transactions?type=task_debit", headers=buyer)
+    latest = lines["transactions"][0]
+    assert (latest["reference_id"], latest["escrow"]) == (task["id"], "released")
+    assert "not disputed in time" in latest["description"]
+
+
+async def test_its_requester_accepts_it_and_nobody_else(market: Market, clock: Clock) -> None:
+    site, seller, buyer = market
+    before = await both(market)
+    task = await done(market)
+    path = f"/tasks/{task['id']}/accept"
+    for who in (seller, headers_of("operator")):
+        error = await site.ask("POST", path, status=404, headers=who)
+        assert error == {"code": "TASK_NOT_FOUND", "message": "Task not found"}
+    await site.ask("POST", f"/tasks/{NOBODY}/accept", status=404, headers=buyer)
+    assert await moved(market, before) == (0, 10, 0)
+    for _ in range(2):
+        paid = await site.ask("POST", path, headers=buyer)
+        assert paid == {"taskId": task["id"], "amount": 10, "escrow": "released"}
+    assert await moved(market, before) == (-10, 0, 9.5)
+
+
+async def test_what_failed_is_given_back_at_once_and_a_rating_moves_no_money(
+    market: Market, clock: Clock
+) -> None:
+    site, _, buyer = market
+    before = await both(market)
+    failed = await done(market, input={"do": "fail"})
+    assert (failed["escrow"], failed["actual_cost_credits"]) == ("refunded", 0)
+    await site.ask("POST", f"/tasks/{failed['id']}/accept", status=400, headers=buyer)
+    assert await moved(market, before) == (0, 0, 0)
+    task = await done(market)
+    body = {"taskId": task["id"], "rating": 5}
+    await site.ask("POST", f"/trust/{site.agent}/rate", body, status=201, headers=buyer)
+    assert await read(market, task["id"]) == ("delivered", None)
+    assert await moved(market, before) == (0, 10, 0)
+    await site.ask("POST", f"/tasks/{task['id']}/accept", headers=buyer)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "cost", "change"),
+    [("upheld", "refunded", 0, (0, 0, 0)), ("rejected", "resolved", 10, (-10, 0, 9.5))],
+)
+async def test_an_operator_decides_on_the_file_and_the_money_moves(
+    market: Market,
+    clock: Clock,
+    folder: Path,
+    outcome: str,
+    state: str,
+    cost: float,
+    change: tuple[float, float, float],
+) -> None:
+    site, seller, buyer = market
+    before = await both(market)
+    task = await done(market)
+    body = {"taskId": task["id"], "reason": "It did nothing."}
+    await site.ask("POST", f"/trust/{site.agent}/dispute", body, status=201, headers=buyer)
+    clock.ahead = HOURS + 1
+    await site.app.gateway.ledger.sweep()
+    assert await read(market, task["id"]) == ("disputed", None)
+    refused = await site.ask("POST", f"/tasks/{task['id']}/accept", status=400, headers=buyer)
+    assert "disputed" in refused["message"]
+    assert await moved(market, before) == (0, 10, 0)
+    store = folder / "gateway.db"
+    assert invoke("ledger", "verify", "--store", store).exit_code == 0
+    decided = invoke("trust", "resolve", task["id"], outcome, "--store", store, "--audit", "off")
+    assert decided.exit_code == 0, decided.output
+    assert await read(market, task["id"]) == (state, cost)
+    assert await moved(market, before) == change
+    told = invoke("ledger", "statement", "--owner", "token:buyer", "--holds", "--store", store)
+    assert f"Escrow: {state}" in told.stdout
+    for who in (seller, buyer):
+        await site.ask("GET", f"/tasks/{task['id']}/receipt", headers=who)
+
+
+async def test_who_did_it_gives_it_back_out_of_the_escrow(market: Market, clock: Clock) -> None:
+    site, seller, buyer = market
+    before = await both(market)
+    task = await done(market)
+    path = f"/tasks/{task['id']}/refund"
+    await site.ask("POST", path, status=404, headers=buyer)
+    for _ in range(2):
+        given = await site.ask("POST", path, headers=seller)
+        assert given == {"taskId": task["id"], "amount": 10}
+    assert await read(market, task["id"]) == ("refunded", 0)
+    assert await moved(market, before) == (0, 0, 0)
