@@ -111,7 +111,7 @@ def _acknowledgement(patches: Patches) -> None:
 
         return early
 
-    patches.put(Writer, "_commit", make)
+    patches.put(Writer, "_committed", make)
 
 
 def _told(error: Exception | None, number: int) -> None:
@@ -128,14 +128,14 @@ def _place(patches: Patches) -> None:
     _edit_query(patches, "append", "AND tasks.last_seq = j.value ->> 1", "")
 
     def make(insert: Any) -> Any:
-        def replace(self: Any, into: str, width: int, rows: Any) -> None:
+        def replace(connection: Any, into: str, rows: Any) -> None:
             if into == "INSERT INTO events":
                 into = "INSERT OR REPLACE INTO events"
-            insert(self, into, width, rows)
+            insert(connection, into, rows)
 
         return replace
 
-    patches.put(Writer, "_insert", make)
+    patches.put(writer, "insert", make)
 
 
 def _claim(patches: Patches) -> None:
