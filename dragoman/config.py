@@ -4,6 +4,7 @@ A setting `store` is read from `DRAGOMAN_STORE`; a value given in code or on the
 `docs/configuration.md` is written from this file, and a test fails when it is stale.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from msgspec.structs import fields
 
 from dragoman.errors import ConfigError
 from dragoman.model.card import HTTP_JSON, JSONRPC
+from dragoman.model.duration import duration
 from dragoman.model.push import hidden
 
 PREFIX = "DRAGOMAN_"
@@ -646,6 +648,7 @@ def _address(text: str) -> tuple[str, int]:
 
 # `off` is a word of other settings as well.
 _BOOLS = {f.name for f in fields(Settings) if get_args(f.type)[0] is bool}
+_FLOATS = {f.name for f in fields(Settings) if get_args(f.type)[0] is float}
 
 
 def data_folder() -> Path:
@@ -693,6 +696,10 @@ def load(environment: Mapping[str, str], **given: Any) -> Settings:
             values[name] = _secret(name, path)
     for name in values.keys() & _BOOLS:
         values[name] = _SWITCHES.get(values[name].lower(), values[name])
+    for name in values.keys() & _FLOATS:
+        # What is no duration either is told like all that is wrong.
+        with contextlib.suppress(ValueError):
+            values[name] = duration(values[name])
     values |= {name: value for name, value in given.items() if value is not None}
     try:
         return msgspec.convert(values, Settings, strict=False)

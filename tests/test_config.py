@@ -57,6 +57,13 @@ def test_every_setting_has_a_variable_a_meaning_and_a_default() -> None:
         assert load({PREFIX + field.name.upper(): text}) == Settings()
 
 
+def test_durations_in_the_environment_are_read_as_on_the_command_line() -> None:
+    settings = load({"DRAGOMAN_ESCROW": "72h", "DRAGOMAN_DRAIN": "1m30s", "DRAGOMAN_LEASE": "20"})
+    assert (settings.escrow, settings.drain, settings.lease) == (259_200, 90, 20)
+    with pytest.raises(ConfigError, match="drain"):
+        load({"DRAGOMAN_DRAIN": "soon"})
+
+
 def test_what_is_given_wins_over_the_environment() -> None:
     environment = {"DRAGOMAN_THREADS": "1", "DRAGOMAN_LISTEN": "[::1]:5"}
     settings = load(environment, threads=2, listen=None)

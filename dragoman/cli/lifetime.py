@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dragoman.cli.options import duration
+from dragoman.model.duration import duration
 
 _LONGEST = timedelta(days=36_500)
 

@@ -9,11 +9,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
+from dragoman.model.duration import duration
+
 PREFIX = "A2ACLI_"
 _EXPOSED = "A flag is visible in the process list and the shell history: prefer {}."
-_DURATION = re.compile(
-    r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?"
-)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _BINDINGS = {"jsonrpc": "JSONRPC", "rest": "HTTP+JSON", "http+json": "HTTP+JSON", "grpc": "GRPC"}
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True} | {
@@ -37,21 +36,6 @@ def switch(value: str) -> bool:
     if (found := _SWITCH.get(value.lower())) is None:
         raise ValueError("must be true or false")
     return found
-
-
-def duration(value: str) -> float:
-    """Read seconds: `500ms`, `2s`, `1m30s`, `1h` or a plain number."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        match = _DURATION.fullmatch(value)
-        if not value or match is None:
-            raise ValueError("must be a duration such as 500ms, 2s or 1m30s") from None
-        hours, minutes, whole, thousandths = (float(group or 0) for group in match.groups())
-        seconds = hours * 3600 + minutes * 60 + whole + thousandths / 1000
-    if not 0 <= seconds < float("inf"):
-        raise ValueError("must be a duration such as 500ms, 2s or 1m30s")
-    return seconds
 
 
 def interval(value: str) -> float:

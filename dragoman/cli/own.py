@@ -17,8 +17,8 @@ import click
 from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure
 from dragoman.cli.grammar import Option, given
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.options import duration
 from dragoman.cli.sources import settle
+from dragoman.model.duration import duration
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.

@@ -8,6 +8,7 @@ import pytest
 from dragoman.cli import options
 from dragoman.cli.options import BY_NAME, ROWS
 from dragoman.cli.sources import Settings
+from dragoman.model.duration import duration
 
 
 @pytest.mark.parametrize(
@@ -23,13 +24,13 @@ from dragoman.cli.sources import Settings
     ],
 )
 def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
-    assert options.duration(text) == seconds
+    assert duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "2x", "-1", "nan", "inf", "1s2h", "1 s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
-        options.duration(text)
+        duration(text)
 
 
 @pytest.mark.parametrize(
