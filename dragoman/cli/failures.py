@@ -137,20 +137,18 @@ def explain(error: BaseException) -> Failure:
             return Failure(INTERNAL, f"{name}: {about}" if about else name)
 
 
-# What the library that dials calls a failure, and what it says about it.
-_LIBRARY = re.compile(
-    r"\b(?P<name>Client\w*Error|Server\w*Error|Connection\w*Error|SocketTimeoutError|TimeoutError"
-    r"|OSError|gaierror|SSLError|\w+EncodingError|ContentLengthError|Bad[A-Z]\w+|LineTooLong"
-    r"|InvalidHeader)\b(?:: (?P<said>[^;]+))?"
+# What a failure is called where we dial, and what the system says about it.
+_KINDS = re.compile(
+    r"\b(?P<name>NotConnected|NotResolved|NotSecured|HungUp|ConnectionBroke|CutShort|NotHttp"
+    r"|HeadTooLong|NotUnpacked)\b(?:: (?P<said>[^;]+))?"
 )
 _SILENT = {
-    "ServerDisconnectedError": "the connection was closed without an answer",
-    "ClientPayloadError": "the answer broke off",
-    "TransferEncodingError": "the answer broke off",
-    "ContentLengthError": "the answer broke off",
-    "ClientResponseError": "the answer is not HTTP",
-    "BadStatusLine": "the answer is not HTTP",
-    "BadHttpMessage": "the answer is not HTTP",
+    "NotResolved": "there is no host of this name",
+    "HungUp": "the connection was closed without an answer",
+    "CutShort": "the answer broke off",
+    "NotHttp": "the answer is not HTTP",
+    "HeadTooLong": "the head of the answer is too long",
+    "NotUnpacked": "the answer is packed, and not in a way that can be read",
 }
 _TLS = {
     "WRONG_VERSION_NUMBER": "no TLS is spoken there; plain http has to be named by http://",
@@ -160,8 +158,8 @@ _NAMES = ("Name or service not known", "No address associated with hostname")
 
 
 def plain(text: str) -> str:
-    """Return what is said of a broken connection without the names of a library."""
-    return _LIBRARY.sub(_in_words, text)
+    """Return what is said of a broken connection in words of people."""
+    return _KINDS.sub(_in_words, text)
 
 
 def _in_words(found: re.Match[str]) -> str:

@@ -47,7 +47,7 @@ _WAYS = {
 _LOGINS = frozenset({"oauth2", "openIdConnect"})
 # What TLS says of our certificate, and what may be meant so: many servers only hang up.
 _CERTIFICATE = re.compile("ALERT_(?:[A-Z_]*CERTIFICATE|UNKNOWN_CA)")
-_HUNG_UP = re.compile("ServerDisconnectedError|Connection reset|ALERT_HANDSHAKE_FAILURE")
+_HUNG_UP = re.compile("HungUp|Connection reset|ALERT_HANDSHAKE_FAILURE")
 
 
 # Commands

@@ -13,7 +13,6 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.listening import LISTENING, served, tell
-from dragoman.cli.loading import load_client
 from dragoman.cli.own import added, own
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ def mcp(
     from dragoman.agents.mcp_line import check_installed
 
     check_installed()
-    load_client()
     desk = _gateway(run, gateway, admin_token) if gateway else _agents(run, refs)
     if not _is_typed("listen"):
         _on_stdio(desk)

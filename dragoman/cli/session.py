@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, explain, usage
 from dragoman.cli.hints import advise, command, filled, resume
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.loading import load_client
 from dragoman.cli.sources import cache_folder, catalog_of, tokens_folder
 from dragoman.errors import A2AError, CredentialsMissing, PermissionDenied, Unauthenticated
 
@@ -131,7 +130,6 @@ def guarded(run: Invocation, work: Callable[[], Awaitable[None]]) -> None:
     if not run.settings.agent_card:
         raise usage("which agent? -a <ref> names it", "dragoman card get -a <host>")
     run.redactor.add_reference(run.settings.agent_card)
-    load_client()
     asyncio.run(_guarded(run, work))
 
 

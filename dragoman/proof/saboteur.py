@@ -7,6 +7,7 @@ in memory, and fails if what it is to remove is not there, so that a guard that 
 import asyncio
 import contextlib
 import runpy
+import socket
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -23,6 +24,8 @@ from dragoman.engine.replay import Replay
 from dragoman.push import receiver
 from dragoman.push.posting import Posting
 from dragoman.security import egress
+from dragoman.security.dialling import Dial
+from dragoman.security.targets import read_address
 from dragoman.stores.sqlite import SQLiteStore, books, journal, schema, store, writer
 from dragoman.stores.sqlite.writer import Writer
 
@@ -250,38 +253,42 @@ def _timestamp(patches: Patches) -> None:
 
 
 def _redirects(patches: Patches) -> None:
-    def make(request: Any) -> Any:
-        def follow(self: Any, method: str, url: Any, **options: Any) -> Any:
-            return request(self, method, url, **options | {"allow_redirects": True})
+    def make(ask: Any) -> Any:
+        async def follow(self: Any, method: str, target: Any, *more: Any) -> Any:
+            answer = await ask(self, method, target, *more)
+            if answer.status in egress.REDIRECTS:
+                target = self._following(target, answer.headers["location"])
+                answer = await ask(self, method, target, *more)
+            return answer
 
         return follow
 
-    patches.put(egress.aiohttp.ClientSession, "request", make)
+    patches.put(egress.Egress, "_ask", make)
 
 
 def _addresses(patches: Patches) -> None:
     def unchecked(self: Any, address: Any) -> None:
         return None
 
-    patches.put(vars(egress)["_Dial"], "check", lambda _: unchecked)
+    patches.put(Dial, "check", lambda _: unchecked)
 
 
 def _pinning(patches: Patches) -> None:
     """Ask for the addresses once more after they were checked, and dial what comes then."""
 
-    def make(resolve: Any) -> Any:
-        async def twice(self: Any, host: str, port: int = 0, family: Any = 0) -> Any:
-            await resolve(self, host, port, family)
-            found: list[Any] = []
-            for text in await self._resolve(host):
-                usual = {"hostname": host, "host": text, "port": port, "proto": 6, "flags": 4}
-                found.append(usual | {"family": 2})
-            return found
+    def make(addresses: Any) -> Any:
+        async def twice(self: Any, resolve: Any) -> Any:
+            await addresses(self, resolve)
+            return [read_address(text) for text in await resolve(self.target.host)]
 
         return twice
 
-    patches.put(vars(egress)["_CheckedNames"], "resolve", make)
-    patches.put(egress, "_checked_socket", lambda _: egress.open_socket)
+    def unchecked(self: Any, address: Any) -> socket.socket:
+        place = (str(address), self.target.port)
+        return egress.open_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", place))
+
+    patches.put(Dial, "addresses", make)
+    patches.put(Dial, "socket_to", lambda _: unchecked)
 
 
 def _flow(patches: Patches) -> None:

@@ -1,8 +1,8 @@
 """The one client for everything that dials out: webhooks, cards, keys, files, other agents.
 
-It goes to public addresses unless the operator allows more. A name is resolved once, all its
-addresses are checked, and a socket is opened to one of those and to nothing else; redirects are
-followed by hand, so every hop passes the same checks. Proxies and cookies there are none.
+It goes to public addresses unless the operator allows more: `dialling` opens sockets to addresses
+that were checked and to nothing else, and redirects are followed here, so every hop passes the
+same checks. Proxies and cookies there are none.
 
 A person who calls agents from their own machine goes wherever they say: their client is made with
 `Anywhere` for a policy, and no server's ever is.
@@ -12,36 +12,28 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
-
 from dragoman.errors import ConfigError
 from dragoman.model.push import is_sendable
-from dragoman.security.addresses import Address
+from dragoman.security.dialling import AddressInfo, Dial, NotAllowed, NotConnected, Resolve
 from dragoman.security.names import Names
+from dragoman.security.pool import Origin, Pool
 from dragoman.security.targets import (
     USUAL_PORTS,
     NotCanonical,
     Policy,
     Target,
-    read_address,
     read_location,
     read_target,
 )
-
-# From a name to its addresses, as text.
-Resolve = Callable[[str], Awaitable[Sequence[str]]]
-# Family, kind, protocol, canonical name; then the address and the port, which lead the last part.
-AddressInfo = tuple[int, int, int, str, tuple[object, ...]]
+from dragoman.security.unpacking import Unpacker
+from dragoman.security.wire import Connection, ConnectionBroke, HungUp, WireError, kind_of
 
 MOST_REDIRECTS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -53,8 +45,6 @@ KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 # Seconds that an idle connection is kept: peers hang up after five or more, and a request that
 # crosses their good-bye is lost.
 IDLE = 2.0
-LONGEST_HEADER = 8190
-MOST_HEADERS = 128
 # What decides where a request goes and where it ends is ours to write.
 OUR_HEADERS = frozenset(
     {
@@ -74,6 +64,9 @@ OUR_HEADERS = frozenset(
 )
 # The only headers another origin gets to see: a key may hide in any that we do not know.
 HARMLESS_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
+# Requests that do not say so have no body, and may be made twice.
+_BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_REPEATABLE = _BODILESS | {"PUT", "DELETE"}
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -110,6 +103,9 @@ class EgressClosed(EgressError, ConfigError):
 
     def __init__(self) -> None:
         super().__init__("the client is closed")
+
+
+_CLOSED = "the client was closed"
 
 
 class Waits:
@@ -174,7 +170,8 @@ class _UntilClosed:
 
 
 def _closed() -> EgressFailed:
-    return EgressFailed("the client was closed")
+    """Return what ends a wait that came before there was anything to send on."""
+    return EgressFailed(_CLOSED, is_sent=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,57 +187,44 @@ class Answer:
 class Reply:
     """An answer whose head has come, and whose body is read as it comes."""
 
-    def __init__(self, response: aiohttp.ClientResponse, waits: Waits) -> None:
-        self._response = response
+    __slots__ = ("_connection", "_origin", "_pool", "_unpacker", "_waits", "headers", "status")
+
+    def __init__(self, connection: Connection, pool: Pool, origin: Origin, waits: Waits) -> None:
+        self._connection: Connection | None = connection
+        self._pool = pool
+        self._origin = origin
         self._waits = waits
-        self.status = response.status
-        self.headers: dict[str, str] = {}
-        for name, value in response.headers.items():
-            self.headers.setdefault(name.lower(), value)
+        self._unpacker: Unpacker | None = None
+        self.status = connection.status
+        self.headers = connection.headers
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body piece by piece; raises EgressFailed when it breaks off."""
-        while not self._response.content.at_eof():
-            if piece := await self._piece():
-                yield piece
-
-    async def _piece(self) -> bytes:
+        connection = self._connection
+        if connection is None:
+            return
+        is_packed = self.headers.get("content-encoding", "identity") not in ("identity", "")
         try:
-            if here := self._response.content.read_nowait():
-                # It came with the head: nobody has to wait for it.
-                return here
-            with self._waits.until_closed(_closed):
-                return await self._response.content.readany()
-        except (aiohttp.ClientError, OSError) as error:
-            if self._waits.is_closed:
-                raise _closed() from None
-            raise EgressFailed(kind_of(error)) from None
+            while piece := await connection.piece():
+                if not is_packed:
+                    yield piece
+                    continue
+                if self._unpacker is None:
+                    self._unpacker = Unpacker(self.headers["content-encoding"])
+                for unpacked in self._unpacker.unpack(piece):
+                    yield unpacked
+            if self._unpacker is not None:
+                self._unpacker.finish()
+        except WireError as error:
+            raise EgressFailed(_CLOSED if self._waits.is_closed else kind_of(error)) from None
+        self.done()
 
-
-class _NotDialled(OSError):
-    """Raised inside the client, where only an OSError counts as a failure to connect."""
-
-
-@dataclass(slots=True)
-class _Dial:
-    """A request on its way, and the addresses that may be dialled for it."""
-
-    target: Target
-    policy: Policy
-    addresses: set[Address] = field(default_factory=set[Address])
-    refusal: str = ""
-
-    def refuse(self, reason: str) -> _NotDialled:
-        self.refusal = reason
-        return _NotDialled(reason)
-
-    def check(self, address: Address) -> None:
-        if reason := self.policy.refusal_of(address, self.target):
-            raise self.refuse(reason)
-
-
-# The client opens sockets for names it was given; this tells the socket whom it is for.
-_dial: ContextVar[_Dial] = ContextVar("dial")
+    def done(self) -> None:
+        """Let go of the answer: what is left unread is of no use to anyone, and a body that was
+        read leaves its connection for the next request."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(self._origin, connection)
 
 
 class Egress:
@@ -270,7 +254,7 @@ class Egress:
         self._per_host = per_host
         self._waits = Waits()
         # By their loop, and whether their connections serve more than one request.
-        self._sessions: dict[tuple[asyncio.AbstractEventLoop, bool], aiohttp.ClientSession] = {}
+        self._pools: dict[tuple[asyncio.AbstractEventLoop, bool], Pool] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -287,14 +271,17 @@ class Egress:
         """Close what is open, for good: what is under way fails, and later requests are refused
         with `EgressClosed`."""
         self._waits.close()
-        sessions, self._sessions = self._sessions, {}
-        for (loop, _), session in sessions.items():
-            if loop.is_closed() or loop is asyncio.get_running_loop():
-                await session.close()
+        pools, self._pools = self._pools, {}
+        here = asyncio.get_running_loop()
+        for (loop, _), pool in pools.items():
+            if loop is here:
+                pool.close()
             else:
-                # It ends there after us; a loop that ends meanwhile takes its connections along.
+                # It ends there after us; a loop that has ended took its connections along.
                 with suppress(RuntimeError):
-                    asyncio.run_coroutine_threadsafe(session.close(), loop)
+                    loop.call_soon_threadsafe(pool.close)
+        # The loop closes sockets when it is back from us.
+        await asyncio.sleep(0)
         self._names.close()
 
     def allow(self, entry: str) -> None:
@@ -387,21 +374,20 @@ class Egress:
     async def _ask(
         self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
     ) -> Answer:
-        response = await self._head(method, target, headers, body, reuse=False)
+        reply = await self._reply(method, target, headers, body, reuse=False)
         try:
-            return await _read(Reply(response, self._waits), most)
+            return await _read(reply, most)
         finally:
-            done(response)
+            reply.done()
 
     async def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
-    ) -> tuple[aiohttp.ClientResponse, Reply]:
-        """Send a request; return the answer, which is to be closed by `done`."""
+    ) -> Reply:
+        """Send a request; return the answer, which is to be told when it is `done` with."""
         target, sent = self._target(url), checked_headers(headers)
-        response = await self._head(method, target, sent, body, reuse=reuse)
-        return response, Reply(response, self._waits)
+        return await self._reply(method, target, sent, body, reuse=reuse)
 
-    async def _head(
+    async def _reply(
         self,
         method: str,
         target: Target,
@@ -409,87 +395,106 @@ class Egress:
         body: bytes | None,
         *,
         reuse: bool,
-    ) -> aiohttp.ClientResponse:
+    ) -> Reply:
         if self._waits.is_closed:
             raise EgressClosed
-        dial = _Dial(target, self._policy)
-        if target.address is not None:
-            dial.addresses.add(target.address)
-        may_keep = self._keep_alive and (reuse or method != "POST")
-        return await self._answered(dial, method, headers, body, may_keep)
-
-    async def _answered(
-        self,
-        dial: _Dial,
-        method: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        may_keep: bool,
-    ) -> aiohttp.ClientResponse:
-        if dial.target.scheme == "https" and self._tls is None:
+        if target.scheme == "https" and self._tls is None:
             # Reads the machine's certificates, which takes a while: not on the loop.
             self._tls = await asyncio.to_thread(default_tls)
-        before = _dial.set(dial)
-        try:
+        may_keep = self._keep_alive and (reuse or method != "POST")
+        head = _head(method, target, headers, body, may_keep)
+        pool = self._pool(may_keep)
+        origin = target.scheme, target.host, target.port
+        if not pool.enter(origin):
             with self._waits.until_closed(_closed):
-                session = await self._session(may_keep)
-                return await session.request(
-                    method,
-                    _url(dial.target),
-                    data=body,
-                    headers={"User-Agent": "dragoman", **headers, "Accept-Encoding": "identity"},
-                    allow_redirects=False,
-                    ssl=True if self._tls is None else self._tls,
-                )
-        except (aiohttp.ClientError, OSError) as error:
+                await pool.wait(origin)
+        try:
+            connection = await self._answered(pool, target, method, head, body)
+        except BaseException as error:
+            pool.leave(origin)
             # Without its cause: a trace of it would show the whole URL.
-            if dial.refusal:
-                raise EgressRefused(dial.refusal) from None
-            is_sent = not _is_dial_failure(error)
-            reason = _closed().reason if self._waits.is_closed else kind_of(error)
-            raise EgressFailed(reason, is_sent=is_sent) from None
-        finally:
-            _dial.reset(before)
+            if isinstance(error, NotAllowed):
+                raise EgressRefused(str(error)) from None
+            if isinstance(error, WireError):
+                reason = _CLOSED if self._waits.is_closed else kind_of(error)
+                is_sent = not isinstance(error, NotConnected)
+                raise EgressFailed(reason, is_sent=is_sent) from None
+            raise
+        return Reply(connection, pool, origin, self._waits)
 
-    async def _session(self, may_keep: bool) -> aiohttp.ClientSession:
-        """Return what connects on this loop: a connection cannot move to another."""
+    async def _answered(
+        self, pool: Pool, target: Target, method: str, head: bytes, body: bytes | None
+    ) -> Connection:
+        """Return a connection on which a request was answered; it has a place already."""
+        connection = pool.kept((target.scheme, target.host, target.port))
+        if connection is not None:
+            try:
+                await connection.ask(head, body, is_head_only=method == "HEAD")
+                return connection
+            except BaseException as error:
+                pool.drop(connection)
+                is_good_bye = isinstance(error, HungUp | ConnectionBroke)
+                if not is_good_bye or method not in _REPEATABLE or self._waits.is_closed:
+                    raise
+                # The peer's good-bye crossed with our request.
+        with self._waits.until_closed(_closed):
+            connection = await self._dialled(target)
+        pool.hold(connection)
+        try:
+            await connection.ask(head, body, is_head_only=method == "HEAD")
+            return connection
+        except BaseException:
+            pool.drop(connection)
+            raise
+
+    async def _dialled(self, target: Target) -> Connection:
+        dial = Dial(target, self._policy, open_socket)
+        tls = self._tls if target.scheme == "https" else None
+        return await dial.connect(self._resolve, tls, self._connect_timeout)
+
+    def _pool(self, may_keep: bool) -> Pool:
+        """Return the connections of this loop: none can move to another."""
         loop = asyncio.get_running_loop()
-        session = self._sessions.get((loop, may_keep))
-        if session is None:
-            for known in list(self._sessions):
-                if known[0].is_closed():
-                    await self._sessions.pop(known).close()
-            session = self._sessions[loop, may_keep] = self._new_session(may_keep)
-        return session
-
-    def _new_session(self, may_keep: bool) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            resolver=_CheckedNames(self._resolve, self._connect_timeout),
-            socket_factory=_checked_socket,
-            use_dns_cache=False,
-            limit=max(CONNECTIONS, self._per_host),
-            limit_per_host=self._per_host,
-            # Unless told otherwise each attempt is checked anew, and none meets a connection that
-            # its peer just closed.
-            force_close=not may_keep,
-            keepalive_timeout=IDLE if may_keep else None,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-            # The whole request has a bound of its own, which covers redirects too.
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
-            max_line_size=LONGEST_HEADER,
-            max_field_size=LONGEST_HEADER,
-            max_headers=MOST_HEADERS,
-        )
+        pool = self._pools.get((loop, may_keep))
+        if pool is None:
+            for known in [known for known in self._pools if known[0].is_closed()]:
+                del self._pools[known]
+            pool = self._pools[loop, may_keep] = Pool(
+                most=max(CONNECTIONS, self._per_host),
+                per_origin=self._per_host,
+                # Unless told otherwise each attempt is checked anew, and none meets a connection
+                # that its peer just closed.
+                idle=IDLE if may_keep else None,
+            )
+        return pool
 
 
 @lru_cache(maxsize=1024)
-def _url(target: Target) -> URL:
-    """Return a target for the client: already canonical, a second reader must not improve on it."""
-    return URL(target.url, encoded=True)
+def _opening(method: str, target: Target) -> str:
+    """Return how a request to a target begins."""
+    place = target.origin.partition("://")[2]
+    return f"{method} {target.path} HTTP/1.1\r\nHost: {place}\r\n"
+
+
+def _head(
+    method: str, target: Target, headers: Mapping[str, str], body: bytes | None, may_keep: bool
+) -> bytes:
+    """Return the head of a request."""
+    lines = [_opening(method, target)]
+    for name, value in headers.items():
+        lines.append(f"{name}: {value}\r\n")
+    if "user-agent" not in headers:
+        lines.append("User-Agent: dragoman\r\n")
+    if "accept" not in headers:
+        lines.append("Accept: */*\r\n")
+    if body and "content-type" not in headers:
+        lines.append("Content-Type: application/octet-stream\r\n")
+    if body or method not in _BODILESS:
+        lines.append(f"Content-Length: {len(body or b'')}\r\n")
+    if not may_keep:
+        lines.append("Connection: close\r\n")
+    lines.append("Accept-Encoding: identity\r\n\r\n")
+    return "".join(lines).encode()
 
 
 @asynccontextmanager
@@ -502,16 +507,10 @@ async def _at_most(seconds: float) -> AsyncGenerator[None]:
         raise EgressFailed(f"no answer in {seconds:g} s") from late
 
 
-def done(response: aiohttp.ClientResponse) -> None:
-    """Let go of an answer: what is left unread is of no use to anyone, and a body that was read
-    leaves its connection for the next request."""
-    response.close() if not response.content.at_eof() else response.release()
-
-
 class _Exchange:
     """A request and its answer, for as long as somebody reads it."""
 
-    __slots__ = ("_asked", "_egress", "_response")
+    __slots__ = ("_asked", "_egress", "_reply")
 
     def __init__(
         self,
@@ -524,10 +523,10 @@ class _Exchange:
     ) -> None:
         self._egress = egress
         self._asked = method, url, headers, body, reuse
-        self._response: aiohttp.ClientResponse | None = None
+        self._reply: Reply | None = None
 
     async def __aenter__(self) -> Reply:
-        self._response, reply = await self._egress.begin(*self._asked)
+        self._reply = reply = await self._egress.begin(*self._asked)
         return reply
 
     async def __aexit__(
@@ -536,70 +535,12 @@ class _Exchange:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._response is not None:
-            done(self._response)
-
-
-class _CheckedNames(AbstractResolver):
-    """Resolves a name for the client, and checks each of its addresses."""
-
-    def __init__(self, resolve: Resolve, timeout: float) -> None:
-        self._resolve = resolve
-        self._timeout = timeout
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        dial = _dial.get()
-        if (host, port) != (dial.target.host, dial.target.port):
-            raise dial.refuse(f"the client asks for {host}:{port}")
-        async with asyncio.timeout(self._timeout):
-            texts = await self._resolve(host)
-        try:
-            found = [read_address(text) for text in texts]
-        except NotCanonical as error:
-            raise dial.refuse(str(error)) from None
-        if not found:
-            raise OSError(f"{host} has no address")
-        # One address that is not public condemns the others: it is the mark of an attempt.
-        for address in found:
-            dial.check(address)
-        dial.addresses.update(found)
-        return [
-            ResolveResult(
-                hostname=host,
-                host=str(address),
-                port=port,
-                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
-                proto=socket.IPPROTO_TCP,
-                flags=socket.AI_NUMERICHOST,
-            )
-            for address in found
-        ]
-
-    async def close(self) -> None:
-        pass
-
-
-def _checked_socket(info: AddressInfo) -> socket.socket:
-    """Return a socket for an address, which is checked here whatever was checked before.
-
-    Nothing the client does, with a literal, a redirect or a name, leads around this place.
-    """
-    dial = _dial.get()
-    host, port = str(info[4][0]), info[4][1]
-    address = read_address(host)
-    dial.check(address)
-    if address not in dial.addresses or port != dial.target.port:
-        raise dial.refuse(f"{host} at port {port} is not what was resolved")
-    return open_socket(info)
+        if self._reply is not None:
+            self._reply.done()
 
 
 def default_tls() -> ssl.SSLContext:
-    """Return a context that verifies peers by the certificates of this machine.
-
-    The library has one of its own; ours is made when the first https address is dialled.
-    """
+    """Return a context that verifies peers by the certificates of this machine."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -611,40 +552,12 @@ def open_socket(info: AddressInfo) -> socket.socket:
     opened = socket.socket(family=family, type=kind, proto=protocol)
     # A peer whose machine is gone never says so: without this a stream would wait for it for ever.
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # A request that is written in two parts does not wait for the peer to have heard the first.
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, seconds in KEEP_ALIVE.items():
         if hasattr(socket, name):
             opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
     return opened
-
-
-def kind_of(error: Exception) -> str:
-    """Return what kind of failure it was, in words of this machine alone: the client's own message
-    has the URL, which may be a secret, or bytes that the peer chose."""
-    kind = error.__class__.__name__
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        cause = error.certificate_error
-    elif isinstance(error.__cause__, ssl.SSLError):
-        # Its number is one of TLS, not of the system.
-        cause = error.__cause__
-    said = ""
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        said = cause.verify_message
-    elif isinstance(cause, ssl.SSLError):
-        said = cause.reason
-    elif isinstance(cause, socket.gaierror):
-        said = cause.strerror
-    elif isinstance(cause, TimeoutError):
-        said = "timed out"
-    elif isinstance(cause, OSError) and cause.errno:
-        said = os.strerror(cause.errno)
-    said = "".join(c for c in str(said or "").partition("\n")[0] if c.isprintable())
-    return f"{kind}: {said}" if said else kind
-
-
-def _is_dial_failure(error: Exception) -> bool:
-    """Say whether a failure came before there was a connection to send anything on."""
-    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
 
 
 async def _read(reply: Reply, most: int) -> Answer:

@@ -8,7 +8,7 @@ the name turned out to have.
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import quote, urldefrag, urljoin
@@ -72,7 +72,7 @@ class Target:
     host: str  # a lower-case ASCII name without a last dot, or an address as text
     port: int
     path: str  # with the query, in ASCII
-    address: Address | None  # of a host that is one
+    address: Address | None = field(compare=False)  # of a host that is one
 
     @property
     def origin(self) -> str:

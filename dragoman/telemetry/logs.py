@@ -22,7 +22,7 @@ _SECRET = re.compile(
     r"|(?<=://)[^/\s@]*:[^/\s@]*@"
 )
 # Others that would say at length what concerns nobody here, requests and all.
-_LOUD = ("uvicorn", "asyncio", "aiohttp", "urllib3", "opentelemetry")
+_LOUD = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
 
 
 def masked(text: str) -> str:

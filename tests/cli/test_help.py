@@ -64,7 +64,7 @@ def test_help_survives_a_broken_file_and_shows_no_secret(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "heavy", ["uvicorn", "uvloop", "httptools", "apsw", "aiohttp", "asyncio", "msgspec"]
+    "heavy", ["uvicorn", "uvloop", "httptools", "apsw", "ssl", "asyncio", "msgspec"]
 )
 def test_help_loads_nothing_heavy(heavy: str) -> None:
     code = (

@@ -74,15 +74,15 @@ SAME = "dragoman send -a host:1 hi"
         (errors.Unreachable("HTTP 503", retryAfter="60"), SAME),
         (errors.Overloaded(retryAfter="soon"), f"{SAME} --debug"),
         (
-            errors.Unreachable(reason="ClientOSError: TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+            errors.Unreachable(reason="ConnectionBroke: TLSV13_ALERT_CERTIFICATE_REQUIRED"),
             f"{SAME} --client-cert '<path>' --client-key '<path>'",
         ),
         (
-            errors.Unreachable(reason="ServerDisconnectedError", url="https://host:1/x"),
+            errors.Unreachable(reason="HungUp", url="https://host:1/x"),
             f"{SAME} --client-cert '<path>' --client-key '<path>'",
         ),
         (
-            errors.Unreachable(reason="ServerDisconnectedError", url="http://host:1/x"),
+            errors.Unreachable(reason="HungUp", url="http://host:1/x"),
             "dragoman card get -a host:1 --debug",
         ),
         (errors.VersionNotSupported(supportedVersions="0.2, 0.3"), f"{SAME} --a2a-version 0.3"),
@@ -149,11 +149,11 @@ def test_a_refusal_for_a_scope_names_it_and_one_for_a_while_says_for_how_long() 
 
 
 def test_who_hangs_up_may_want_a_certificate_of_callers_that_show_none() -> None:
-    hung_up = errors.Unreachable(reason="ServerDisconnectedError", url="https://host:1/x")
+    hung_up = errors.Unreachable(reason="HungUp", url="https://host:1/x")
     assert "perhaps" in message(hung_up) and "--client-cert" in message(hung_up)
     shows_one = invocation(client_cert="me.pem")
     assert "--client-cert" not in message(hung_up, shows_one)
-    revoked = errors.Unreachable(reason="ClientOSError: SSLV3_ALERT_CERTIFICATE_REVOKED")
+    revoked = errors.Unreachable(reason="ConnectionBroke: SSLV3_ALERT_CERTIFICATE_REVOKED")
     assert "takes callers by their certificate" in message(revoked, shows_one)
 
 

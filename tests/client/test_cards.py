@@ -539,7 +539,7 @@ async def test_nobody_there_is_unreachable() -> None:
             await Cards().fetch(http, parse(f"127.0.0.1:{port}"))
     assert str(failed.value) == (
         f"The agent card could not be fetched from 127.0.0.1:{port}: "
-        "ClientConnectorError: Connection refused"
+        "NotConnected: Connection refused"
     )
     async with Egress() as guarded, asyncio.timeout(10):
         with pytest.raises(Unreachable):

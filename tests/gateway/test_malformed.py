@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import aiohttp
+import httpx
 import pytest
 from carrying import GatewaySite, gateway
 from malformed import answers, shapes, streams, wires
@@ -63,7 +63,7 @@ async def registered(gate: GatewaySite, peer: Peer, name: str, script: Script) -
 class Caller:
     """Who sends tasks, and keeps every byte of the answers."""
 
-    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+    def __init__(self, url: str, http: httpx.AsyncClient) -> None:
         self._url = url
         self._http = http
 
@@ -79,8 +79,7 @@ class Caller:
     async def _asked(self, name: str, method: str, params: Any) -> str:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         url = f"{self._url}/a2a/{name}"
-        async with self._http.post(url, json=body, headers=V1) as response:
-            return await response.text()
+        return (await self._http.post(url, json=body, headers=V1)).text
 
 
 def problem_of(script: Script, said: str, task: Any) -> str:
@@ -112,7 +111,7 @@ async def test_whatever_an_agent_answers_its_task_ends_in_our_words(
     async with (
         raw_peer(played) as peer,
         gateway(tmp_path, **settings) as gate,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(WITHIN)) as http,
+        httpx.AsyncClient(timeout=WITHIN) as http,
     ):
         caller = Caller(gate.url, http)
         places = asyncio.Semaphore(AT_ONCE)

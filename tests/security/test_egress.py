@@ -20,6 +20,8 @@ import pytest
 
 from dragoman.errors import ConfigError
 from dragoman.security import egress as module
+from dragoman.security.addresses import Address
+from dragoman.security.dialling import Dial
 from dragoman.security.egress import (
     AddressInfo,
     Egress,
@@ -29,7 +31,7 @@ from dragoman.security.egress import (
     EgressRefused,
     Resolve,
 )
-from dragoman.security.targets import Anywhere, Policy, read_target
+from dragoman.security.targets import Anywhere, Policy, read_address, read_target
 from tests.security.url_forms import METADATA, READ, RESOLVED
 
 PUBLIC = "93.184.215.14"
@@ -186,14 +188,32 @@ async def test_the_address_is_checked_at_dial_even_if_the_reading_of_the_url_fai
 async def test_a_socket_is_opened_only_to_an_address_that_was_resolved(
     dials: Dials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client under us may be wrong about where to go; then it goes nowhere."""
-    resolved = read_target("https://127.0.0.1:8443/")
-    monkeypatch.setattr(module, "read_target", lambda url: resolved)
-    monkeypatch.setattr("dragoman.security.targets.Target.url", "https://127.0.0.2:8443/")
+    """Whoever dials may be wrong about where to go; then it goes nowhere."""
+    honest = Dial.addresses
+
+    async def elsewhere(dial: Dial, resolve: Resolve) -> list[Address]:
+        await honest(dial, resolve)
+        return [read_address("127.0.0.2")]
+
+    monkeypatch.setattr(Dial, "addresses", elsewhere)
     async with Egress(allow=["127.0.0.0/8"]) as egress:
         with pytest.raises(EgressRefused) as refused:
             await egress.get("https://127.0.0.1:8443/")
     assert "not what was resolved" in refused.value.reason
+    assert dials == []
+
+
+async def test_a_socket_is_opened_only_to_an_address_that_is_allowed(
+    dials: Dials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unchecked(dial: Dial, resolve: Resolve) -> list[Address]:
+        found = [read_address("127.0.0.1")]
+        dial._resolved.update(found)  # type: ignore[reportPrivateUsage]  # as a mistake would
+        return found
+
+    monkeypatch.setattr(Dial, "addresses", unchecked)
+    async with Egress() as egress:
+        assert await surfaces(egress, "https://hooks.example.com/") == [EgressRefused] * 3
     assert dials == []
 
 
@@ -648,7 +668,7 @@ async def test_a_failure_says_what_the_system_said() -> None:
     async with Egress(allow=["127.0.0.1"]) as egress:
         with pytest.raises(EgressFailed) as failed:
             await egress.get(f"http://127.0.0.1:{port}/SECRET")
-    assert failed.value.reason == "ClientConnectorError: Connection refused"
+    assert failed.value.reason == "NotConnected: Connection refused"
 
 
 async def test_a_redirect_that_leads_nowhere_is_not_quoted() -> None:

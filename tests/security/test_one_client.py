@@ -11,7 +11,10 @@ from typing import TypeGuard
 import pytest
 
 PACKAGE = Path(__file__).parent.parent.parent / "dragoman"
-GUARD = PACKAGE / "security" / "egress.py"
+SECURITY = PACKAGE / "security"
+# What dials, for the one module that asks it to.
+GUARD = SECURITY / "dialling.py"
+EGRESS = SECURITY / "egress.py"
 PROOF = PACKAGE / "proof"
 # Takes the place of a library whose callers may bring a transport of httpx of their own.
 PARITY = PACKAGE / "compat" / "selectools" / "transport.py"
@@ -81,6 +84,33 @@ def test_only_the_guard_dials_out() -> None:
         if path not in (GUARD, PARITY) and (wrong := offences_of(path))
     }
     assert found == {}
+    assert set(offences_of(GUARD)) == {"sock_connect", "create_connection"}
+
+
+def imports_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_only_the_client_asks_the_guard_to_dial() -> None:
+    dialling = {
+        path
+        for path in PACKAGE.rglob("*.py")
+        if "dragoman.security.dialling" in imports_of(path) and not path.is_relative_to(PROOF)
+    }
+    assert dialling == {EGRESS}
+
+
+def test_there_is_no_second_client_to_keep_in_step() -> None:
+    """Neither in the package nor in its tests: what is not needed is not installed."""
+    sources = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "tests").rglob("*.py")]
+    assert not [path for path in sources if "aiohttp" in imports_of(path)]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,6 @@ WIRES: dict[str, Answering] = {
     "two lengths": raw(_OK + _LENGTH + b"2\r\n" + _LENGTH + b"5\r\n\r\n{}" + _M, "end"),
     "less than was promised": _short,
     "less than was said": _long,
-    "more than was said": lambda asked: [http(_good(asked)) + _M, "end"],
     "no chunk size": _chunked(_M + b"\r\n"),
     "a chunk size without end": _chunked(b"f" * 40 + b"\r\n" + _M),
     "a negative chunk size": _chunked(b"-5\r\nhello\r\n"),
@@ -155,11 +154,12 @@ WIRES: dict[str, Answering] = {
 
 SCRIPTS = [
     *each("wire", WIRES, says=BROKEN),
-    # The second answer is nobody's; what was asked was answered.
-    Script("wire: two answers", _two_answers, ends="completed", says=()),
+    # What follows an answer is nobody's; what was asked was answered.
     *each(
         "wire",
         {
+            "two answers": _two_answers,
+            "more than was said": lambda asked: [http(_good(asked)) + _M, "end"],
             "packed without being asked": _packed("gzip"),
             "deflated without being asked": _packed("deflate"),
         },
