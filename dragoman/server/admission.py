@@ -84,7 +84,7 @@ class Admission:
         if self.is_overloaded:
             if came_at is not None and self._now() - came_at > _MAX_AGE:
                 return self._refuse()
-            who = self._known.get(connection) or _place(connection)
+            who = self.who(connection)
             share = self._shares.get(who, 0)
             if self.begun >= self.most and not self._may_exceed(share, is_preferred=is_preferred):
                 return self._refuse()
@@ -93,6 +93,23 @@ class Admission:
             return self._refuse()
         self.begun += 1
         self.admitted += 1
+        return True
+
+    def who(self, connection: object) -> object:
+        """Return whom the requests of a connection count for, until someone else is known to
+        speak there."""
+        return self._known.get(connection) or _place(connection)
+
+    def turns_away(self, who: object) -> bool:
+        """Tell whether there is no room in this batch for what someone asks who is not preferred:
+        it is refused, and `enter` would have told nothing else."""
+        most, begun = self.most, self.begun
+        if begun < most:
+            return False
+        if begun < _PREFERENCE * most and self._shares.get(who, 0) < most / (self._sharers + 1):
+            return False
+        self._was_full = True
+        self.refused += 1
         return True
 
     def _may_exceed(self, share: int, *, is_preferred: bool) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
@@ -15,6 +16,8 @@ from dragoman.server.refusals import Known
 
 # A length of more digits than this is a large body: one to hang up on rather than to swallow.
 LARGE_DIGITS = 5
+# Bytes of a head that is kept to be compared with the next one.
+MAX_KEPT_HEAD = 1024
 
 
 class Entry(Line):
@@ -35,32 +38,59 @@ class Entry(Line):
         self._verdict: bool | None = None
         # What the request is known by if it is one whole plain one.
         self._known: Known | None = None
+        # The last head of a plain one, how long the whole request was, and what it is known by.
+        self._plain = self._plain_key = b""
+        self._plain_length = -1
+        # Whom the requests here count for; None: that is to be found out.
+        self._who: object = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # The app may find out who speaks here.
+        self._who = None
+        super()._start_asgi_task(cycle, app)
 
     def _is_refused_unread(self, data: bytes) -> bool:
         """Refuse one whole plain request in overload, or like one before, and tell whether that
         was done. With five times what we can do, most of the time would go into reading what is
-        not answered."""
+        not answered: so little is called here, and little looked at."""
         refusals, admission = self._all.refusals, self._all.admission
         is_crowded = admission is not None and admission.is_overloaded
         self._known = None
         if not (is_crowded or refusals.is_alert) or self._is_answering:
             return False
-        head = refusals.heads.find(data)
-        if head is None:
+        if len(data) != self._plain_length or not data.startswith(self._plain):
+            key = refusals.heads.find(data)
+            if key is None:
+                return False
+            self._keep_plain(data, key)
+        if refusals.is_alert:
+            self._known = self.address, self._certificate, self._plain_key
+            answer = refusals.of_head(self._known)
+            if answer is not None:
+                self._turn_away(answer, LIMITED, is_last=True)
+                self.read_by = self._all.now + limits.IDLE_SECONDS
+                return True
+        if admission is None or not is_crowded:
             return False
-        self._known = self.address, self._certificate, head
-        answer = refusals.of_head(self._known) if refusals.is_alert else None
-        if answer is not None:
-            self._turn_away(answer, LIMITED, is_last=True)
-        elif admission is None or not is_crowded:
-            return False
-        elif admission.enter(self.client):
+        who = self._who
+        if who is None:
+            who = self._who = admission.who(self.client)
+        if not admission.turns_away(who) and admission.enter(self.client):
             self._verdict = True
             return False
-        else:
-            self._turn_away(BUSY.answer, BUSY.reason, is_last=True)
+        self._turn_away(BUSY.answer, BUSY.reason, is_last=True)
         self.read_by = self._all.now + limits.IDLE_SECONDS
         return True
+
+    def _keep_plain(self, data: bytes, key: bytes) -> None:
+        """Know the head of a plain request again by its bytes alone. They are kept as long as the
+        connection, as the fields of the last one that was read are, credentials and all."""
+        self._plain_key = key
+        end = data.find(b"\r\n\r\n") + 4
+        if end <= MAX_KEPT_HEAD:
+            self._plain, self._plain_length = data[:end], len(data)
+        else:
+            self._plain, self._plain_length = b"", -1
 
     def _is_refused(self) -> bool:
         """Refuse a request of someone who has asked too often, and tell whether that was done."""

@@ -18,8 +18,9 @@ from dragoman.server.http_rules import TOO_SLOW
 
 # Where a request is that is being read.
 IDLE, HEAD, BODY = range(3)
-# Seconds after a refusal in which only those ask again who do not care what it said.
-AGAIN = 0.1
+# Seconds after a refusal was given in which only those ask again who do not care what it said. To
+# hold one takes twice the time of giving it, so it has to keep more than one away.
+AGAIN = 0.050
 # Bytes of refusals that are held for one caller, who has sent requests behind each other.
 MAX_HELD_BYTES = 64 * 1024
 # What may come meanwhile and is kept: more is read at once, and then nothing until they are given.
@@ -50,7 +51,7 @@ class Line(HttpToolsProtocol):
         self._last_words: Refusal | None = None
         # Refusals that wait to be given later, like others'.
         self._held = b""
-        # What came meanwhile, and when the last one was refused.
+        # What came meanwhile, and when the last one was given.
         self._kept = b""
         self._refused_at = 0.0
         # How far the request has come that is being read, since when, and how much of its body.
@@ -158,8 +159,8 @@ class Line(HttpToolsProtocol):
         self._all.count(reason)
         self.server_state.total_requests += 1
         now = time.monotonic()
-        waited, self._refused_at = now - self._refused_at > AGAIN, now
-        if waited and not self._held:
+        if now - self._refused_at > AGAIN and not self._held:
+            self._refused_at = now
             self.transport.write(answer)
             return
         if not self._held:
@@ -184,6 +185,7 @@ class Line(HttpToolsProtocol):
         held, self._held = self._held, b""
         kept, self._kept = self._kept, b""
         if held and not self.transport.is_closing():
+            self._refused_at = time.monotonic()
             self.transport.write(held)
             self.flow.resume_reading()
             if kept:

@@ -370,6 +370,27 @@ async def test_each_refusal_is_held_for_its_own_while_and_nothing_is_read_meanwh
             assert [(await peer.answer()).status for _ in range(count)] == [429] * count
 
 
+async def test_who_asks_at_once_after_a_refusal_that_was_held_long_is_held_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with guarding(rate_limit=RATE) as place, place.peer() as peer:
+        await use_up(peer)
+        again = http_line.AGAIN
+        later, clock = Later(monkeypatch), Clock()
+        monkeypatch.setattr(http_line, "AGAIN", again)
+        monkeypatch.setattr(http_line, "time", SimpleNamespace(monotonic=clock))
+        # Who has waited is told at once.
+        assert (await exchange(peer, ask())).status == 429
+        clock.now += 2 * again
+        assert (await exchange(peer, ask())).status == 429 and not later.due
+        for _ in range(3):
+            await peer.send(ask())
+            await place.until(lambda: bool(later.due))
+            clock.now += 2 * again
+            later.pass_()
+            assert (await peer.answer()).status == 429
+
+
 def has_come(peer: Peer) -> bool:
     return bool(peer._reader._buffer)  # type: ignore[attr-defined]  # nobody else tells
 

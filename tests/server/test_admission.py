@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -21,7 +22,7 @@ from dragoman.server.admission import (
     Admission,
 )
 from dragoman.server.connections import Connections
-from dragoman.server.http import protocol
+from dragoman.server.http import Connection, protocol
 from dragoman.server.plain import MAX_HEADS, Heads, is_plain
 
 
@@ -216,6 +217,33 @@ def test_in_overload_what_waited_too_long_does_not_begin(loop: Time) -> None:
     assert loop.admission.enter("a", came_at=loop.now)
 
 
+def test_who_is_turned_away_at_a_glance_would_not_have_been_let_in(loop: Time) -> None:
+    overload(loop)
+    admission = loop.admission
+    seen: set[bool] = set()
+    for _ in range(20):
+        for number in range(800):
+            # One asks most, and many ask once.
+            who = "a" if number % 2 else number
+            at_a_glance = copy.copy(admission).turns_away(who)
+            assert admission.enter(who) is not at_a_glance
+            seen.add(at_a_glance)
+        loop.pass_(BATCH / 2)
+    assert seen == {True, False}
+    refused = admission.refused
+    while not admission.turns_away("a"):
+        assert admission.enter("a")
+    assert admission.refused == refused + 1, "it is counted"
+    # It is what goes on with the overload.
+    loop.idle(OVER_AFTER + BATCH)
+    while not admission.turns_away("a"):
+        assert admission.enter("a")
+    loop.idle(OVER_AFTER)
+    assert admission.is_overloaded
+    loop.idle(OVER_AFTER + BATCH)
+    assert not admission.is_overloaded and not admission.turns_away("a")
+
+
 # Unread
 
 PLAIN = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
@@ -293,6 +321,7 @@ class Shut(Admission):
         super().__init__()
         self.is_overloaded = True
         self.asked: list[bool] = []
+        self.connections: Connections | None = None
 
     def enter(
         self, connection: object, *, is_preferred: bool = False, came_at: float | None = None
@@ -311,9 +340,10 @@ async def crowded() -> AsyncIterator[tuple[Site, Shut]]:
 
     app = App(agent, settings=Settings(store="memory:"))
     app.door.admission = shut = Shut()
+    shut.connections = Connections(app.settings, shut)
     config = uvicorn.Config(
         app,
-        http=protocol(Connections(app.settings, shut)),
+        http=protocol(shut.connections),
         port=0,
         log_config=None,
         access_log=False,
@@ -402,6 +432,69 @@ async def test_a_refused_connection_goes_on_with_the_next_request(
     shut.is_overloaded = False
     writer.write(request(body))
     assert await answers(reader, 1) == [200]
+    writer.close()
+
+
+async def test_a_head_is_known_again_only_if_it_is_the_same_to_the_byte(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, _ = crowded
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    body = json.dumps(call()).encode()
+    for _ in range(2):
+        writer.write(request(body, "Connectors: close"))
+        assert await answers(reader, 1) == [503]
+    # The same head, and more behind it than one request.
+    writer.write(request(body, "Connectors: close") * 2)
+    assert await answers(reader, 2) == [503] * 2
+    # As long, and not the same.
+    writer.write(request(body, "Connection: close"))
+    assert await answers(reader, 1) == [503]
+    assert await within(reader.read()) == b""
+    writer.close()
+
+
+async def test_long_heads_are_not_kept_and_refused_all_the_same(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, shut = crowded
+    assert shut.connections is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    body = json.dumps(call()).encode()
+    for padding, is_kept in (("short", True), ("x" * 5000, False), ("short", True)):
+        writer.write(request(body, f"Padding: {padding}"))
+        assert await answers(reader, 1) == [503]
+        (one,) = shut.connections._open
+        assert isinstance(one, Connection)
+        # What it is known by is that of the same head.
+        assert one._plain == (request(body, f"Padding: {padding}")[: -len(body)] * is_kept)
+        assert (one._plain_length >= 0) is is_kept
+    writer.close()
+
+
+async def test_whom_a_connection_counts_for_is_asked_again_once_the_app_may_know_it(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, shut = crowded
+    asked: list[object] = []
+
+    def who(connection: object) -> object:
+        asked.append(connection)
+        return connection
+
+    shut.who = who  # type: ignore[method-assign]  # to be counted
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    for is_overloaded, status, times in (
+        (True, 503, 1),
+        (True, 503, 1),
+        (False, 200, 1),
+        (True, 503, 2),
+        (True, 503, 2),
+    ):
+        shut.is_overloaded = is_overloaded
+        writer.write(request(json.dumps(call()).encode()))
+        assert await answers(reader, 1) == [status]
+        assert len(asked) == times
     writer.close()
 
 
