@@ -1,10 +1,12 @@
 """The load of the proof of overload: it counts what came of each request, and waits for none."""
 
+import asyncio
+
 from serving import serving
 
 from dragoman import Agent
 from dragoman.proof.harness import Spread
-from dragoman.proof.overload import OverloadResult
+from dragoman.proof.overload import OverloadResult, awake
 from dragoman.proof.volley import NO_TASK, Tally, closed_loop, open_loop, sends
 
 
@@ -50,6 +52,18 @@ async def test_requests_without_a_connection_wait_from_when_they_were_due() -> N
         tally = await open_loop(port(site.url), sends(), 3000, 0.4, 1)
         assert tally.unsent > 0
         assert max(tally.accepted) > 0.1
+
+
+async def test_the_load_does_not_sleep_where_it_has_a_processor() -> None:
+    others = len(asyncio.all_tasks())
+    with awake(False):
+        assert len(asyncio.all_tasks()) == others
+    with awake(True):
+        for _ in range(3):
+            assert len(asyncio.all_tasks()) == others + 1
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == others
 
 
 def test_every_promise_can_be_broken() -> None:
