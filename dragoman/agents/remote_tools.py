@@ -8,7 +8,7 @@ questions go to this task's caller.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished, humanized
 from dragoman.client.answer import Answer
@@ -28,6 +28,9 @@ from dragoman.server.turn import Turn
 CARD_WITHIN = 5.0
 # Of 64 characters, what `agent__` and `__invoke` leave.
 _LONGEST = 49
+# Of what other agents say of their way: so many steps, and characters of each.
+_DEEPEST = 16
+_LONGEST_STEP = 256
 _WAITS = "The agent waits for more."
 _SCHEMA = {
     "type": "object",
@@ -113,8 +116,16 @@ async def _say(turn: Turn, name: str, event: StatusUpdate) -> None:
     """Pass on what an agent says while it works, and by whom it was said."""
     said = event.status.message
     if said is not None:
-        facts = {"parentTaskId": turn.task_id, "path": [f"agent:{name}"]}
+        facts = {"parentTaskId": turn.task_id, "path": [f"agent:{name}", *_path(said)]}
         await turn.say(said.parts, metadata=facts)
+
+
+def _path(said: Message) -> list[str]:
+    """Return by whom else it came, as far as the agent tells that."""
+    value: Any = said.metadata.get("path")
+    steps = cast("list[Any]", value) if isinstance(value, list) else []
+    # Not how long somebody else's list is.
+    return [step[:_LONGEST_STEP] for step in steps[:_DEEPEST] if isinstance(step, str)]
 
 
 async def _described(name: str, ref: Ref) -> str:

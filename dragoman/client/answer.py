@@ -75,6 +75,18 @@ class Answer(msgspec.Struct, frozen=True):
         return [part for part in self.parts if part.raw is not UNSET or part.url is not UNSET]
 
     @property
+    def references(self) -> dict[str, list[str]]:
+        """Which other tasks the agent referred to in what it said, by its own task, as far as the
+        task shows its history."""
+        if self.task is None:
+            return {}
+        said = [one for one in self.task.history if one.role is Role.AGENT]
+        if self.task.status.message is not None:
+            said.append(self.task.status.message)
+        found = list(dict.fromkeys(name for one in said for name in one.reference_task_ids))
+        return {self.task.id: found} if found else {}
+
+    @property
     def task_id(self) -> str:
         """The task's id; empty without one."""
         return self.task.id if self.task is not None else ""

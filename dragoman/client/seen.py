@@ -23,6 +23,8 @@ class Seen:
         self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {}
         # Of artifacts in the last Task: their parts, and where a repetition of them has got to.
         self._repeatable: dict[str, tuple[list[Part], int | None]] = {}
+        # Which other tasks the agent referred to in what it said, by its own.
+        self.references: dict[str, list[str]] = {}
         # What the agent said with a status, so that history does not repeat it.
         self._said: set[str] = set()
 
@@ -61,8 +63,11 @@ class Seen:
                     artifact.artifact_id: (artifact, list(artifact.parts))
                     for artifact in event.artifacts
                 }
-                self._note(event.status)
+                self._note(event.status, event.id)
                 self._said.update(message.message_id for message in event.history)
+                for message in event.history:
+                    if message.role is Role.AGENT:
+                        self._refer(event.id, message)
             case StatusUpdate():
                 if self._task is None:
                     # A peer of 0.x that resumes without a Task.
@@ -70,7 +75,7 @@ class Seen:
                 elif self._status is not None and self._status.message is not None:
                     self._history.append(self._status.message)
                 self._status = event.status
-                self._note(event.status)
+                self._note(event.status, event.task_id)
             case ArtifactUpdate():
                 if self._task is None:
                     self._status = TaskStatus(TaskState.WORKING)
@@ -87,9 +92,15 @@ class Seen:
         """Whether what the agent says with a status was shown."""
         return status.message is not None and status.message.message_id in self._said
 
-    def _note(self, status: TaskStatus) -> None:
+    def _note(self, status: TaskStatus, task_id: str) -> None:
         if status.message is not None:
             self._said.add(status.message.message_id)
+            self._refer(task_id, status.message)
+
+    def _refer(self, task_id: str, message: Message) -> None:
+        if message.reference_task_ids:
+            known = self.references.setdefault(task_id, [])
+            known += [one for one in message.reference_task_ids if one not in known]
 
     def missing(self, task: Task) -> list[Event]:
         """Return the events that lead from what was shown to how the peer says the task stands."""

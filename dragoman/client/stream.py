@@ -173,6 +173,12 @@ class Stream:
         return self._seen.task_id
 
     @property
+    def references(self) -> dict[str, list[str]]:
+        """Which other tasks the agent referred to in its statuses, by the task that said so: those
+        that it gave to others, for one."""
+        return {task: list(others) for task, others in self._seen.references.items()}
+
+    @property
     def answer(self) -> Answer:
         """What the agent said so far."""
         return Answer(self._seen.task(), self.message)

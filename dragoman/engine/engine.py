@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Sequence
 import msgspec
 
 from dragoman.config import Settings
-from dragoman.engine.holdings import Holdings, NoteBody
+from dragoman.engine.holdings import OVERDUE, Holdings, NoteBody
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, Place, TaskLog, follow, read_task, tail
 from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
 from dragoman.engine.seal import load_cipher, seal, unseal
-from dragoman.engine.worker import AgentCode, Worker
+from dragoman.engine.worker import AgentCode, Plan, Worker
 from dragoman.errors import (
     ExtensionRequired,
     InternalError,
@@ -24,12 +24,14 @@ from dragoman.errors import (
     StoreConflict,
     StoreRefused,
     StoreUnavailable,
+    TaskFailed,
     TaskNotCancelable,
     TaskNotFound,
     UnsupportedOperation,
 )
 from dragoman.model import operations as ops
 from dragoman.model.clock import Clock, SystemClock
+from dragoman.model.deadline import deadline_of
 from dragoman.model.events import (
     DeadlineSet,
     MessageAdded,
@@ -459,6 +461,10 @@ class Engine:
         self._holdings.make_room(scope.owner)
         plan = self._code.plan(operation, caller=call.caller)
         self._code.admit(call.caller, operation)
+        ends = _ends(plan, operation, self._clock.now())
+        if ends is not None and ends <= self._clock.now() and plan.errand is None:
+            # Its caller waits no longer. (What is on somebody's books is ended by its own code.)
+            plan = Plan(_too_late)
         message = operation.message
         if message.task_id and self._holdings.get(scope, message.task_id) is not None:
             # Someone is making a task of this very id; once it is there, this is a message to it.
@@ -508,9 +514,9 @@ class Engine:
                     tracing.note({"agent.task.id": task_id, "session.id": context_id})
             if call.caller.scopes:
                 log.emit(ScopesGranted(sorted(call.caller.scopes)))
-            if plan.deadline is not None:
-                log.deadline = replay.deadline = self._clock.now() + int(plan.deadline * 1000)
-                log.emit(DeadlineSet(log.deadline))
+            if ends is not None:
+                log.deadline = replay.deadline = ends
+                log.emit(DeadlineSet(ends))
         except LogIsFull:
             raise InvalidParams("is larger than a task may be", field="message") from None
         if operation.push is not None:
@@ -522,8 +528,9 @@ class Engine:
         if not plan.may_reply:
             # After the start, so that the first slice comes before the write.
             log.release()
-        elif plan.deadline is not None:
-            self._holdings.soon(self._holdings.end_undecided(worker, plan.deadline))
+        elif ends is not None:
+            left = (ends - self._clock.now()) / 1000
+            self._holdings.soon(self._holdings.end_undecided(worker, left))
         return _Accepted(log.task_id, worker, log, task, 1)
 
     async def _continue(
@@ -705,6 +712,25 @@ class Engine:
     async def task_as_of(self, push: Push, seq: int) -> Task:
         """Return a receiver's task as it was after an event."""
         return (await self._reading(push.task, seq)).task
+
+
+def _ends(plan: Plan, operation: ops.SendMessage, now: int) -> int | None:
+    """Return when a task has to have ended, in milliseconds: the earlier of what its code gives it
+    and what its caller says. What is no time says nothing: it may be somebody else's word."""
+    ends: list[int] = []
+    if plan.deadline is not None:
+        ends.append(now + int(plan.deadline * 1000))
+    with contextlib.suppress(ValueError):
+        said = deadline_of(operation.metadata)
+        if said is not None:
+            # 0 is for none.
+            ends.append(max(1, said))
+    return min(ends, default=None)
+
+
+async def _too_late(worker: Worker) -> None:
+    """Do nothing for a task whose time was over before it came."""
+    raise TaskFailed(OVERDUE)
 
 
 def _digest(operation: ops.SendMessage, secret: bytes = b"") -> bytes:

@@ -157,8 +157,11 @@ class Replay:
             case ScopesGranted():
                 self._granted[0] = frozenset(event.scopes)
             case Delegated():
+                before = self.children.get((event.turn, event.index))
+                if before is None or before.task_id != event.task_id:
+                    # What is said of the same task again gets the code no further.
+                    self.tries = 1
                 self.children[event.turn, event.index] = event
-                self.tries = 1
             case Forwarded():
                 self.forwarded = event
                 self.tries = 1

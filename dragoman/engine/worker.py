@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -133,6 +133,7 @@ def status_update(
     state: TaskState,
     parts: list[Part] | None = None,
     metadata: Metadata | None = None,
+    references: Sequence[str] = (),
 ) -> tuple[StatusUpdate, int]:
     """Return a status of the task as of now, and when that is in milliseconds."""
     now = time.time_ns() // 1000
@@ -141,6 +142,8 @@ def status_update(
         message = agent_message(
             parts, context_id=log.context_id, task_id=log.task_id, metadata=metadata
         )
+        if references:
+            message = msgspec.structs.replace(message, reference_task_ids=list(references))
     status = TaskStatus(state, message, stamp(now))
     return StatusUpdate(log.task_id, log.context_id, status), now // 1000
 
@@ -284,16 +287,20 @@ class Worker:
             self.status(TaskState.WORKING)
 
     def status(
-        self, state: TaskState, parts: list[Part] | None = None, metadata: Metadata | None = None
+        self,
+        state: TaskState,
+        parts: list[Part] | None = None,
+        metadata: Metadata | None = None,
+        references: Sequence[str] = (),
     ) -> Recorded:
         """Record a status, optionally with something the agent says."""
         self.decide()
-        update, at = status_update(self.log, state, parts, metadata)
+        update, at = status_update(self.log, state, parts, metadata, references)
         return self.emit(update, at=at)
 
     def relay(self, status: TaskStatus, metadata: Metadata | None = None) -> Recorded:
         """Record a status of another agent's as the task's own: what it says is left as it is,
-        under the task's ids."""
+        under the task's ids. What that agent calls the task itself is nothing to refer to here."""
         self.decide()
         now = time.time_ns() // 1000
         if any(request.sensitive for request in open_requests(status)):
@@ -304,7 +311,9 @@ class Worker:
                 message,
                 task_id=self.log.task_id,
                 context_id=self.log.context_id,
-                reference_task_ids=[],
+                reference_task_ids=[
+                    one for one in message.reference_task_ids if one != message.task_id
+                ],
             )
         own = TaskStatus(status.state, message, stamp(now))
         update = StatusUpdate(self.log.task_id, self.log.context_id, own, metadata or {})
@@ -336,14 +345,20 @@ class Worker:
         self.emit(delegated)
         self.replay.apply(delegated)
 
-    def say(self, parts: list[Part], metadata: Metadata | None = None) -> None:
-        """Record what the agent says. A question that waits stands: the task goes on waiting."""
+    def say(
+        self,
+        parts: list[Part],
+        metadata: Metadata | None = None,
+        references: Sequence[str] = (),
+    ) -> None:
+        """Record what the agent says, and of which other tasks. A question that waits stands: the
+        task goes on waiting."""
         draft = self.log.draft
         state = TaskState.WORKING
         if self.is_waiting and draft is not None and draft.state.is_interrupted:
             state = draft.state
             parts, metadata = self.questions.beside(parts, metadata)
-        self.status(state, parts, metadata)
+        self.status(state, parts, metadata, references)
 
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""

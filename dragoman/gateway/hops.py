@@ -7,22 +7,19 @@ the first gateway that sees it twice, and no gateway works for a caller that has
     metadata = hops.depart(task_metadata, own_id, deadline)    # on the way out; raises TaskFailed
 """
 
-import contextlib
-import re
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, cast
 
 import msgspec
 
 from dragoman.errors import HopLimit, InvalidParams, TaskFailed
+from dragoman.model.deadline import DEADLINE, deadline_of
 from dragoman.model.identity import is_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Metadata
 
 HOPS = "dragoman/hops"
-DEADLINE = "dragoman/deadline"
 # What corvid agents count instead, from 1. Only numbers in this range are theirs: the word is a
 # common one, and whatever else is called so belongs to somebody else.
 DEPTH = "depth"
@@ -32,9 +29,6 @@ MOST = 8
 # Milliseconds that are kept of the time, so that an answer is back before the caller gives up. The
 # same whenever a message is sent: one that is sent again has to be the same message.
 _MARGIN = 100
-_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:Z|[+-]00:00)", re.ASCII | re.IGNORECASE
-)
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -98,15 +92,7 @@ def _hops(metadata: Metadata) -> tuple[str, ...]:
 
 
 def _deadline(metadata: Metadata) -> int | None:
-    value: object = metadata.get(DEADLINE)
-    if value is None:
-        return None
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        # A day that no month has looks like a time and is none.
-        with contextlib.suppress(ValueError):
-            seconds = datetime.fromisoformat(f"{found[1]}+00:00").timestamp()
-            return int(seconds) * 1000 + int((found[2] or "")[:3].ljust(3, "0"))
-    raise InvalidParams(
-        "must be a time in UTC such as 2030-01-31T12:00:00Z", field=f"metadata.{DEADLINE}"
-    )
+    try:
+        return deadline_of(metadata)
+    except ValueError as error:
+        raise InvalidParams(str(error), field=f"metadata.{DEADLINE}") from None

@@ -3,6 +3,7 @@
 Light on purpose: an agent that calls nobody loads no client.
 """
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
@@ -36,8 +37,19 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     money: str | int | None = None
     # How deep calls may be within calls.
     depth: int = DEEPEST
+    # How many tasks of the same agent may wait for one that makes a call: agents that call each
+    # other in a circle end there.
+    rounds: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("calls", "agents", "depth", "rounds"):
+            value: object = getattr(self, name)
+            if not _is_count(value) and (value is not None or name in ("depth", "rounds")):
+                raise ConfigError(f"Budget({name}={value!r}): must be a whole number, 0 or more")
+        for name in ("cooldown", "seconds"):
+            value = getattr(self, name)
+            if not _is_time(value) and (value is not None or name == "cooldown"):
+                raise ConfigError(f"Budget({name}={value!r}): must be a number of seconds")
         try:
             _ = self.micro_credits
         except ValueError as error:
@@ -47,6 +59,17 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     def micro_credits(self) -> int | None:
         """What all calls together may cost, as it is counted."""
         return None if self.money is None else micro_credits(str(self.money))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_time(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    # Not a number is neither less than anything nor more.
+    return 0 <= value < math.inf
 
 
 class CallOptions(TypedDict, total=False):
@@ -59,6 +82,8 @@ class CallOptions(TypedDict, total=False):
     accept: Sequence[str]
     # Whether its questions go to the caller of this task (yes).
     relay: bool
+    # Whether the caller is told when it has begun and when it has answered (no).
+    announce: bool
 
 
 class Delegation:
@@ -80,8 +105,8 @@ class Delegation:
 
     def withdraw(self, given: Sequence[Delegated]) -> None:
         """Have tasks canceled that others were given; nobody waits for it."""
-        if given:
-            self.delegates.withdraw(given)
+        if named := [one for one in given if one.task_id]:
+            self.delegates.withdraw(named)
 
     async def close(self) -> None:
         """Close what is open; the next call opens it again."""

@@ -23,23 +23,25 @@ from dragoman.errors import (
     CallFailed,
     ConfigError,
     DeliveryUnknown,
+    InternalError,
+    InvalidAgentResponse,
+    MethodNotFound,
     Overloaded,
+    TaskNotFound,
     TimedOut,
     Unreachable,
+    UnsupportedOperation,
 )
 from dragoman.model.card import ONCE_URI
 from dragoman.model.events import Delegated
-from dragoman.model.instant import stamp
-from dragoman.model.message import Message, Metadata
+from dragoman.model.message import Message, Metadata, Part
 from dragoman.model.money import COST, LIMITS, credits_text, micro_credits
+from dragoman.server import ancestry
 from dragoman.server.budget import CallOptions
 from dragoman.server.delegates import CANCEL_WITHIN, Delegates, Ref, address_of
 
 logger = logging.getLogger("dragoman")
 
-# What goes along with a call: how many agents it passed, and when it has to have ended.
-DEPTH = "depth"
-DEADLINE = "dragoman/deadline"
 # Seconds another agent may be out of reach, and between two looks for it.
 PATIENCE = 120.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -78,10 +80,14 @@ class Call:
             # Of several that name one, the message's counts: there is one.
             metadata = {**_unlimited(metadata), LIMITS[-1]: credits_text(most)}
             message = msgspec.structs.replace(message, metadata=_unlimited(message.metadata))
-        references = [*message.reference_task_ids, worker.log.task_id]
+        references = ancestry.references(worker, message.reference_task_ids)
         self._message = msgspec.structs.replace(message, reference_task_ids=references)
-        self._metadata = _onward(worker, metadata)
-        self.known = worker.replay.children.get((worker.replay.turn, index))
+        self._metadata = ancestry.onward(worker, metadata)
+        self._most = most or 0
+        self._made_at = worker.clock.now()
+        # What the agent calls its task, once it has said so.
+        known = worker.replay.children.get((worker.replay.turn, index))
+        self.known = known if known is not None and known.task_id else None
         # What is read at present.
         self._stream: Stream | None = None
         # Whether the agent may have the message although it never said so.
@@ -106,7 +112,7 @@ class Call:
                 return
             except (Unreachable, TimedOut, Overloaded) as error:
                 await self.close()
-                self._is_doubtful = isinstance(error, DeliveryUnknown | TimedOut)
+                self._is_doubtful |= isinstance(error, DeliveryUnknown | TimedOut)
                 if time.monotonic() - since > PATIENCE or not await self._may_repeat(error):
                     raise
                 await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
@@ -153,22 +159,54 @@ class Call:
             return 0
         try:
             task = await self._client.get(self.answer.task_id, history=0)
-        except CallFailed:
-            return most
+        except (TaskNotFound, MethodNotFound, UnsupportedOperation):
+            # Whoever bills keeps its tasks, and shows them.
+            return 0
         except A2AError:
-            # Whoever bills keeps its tasks.
-            return 0
+            return most
         said: Any = task.metadata.get(COST)
-        try:
-            return micro_credits(said) if isinstance(said, str) else 0
-        except ValueError:
+        if said is None:
             return 0
+        try:
+            return micro_credits(said) if isinstance(said, str) else most
+        except ValueError:
+            return most
+
+    def is_doubtful(self, error: BaseException) -> bool:
+        """Say whether the agent may have the message although it never named a task: the call
+        ended with an error before."""
+        if isinstance(error, InternalError | InvalidAgentResponse):
+            return True
+        if isinstance(error, CallFailed | Overloaded):
+            return self._is_doubtful
+        if isinstance(error, A2AError | ConfigError):
+            # It was refused.
+            return False
+        # Somebody stopped waiting.
+        return self._is_doubtful or (self._stream is not None and self._is_connected)
+
+    async def announce(self, said: str) -> None:
+        """Tell the task's caller how it goes, and which task it is there. Whom it is for by the
+        name on its card: the address is the author's own."""
+        references = [] if self.known is None else [self.known.task_id]
+        self._worker.say([Part(text=f"{self._client.card.name} {said}")], references=references)
+        await self._worker.keep_pace()
 
     def spent(self, seconds: float, cost: int) -> None:
-        """Record what came of it on the task's budget."""
-        if self.known is not None:
-            self.known = msgspec.structs.replace(self.known, seconds=seconds, cost=cost)
-            self._worker.delegate(self.known)
+        """Record what came of it on the task's budget; of a call whose task nobody named as well:
+        it was made."""
+        given = self.known or msgspec.structs.replace(self._given(""), at=self._made_at)
+        given = msgspec.structs.replace(given, seconds=seconds, cost=cost)
+        self.known = given if given.task_id else None
+        self._worker.delegate(given)
+
+    @property
+    def _is_connected(self) -> bool:
+        try:
+            return bool(self._client.card)
+        except ConfigError:
+            # Nothing is sent to an agent whose card was not read.
+            return False
 
     def _opened(self) -> Stream:
         if self.known is not None:
@@ -186,7 +224,8 @@ class Call:
         return any(one.uri == ONCE_URI for one in card.capabilities.extensions)
 
     def _learn(self, task_id: str) -> None:
-        """Record what the other agent calls its task."""
+        """Record what the other agent calls its task, and that it may cost all it was allowed to:
+        what it did stands there once it has ended."""
         if not task_id or (self.known is not None and self.known.task_id == task_id):
             return
         self.known = self._given(task_id)
@@ -199,7 +238,8 @@ class Call:
 
     def _given(self, task_id: str) -> Delegated:
         now = self._worker.clock.now()
-        return Delegated(self._worker.replay.turn, self._index, *self._named, task_id, now)
+        turn = self._worker.replay.turn
+        return Delegated(turn, self._index, *self._named, task_id, now, cost=self._most)
 
 
 def given_to(agent: Ref, client: Client) -> tuple[str, str]:
@@ -212,12 +252,6 @@ def given_to(agent: Ref, client: Client) -> tuple[str, str]:
     except ConfigError:
         # It was not connected yet.
         return client.reference, client.reference
-
-
-def depth(worker: Worker) -> int:
-    """Return how many agents a task passed."""
-    said: Any = worker.replay.began.metadata.get(DEPTH)
-    return said if isinstance(said, int) and not isinstance(said, bool) else 1
 
 
 def asked_limit(content: Content, more: CallOptions) -> int | None:
@@ -240,10 +274,3 @@ def asked_limit(content: Content, more: CallOptions) -> int | None:
 
 def _unlimited(metadata: Metadata) -> Metadata:
     return {name: value for name, value in metadata.items() if name not in LIMITS}
-
-
-def _onward(worker: Worker, metadata: Metadata) -> Metadata:
-    onward: Metadata = {**metadata, DEPTH: depth(worker) + 1}
-    if worker.deadline:
-        onward[DEADLINE] = stamp(worker.deadline * 1000)
-    return onward

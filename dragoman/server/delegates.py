@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
@@ -42,6 +42,8 @@ class Delegates:
         # Those that the author made, who may have put credentials into them, by what they are for.
         self._authors: weakref.WeakValueDictionary[str, Client] = weakref.WeakValueDictionary()
         self._beside: set[asyncio.Task[None]] = set()
+        # Tasks of the agent that wait for others, by how many of these.
+        self.waiting: Counter[str] = Counter()
         for client in clients:
             self._authors[client.reference] = client
 
@@ -70,6 +72,17 @@ class Delegates:
         idle = [key for key, kept in self._kept.items() if not kept.users]
         for key in idle[: max(0, len(idle) - MOST_IDLE)]:
             self.soon(self._kept.pop(key).client.close())
+
+    @contextlib.contextmanager
+    def awaited(self, task_id: str) -> Generator[None]:
+        """Have a task of the agent be one that waits for another agent."""
+        self.waiting[task_id] += 1
+        try:
+            yield
+        finally:
+            self.waiting[task_id] -= 1
+            if not self.waiting[task_id]:
+                del self.waiting[task_id]
 
     def soon(self, deed: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for."""

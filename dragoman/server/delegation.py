@@ -17,15 +17,16 @@ from dragoman.client.client import Client
 from dragoman.client.content import Content
 from dragoman.client.stream import Shown
 from dragoman.engine.worker import Worker
-from dragoman.errors import BudgetExceeded, CallFailed, InsufficientCredits, TaskFailed
+from dragoman.errors import BudgetExceeded, InsufficientCredits, TaskNotFound
 from dragoman.model.events import Delegated, StepKind, StepRecorded
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Role
 from dragoman.model.record import encode
 from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState
+from dragoman.server.ancestry import check
 from dragoman.server.budget import CallOptions, Delegation
-from dragoman.server.call import Call, asked_limit, depth, given_to
+from dragoman.server.call import Call, asked_limit, given_to
 from dragoman.server.delegates import Ref, name_of
 from dragoman.server.results import decode_failure, is_given_up
 from dragoman.server.spending import Spending
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dragoman.server.turn import Turn
 
 _WAITS = "The agent waits for more."
+_BEGUN, _ANSWERED = "has begun.", "has answered."
 _NOTHING = Message(MessageId(""), Role.AGENT, [])
 
 
@@ -46,25 +48,22 @@ class Calls:
         self._turn = turn
         self._worker = worker
         self._delegates = delegation.delegates
-        self._depth = delegation.budget.depth
+        self._budget = delegation.budget
         self._spending = Spending(delegation.budget, worker.clock)
         self._begun = 0
         # Tasks that wait for an answer: nobody follows them meanwhile.
         self._resting: dict[str, tuple[Ref, Delegated]] = {}
-        seen: set[tuple[str, str]] = set()
         for (given_in, _), one in worker.replay.children.items():
             # What earlier turns of the task did is on the same budget.
             if given_in != worker.replay.turn:
-                task = one.url, one.task_id
-                self._spending.recall(one, is_leg=task in seen)
-                seen.add(task)
+                self._spending.recall(one)
 
     async def call(self, agent: Ref, content: Content, **more: Unpack[CallOptions]) -> Answer:
         """Have an agent do something; return its answer."""
         relay = more.pop("relay", True)
         spot = self._spot()
         answer = await self._answer(agent, content, more, spot)
-        while relay and answer.task is not None and answer.task.status.state.is_interrupted:
+        while relay and answer.task is not None and _waits(answer):
             status = answer.task.status
             said = status.message
             reply = await self._turn.hand_on(
@@ -113,11 +112,13 @@ class Calls:
         index, done = await self._turn.recall_step(label, place)
         if spot.index is None:
             spot.index = index
-        leg_of = more.get("task_id", "")
-        leg_of = leg_of if leg_of in self._resting else ""
+        goes_to = more.get("task_id", "")
         asked = asked_limit(content, more) if self._spending.has_money_limit else None
-        one = Place(agent, index, label, leg_of, asked)
-        with self._delegates.client(agent) as client:
+        one = Place(agent, index, label, goes_to if goes_to in self._resting else "", asked)
+        if not one.leg_of and self._spending.take_up(goes_to, one.who, name_of(agent)):
+            one.earlier = goes_to
+        waits = self._delegates.awaited(self._worker.log.task_id)
+        with waits, self._delegates.client(agent) as client:
             if done is not None and not _is_left(done):
                 answer = await self._recalled(one, done, client)
                 yield answer.task if answer.task is not None else answer.message or _NOTHING
@@ -126,12 +127,16 @@ class Calls:
             step = Step(label)
             call: Call | None = None
             try:
-                most = self._allowed(one, done)
+                most = self._allowed(one, done, goes_to)
                 call = Call(
                     self._worker, self._delegates, client, agent, content, index, more, most
                 )
+                is_announced = call.known is not None or not more.get("announce")
                 async with contextlib.aclosing(self._followed(one, call)) as events:
                     async for event in events:
+                        if not is_announced and call.known is not None:
+                            is_announced = True
+                            await call.announce(_BEGUN)
                         yield event
                 cost = await self._cost(call, most)
             except BaseException as error:
@@ -149,22 +154,23 @@ class Calls:
             seconds = step.end()
             spent = one.before + seconds
             self._spending.add_seconds(spent)
-            self._note(one, client, call.answer, cost)
-            if cost or self._spending.has_time_limit:
-                call.spent(spent, cost)
+            cost = self._note(one, client, call.answer, cost)
+            self._record(call, spent, cost)
+            if more.get("announce") and not _waits(call.answer):
+                await call.announce(_ANSWERED)
             value = msgspec.Raw(encode(call.answer))
             await self._turn.record_step(index, label, value, seconds, spent)
             yield call.answer
 
-    def _allowed(self, one: Place, left: StepRecorded | None) -> int | None:
+    def _allowed(self, one: Place, left: StepRecorded | None, goes_to: str) -> int | None:
         """Return what a call may cost; raises `BudgetExceeded` for one too many, `TaskFailed` for
-        one too deep. One that is under way was allowed already."""
+        one too deep or in a circle. One that is under way was allowed already."""
         spending, now = self._spending, self._worker.clock.now()
         given = self._given(one)
         is_begun = given is not None or bool(one.leg_of)
-        if not is_begun and depth(self._worker) > self._depth:
-            raise TaskFailed("Invocation depth limit exceeded.")
         if not is_begun:
+            budget, ours = self._budget, self._delegates.waiting
+            check(self._worker, ours, goes_to, depth=budget.depth, rounds=budget.rounds)
             spending.allow(one.who)
         spending.allow_time()
         if left is not None:
@@ -191,32 +197,35 @@ class Calls:
         is_done = call.answer.state is TaskState.COMPLETED
         return await call.cost(most) if is_done and most is not None else 0
 
-    def _note(self, one: Place, client: Client, answer: Answer, cost: int) -> None:
-        """Note what a call cost, or that its task waits for an answer."""
-        if answer.task is not None and answer.task.status.state.is_interrupted:
-            self._spending.keep(one.account, answer.task_id)
+    def _note(self, one: Place, client: Client, answer: Answer, cost: int) -> int:
+        """Note what a call cost, or that its task waits for an answer; return what it may come to
+        then."""
+        if _waits(answer):
             where = given_to(one.agent, client)
             given = Delegated(self._worker.replay.turn, one.index, *where, answer.task_id)
             self._resting[answer.task_id] = one.agent, given
-            return
+            return self._spending.keep(one.account, answer.task_id)
         self._resting.pop(one.leg_of, None)
-        self._spending.settle(one.account, cost)
+        return self._spending.settle(one.account, cost)
 
     def _failed(
         self, one: Place, call: Call | None, error: BaseException, spent: float
     ) -> BaseException:
         """Note that a call was refused or failed; return why."""
         if call is None:
+            given = self._given(one)
+            self._settle(one, 0 if given is None else given.cost)
             if (resting := self._resting.pop(one.leg_of, None)) is not None:
                 # The answer it waits for will not come.
                 self._delegates.soon(self._delegates.cancel(*resting))
             return error
         self._spending.add_seconds(spent)
-        cost = self._spending.settle(one.account, self._lost(one, error))
         is_over = self._worker.is_cancelled or self._worker.log.is_over
         is_left = isinstance(error, asyncio.CancelledError | GeneratorExit)
-        if (cost or self._spending.has_time_limit) and not is_left:
-            call.spent(spent, cost)
+        cost = self._settle(one, self._lost(one, call, error))
+        if not is_over and self._worker.is_running and self._worker.log.failure is None:
+            # Else the task has ended, or goes on elsewhere with what is on record.
+            self._record(call, spent, cost)
         if isinstance(error, BudgetExceeded) or (is_left and is_over):
             self._resting.pop(one.leg_of, None)
             call.withdraw()
@@ -225,10 +234,23 @@ class Calls:
             return self._spending.no_money() if self._spending.has_money_limit else error
         return error
 
-    def _lost(self, one: Place, error: BaseException) -> int | None:
+    def _record(self, call: Call, spent: float, cost: int) -> None:
+        """Record what came of a call, for the messages to come: whatever a limit may count."""
+        spending = self._spending
+        is_measured = spending.has_money_limit or spending.has_time_limit
+        if is_measured or (call.known is None and spending.has_limits):
+            call.spent(spent, cost)
+
+    def _lost(self, one: Place, call: Call, error: BaseException) -> int | None:
         """Return what a call cost that failed: nothing, or nobody knows."""
-        is_unknown = isinstance(error, CallFailed | asyncio.CancelledError | GeneratorExit)
-        return None if is_unknown and self._given(one) is not None else 0
+        if call.known is not None:
+            return 0 if isinstance(error, TaskNotFound) else None
+        return None if call.is_doubtful(error) and not one.task else 0
+
+    def _settle(self, one: Place, cost: int | None) -> int:
+        """Settle a call that failed. A task that it was to go on with waits as it did before, with
+        what is promised to it."""
+        return 0 if one.task and cost == 0 else self._spending.settle(one.account, cost)
 
     def _given(self, one: Place) -> Delegated | None:
         return self._worker.replay.children.get((self._worker.replay.turn, one.index))
@@ -242,20 +264,26 @@ class Calls:
             # One that failed was made as well.
             self._spending.count(one.who, 0 if given is None else given.at)
         self._spending.add_seconds(done.seconds)
+        cost = 0 if given is None else given.cost
+        is_given = is_made or given is not None
+        if is_given and not one.task:
+            self._spending.set_aside(one.account, cost)
         if failure is None:
             answer = msgspec.json.decode(done.value, type=Answer)
-            self._spending.promise(one.account, one.asked)
-            self._note(one, client, answer, 0 if given is None else given.cost)
+            self._note(one, client, answer, cost)
             return answer
         if isinstance(failure, BudgetExceeded):
             self._resting.pop(one.leg_of, None)
-        if is_made:
-            self._spending.promise(one.account, one.asked)
-            self._spending.settle(one.account, self._lost(one, failure))
+        if is_given:
+            self._settle(one, cost)
         if is_given_up(done):
             # It was cancelled from around it, and will be again.
             await asyncio.get_running_loop().create_future()
         raise failure
+
+
+def _waits(answer: Answer) -> bool:
+    return answer.state is not None and answer.state.is_interrupted
 
 
 def _is_left(done: StepRecorded) -> bool:

@@ -30,6 +30,9 @@ class Spending:
         self._seconds = 0.0
         self._most = budget.micro_credits
         self._cost = 0
+        # What earlier turns recorded of the tasks that they gave to others: whom they named, and
+        # the cost.
+        self._earlier: dict[tuple[str, str], tuple[str, int]] = {}
         # What calls that have not ended may cost, by their places or the tasks they wait in.
         self._promised: dict[object, int] = {}
         # Since when calls are under way, and what ends the waits of those that wait.
@@ -42,14 +45,28 @@ class Spending:
         return self._most is not None
 
     @property
+    def has_limits(self) -> bool:
+        """Whether it matters at all that a call was made."""
+        budget = self._budget
+        counted = (budget.calls, budget.agents, budget.seconds, self._most)
+        return bool(budget.cooldown) or any(limit is not None for limit in counted)
+
+    @property
     def has_time_limit(self) -> bool:
         """Whether calls may take only so long."""
         return self._budget.seconds is not None
 
-    def recall(self, given: Delegated, *, is_leg: bool) -> None:
-        """Count what an earlier turn of the task did. A leg goes on with a call."""
-        if not is_leg:
+    def recall(self, given: Delegated) -> None:
+        """Count what an earlier turn of the task did. What goes on with something given before is
+        no call of its own, and says what all of it cost."""
+        task = given.url, given.task_id
+        before = self._earlier.get(task)
+        if before is None:
             self._made += 1
+        else:
+            self._cost -= before[1]
+        if given.task_id:
+            self._earlier[task] = given.agent, given.cost
         self._agents.add(given.url)
         self._names.add(given.agent)
         self._last_at = max(self._last_at, given.at)
@@ -100,10 +117,27 @@ class Spending:
             self._promised[place] = left if asked is None else min(left, asked)
         return self._promised[place]
 
-    def keep(self, place: object, waits_in: object) -> None:
-        """Keep what was promised for a task that waits."""
+    def set_aside(self, place: object, amount: int) -> None:
+        """Promise what a call was promised when it was made."""
+        if self._most is not None:
+            self._promised[place] = amount
+
+    def take_up(self, task_id: str, who: str, name: str) -> bool:
+        """Have what an earlier turn recorded of a task promised to it again, under its id; tell
+        whether there is any."""
+        for task, (agent, cost) in self._earlier.items():
+            if self._most is not None and task[1] == task_id and (task[0] == who or agent == name):
+                del self._earlier[task]
+                self._cost -= cost
+                self._promised[task_id] = cost
+                return True
+        return False
+
+    def keep(self, place: object, waits_in: object) -> int:
+        """Keep what was promised for a task that waits, and return it."""
         if place in self._promised:
             self._promised[waits_in] = self._promised.pop(place)
+        return self._promised.get(waits_in, 0)
 
     def settle(self, place: object, cost: int | None = None) -> int:
         """Note what a call cost, and return it; None: nobody knows, and it may be all that was

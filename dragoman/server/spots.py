@@ -18,6 +18,8 @@ class Place:
         self.label = label
         # The task that waits for it, where it is an answer and no call of its own.
         self.leg_of = leg_of
+        # The same, where an earlier turn of the task was given it.
+        self.earlier = ""
         # What the code itself wants it to cost at most.
         self.asked = asked
         # Seconds that it took before this process followed it.
@@ -26,7 +28,12 @@ class Place:
     @property
     def account(self) -> object:
         """Where its money is promised."""
-        return self.leg_of or self.index
+        return self.task or self.index
+
+    @property
+    def task(self) -> str:
+        """The task it goes on with, which has money of its own."""
+        return self.leg_of or self.earlier
 
 
 class Spot:

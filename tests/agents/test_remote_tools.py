@@ -16,6 +16,8 @@ from dragoman.agents.remote_tools import RemoteAgents
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
 from dragoman.errors import ConfigError
+from dragoman.model.events import StatusUpdate
+from dragoman.model.message import Message
 from dragoman.server import call
 
 NAME = "agent__helper__invoke"
@@ -86,6 +88,47 @@ async def test_what_the_other_agent_says_is_said_here_with_its_path() -> None:
         (said,) = [m for m in answer.task.history if m.text == "On a"]
         assert said.metadata["parentTaskId"] == answer.task_id
         assert said.metadata["path"] == ["agent:helper"]
+
+
+def through(name: str, url: str) -> Agent:
+    """An agent that has the one below do it."""
+    model = ScriptedModel(ToolCall("1", f"agent__{name}__invoke", {"prompt": "a"}), "done")
+    return AgentLoop(model, tools=[RemoteAgents({name: url})]).agent("Through", "Passes it on.")
+
+
+async def test_what_an_agent_far_below_says_has_all_of_its_path() -> None:
+    async with (
+        serving(helper([])) as leaf,
+        serving(through("leaf", leaf.url)) as middle,
+        calling(through("middle", middle.url)) as client,
+    ):
+        paths = [said.metadata.get("path") for said in await within(said_by(client))]
+        assert paths == [["agent:middle", "agent:leaf"]]
+
+
+@pytest.mark.parametrize("path", ["agent:x", {"a": 1}, [1, None, "agent:x", ["y"]]])
+async def test_a_path_that_is_none_breaks_nothing(path: Any) -> None:
+    agent = Agent("Odd", "Says odd things.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        await turn.say("begun", metadata={"path": path})
+        return "done"
+
+    async with serving(agent) as there, calling(through("odd", there.url)) as client:
+        (said,) = await within(said_by(client))
+        assert said.metadata["path"] == ["agent:odd", *(["agent:x"] if len(path) == 4 else [])]
+
+
+async def said_by(client: Client) -> list[Message]:
+    """Return what an agent says while it works."""
+    return [
+        event.status.message
+        async for event in client.stream("go")
+        if isinstance(event, StatusUpdate)
+        and event.status.state is TaskState.WORKING
+        and event.status.message is not None
+    ]
 
 
 async def test_questions_of_several_agents_go_to_the_caller_in_the_order_of_the_calls() -> None:

@@ -14,6 +14,7 @@ from dragoman.model.events import (
     AttemptStarted,
     CancelRequested,
     DeadlineSet,
+    Delegated,
     Event,
     MessageAdded,
     StepKind,
@@ -326,3 +327,15 @@ async def test_steps_are_found_behind_any_number_of_other_events(house: House) -
         _, done = replay.recall(STEP, name)
         assert done is not None
     replay.check_end()
+
+
+def test_what_is_said_again_of_the_same_child_is_no_progress() -> None:
+    given = Delegated(0, 0, "Helper", "http://127.0.0.1:9", "")
+    replay = fed(given, AttemptStarted(2), given)
+    assert replay.tries == 2
+    replay.apply(msgspec.structs.replace(given, task_id="t"))
+    assert replay.tries == 1
+    replay.apply(AttemptStarted(3))
+    replay.apply(msgspec.structs.replace(given, task_id="t", seconds=1.0))
+    assert replay.tries == 2
+    assert replay.children[0, 0].seconds == 1.0

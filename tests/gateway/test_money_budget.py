@@ -1,16 +1,20 @@
 """Agents with so much money for each task, whose calls go through a gateway that takes it."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from carrying import GatewaySite, gateway
-from serving import serving, within
+from serving import hosting, serving, within
 
 from dragoman import Agent, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
-from dragoman.errors import ConfigError
+from dragoman.errors import A2AError, ConfigError
+from dragoman.model.events import StatusUpdate
 from dragoman.model.money import COST, MICRO
+from dragoman.model.task import Task
+from dragoman.server import call
 
 
 def worker(name: str, gate: asyncio.Event | None = None) -> Agent:
@@ -177,6 +181,247 @@ async def test_what_waits_for_an_answer_keeps_what_is_promised_to_it(tmp_path: P
             done = await within(client.send("x", metadata={"skillId": "asked"}))
             assert done.text == "MONEY_LIMIT, dear x, MONEY_LIMIT"
         assert await paid(site) == 2
+
+
+# What nobody knows, or not yet
+
+
+def messages(at: str, first: Any, *, money: str = "1") -> tuple[Agent, asyncio.Event]:
+    """An agent that does something with its first message and calls as often as it can with the
+    second; and what ends its first turn."""
+    agent, go = Agent("Chief", "Has others work.", budget=Budget(money=money)), asyncio.Event()
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        if text == "first":
+            await first(turn)
+            await go.wait()
+            return "first"
+        came: list[str] = []
+        for goes_to in ("second", text, "second"):
+            more = {"task_id": goes_to} if goes_to != "second" else {}
+            try:
+                came.append((await turn.call(at, "x", **more)).text)
+            except BudgetExceeded as error:
+                came.append(error.reason)
+        return ", ".join(came)
+
+    return agent, go
+
+
+async def in_two(
+    agent: Agent, go: asyncio.Event, waits: asyncio.Future[str] | None = None
+) -> list[str]:
+    """Send an agent two messages for one task; return what came of the second, which is to go on
+    with what waits, if anything does."""
+    async with serving(agent) as here, Client(here.url) as client:
+        begun = await within(client.send("first", wait=False))
+        second = "second" if waits is None else await within(waits)
+        await within(client.send(second, wait=False, task_id=begun.task_id))
+        go.set()
+        done = await within(client.wait(begun.task_id))
+        return done.text.splitlines()[-1].split(", ")
+
+
+async def test_a_call_that_is_given_up_may_cost_what_it_was_allowed_in_later_messages_too(
+    tmp_path: Path,
+) -> None:
+    gate = asyncio.Event()
+    async with serving(worker("Dear", gate)) as dear, gateway(tmp_path) as site:
+        at, _ = await priced(site, dear.url, dear.url)
+
+        async def first(turn: Turn) -> None:
+            async for event in turn.follow(at, "x"):
+                if isinstance(event, Task | StatusUpdate):
+                    return
+
+        agent, go = messages(at, first)
+        assert await in_two(agent, go) == ["MONEY_LIMIT"] * 3
+        gate.set()
+        await within(settled(site))
+        assert await paid(site) == 1
+
+
+@pytest.mark.parametrize(
+    ("money", "came"),
+    [
+        ("1", ["MONEY_LIMIT", "Dear ask", "MONEY_LIMIT"]),
+        ("2", ["Dear x", "Dear ask", "MONEY_LIMIT"]),
+        ("3", ["Dear x", "Dear ask", "Dear x"]),
+    ],
+)
+async def test_what_waits_for_an_answer_keeps_its_money_in_later_messages_too(
+    tmp_path: Path, money: str, came: list[str]
+) -> None:
+    waits: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        at, _ = await priced(site, dear.url, dear.url)
+
+        async def first(turn: Turn) -> None:
+            limit = {"maxPrice": "1"}
+            asked = await turn.call(at, "ask", relay=False, metadata=limit)
+            waits.set_result(asked.task_id)
+
+        agent, go = messages(at, first, money=money)
+        assert await in_two(agent, go, waits) == came
+        assert await paid(site) == int(money)
+
+
+async def test_what_was_answered_counts_once_in_later_messages(tmp_path: Path) -> None:
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        at, _ = await priced(site, dear.url, dear.url)
+
+        async def first(turn: Turn) -> None:
+            asked = await turn.call(at, "ask", relay=False)
+            await turn.call(at, "this", task_id=asked.task_id)
+
+        agent, go = messages(at, first, money="2")
+        assert await in_two(agent, go) == ["Dear x", "MONEY_LIMIT", "MONEY_LIMIT"]
+        assert await paid(site) == 2
+
+
+def patient(at: str) -> Agent:
+    """Has something wait there for as long as its own caller lets it wait."""
+    agent = Agent("Patient", "Waits.", budget=Budget(money="1"))
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        waits = await turn.call(at, "ask", relay=False)
+        await turn.ask("Go on?")
+        came: list[str] = []
+        for more in ({"context_id": "another"}, {}):
+            for goes_to in ("", waits.task_id):
+                try:
+                    came.append((await turn.call(at, "x", task_id=goes_to, **more)).text)
+                except BudgetExceeded as error:
+                    came.append(error.reason)
+                except A2AError:
+                    came.append("refused")
+        return ", ".join(came)
+
+    return agent
+
+
+async def test_what_waits_keeps_its_money_through_a_restart_and_an_answer_that_is_refused(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(store=str(tmp_path / "patient.db"))
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        at, _ = await priced(site, dear.url, dear.url)
+        app = App(patient(at), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            asked = await within(client.send("x"))
+        app = App(patient(at), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            done = await within(client.send("yes", task_id=asked.task_id))
+        assert done.text == "MONEY_LIMIT, refused, MONEY_LIMIT, Dear ask"
+        assert await paid(site) == 1
+
+
+async def settled(site: GatewaySite) -> None:
+    """Wait until nothing is held any more."""
+    while True:
+        if not (await site.gateway.ledger.balance("")).held:
+            return
+        await asyncio.sleep(0.01)
+
+
+class Front:
+    """A server before a gateway that refuses to say how tasks stand, or holds back answers."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.refuses = False
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        first = await receive()
+        is_asked = b"GetTask" in first.get("body", b"")
+        if self.refuses and is_asked:
+            headers = [(b"content-type", b"application/json"), (b"retry-after", b"0")]
+            await send({"type": "http.response.start", "status": 429, "headers": headers})
+            await send({"type": "http.response.body", "body": b"{}"})
+            return
+        given = [first]
+
+        async def read() -> Any:
+            return given.pop() if given else await receive()
+
+        async def write(message: Any) -> None:
+            await self.open.wait()
+            await send(message)
+
+        await self._app(scope, read, write)
+
+
+async def test_what_a_task_cost_is_all_it_may_where_the_gateway_will_not_say(
+    tmp_path: Path,
+) -> None:
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        front = Front(site.app)
+        async with hosting(front, lifespan="off") as url:
+            at, _ = await priced(site, dear.url, dear.url)
+            front.refuses = True
+            agent = chief(at.replace(site.url, url), at, money="2")
+            async with serving(agent) as here, Client(here.url) as client:
+                asked = await within(client.send("dear dear"))
+                done = await within(client.send("yes", task_id=asked.task_id))
+                assert done.text == "dear x, MONEY_LIMIT, MONEY_LIMIT, MONEY_LIMIT"
+        assert await paid(site) == 1
+
+
+async def test_a_call_whose_task_was_never_named_may_have_cost_what_it_was_allowed(
+    tmp_path: Path,
+) -> None:
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        front = Front(site.app)
+        async with hosting(front, lifespan="off") as url:
+            at, _ = await priced(site, dear.url, dear.url)
+            there = at.replace(site.url, url)
+            came = list[str]()
+
+            async def first(turn: Turn) -> None:
+                # Its card is read by this one, which is refused.
+                with contextlib.suppress(BudgetExceeded):
+                    await turn.call(there, "x", metadata={"maxPrice": "0"})
+                front.open.clear()
+                try:
+                    async with asyncio.timeout(0.5):
+                        await turn.call(there, "x")
+                except TimeoutError:
+                    came.append("late")
+                front.open.set()
+                try:
+                    await turn.call(there, "x")
+                except BudgetExceeded as error:
+                    came.append(error.reason)
+
+            agent, go = messages(there, first)
+            assert await in_two(agent, go) == ["MONEY_LIMIT"] * 3
+            assert came == ["late", "MONEY_LIMIT"]
+        await within(settled(site))
+        assert await paid(site) == 1
+
+
+async def test_an_agent_that_is_not_there_costs_nothing_in_later_messages_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call, "PATIENCE", 0.0)
+    async with serving(worker("Dear")) as dear, gateway(tmp_path) as site:
+        at, _ = await priced(site, dear.url, dear.url)
+        nowhere = "http://127.0.0.1:9"
+
+        async def first(turn: Turn) -> None:
+            for _ in range(2):
+                with pytest.raises(A2AError):
+                    await turn.call(nowhere, "x")
+
+        agent, go = messages(at, first)
+        assert await in_two(agent, go) == ["Dear x", "MONEY_LIMIT", "MONEY_LIMIT"]
 
 
 async def test_a_gateway_tells_what_a_task_cost_to_whoever_named_a_limit(tmp_path: Path) -> None:

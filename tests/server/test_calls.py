@@ -16,9 +16,12 @@ from serving import Site, client, hosting, serving, within
 from dragoman import Agent, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
 from dragoman.errors import A2AError, ConfigError
 from dragoman.model.card import AgentCard, AgentInterface
-from dragoman.model.identity import Caller
+from dragoman.model.events import Delegated
+from dragoman.model.identity import Caller, MessageId, new_id
+from dragoman.model.message import Message, Part, Role
 from dragoman.security.tokens import BearerTokens
-from dragoman.server import delegates
+from dragoman.server import call, delegates
+from dragoman.server.budget import Delegation
 from dragoman.server.delegates import Delegates, guarded
 from dragoman.server.spending import Spending
 from dragoman.testing.clock import ManualClock
@@ -237,6 +240,7 @@ async def test_time_that_ran_while_nobody_followed_is_spent(tmp_path: Path) -> N
         await house.start(agent)
         done = await within(house.reaches(task.id, TaskState.COMPLETED))
         assert done.artifacts[0].parts[0].text == "TIME_LIMIT"
+        await within(until(there, "TASK_STATE_CANCELED"), 5.0)
         await agent.delegation.close()
 
 
@@ -303,6 +307,146 @@ async def test_the_answer_to_a_question_is_no_call_of_its_own() -> None:
             assert done.text == "got this"
         async with serving(by_hand) as here, Client(here.url) as caller:
             assert (await within(caller.send("ask"))).text == "got that INVOCATION_LIMIT"
+
+
+def repeated(url: str, budget: Budget, seen: list[str]) -> tuple[Agent, asyncio.Event]:
+    """An agent that calls once for each message, for as long as it likes; and what ends its first
+    turn."""
+    agent, go = Agent("Chief", "Has others work.", budget=budget), asyncio.Event()
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> None:
+        try:
+            async with asyncio.timeout(0.5):
+                await turn.call(url, text)
+        except TimeoutError:
+            seen.append("late")
+        except BudgetExceeded as error:
+            seen.append(error.reason)
+        except A2AError:
+            seen.append("failed")
+        if text == "1":
+            await go.wait()
+
+    return agent, go
+
+
+async def told(agent: Agent, go: asyncio.Event, *texts: str) -> None:
+    """Send an agent messages for one task, and wait for its end."""
+    async with serving(agent) as here, Client(here.url) as caller:
+        begun = await within(caller.send("1", wait=False))
+        for text in texts:
+            await within(caller.send(text, wait=False, task_id=begun.task_id))
+        go.set()
+        await within(caller.wait(begun.task_id))
+
+
+async def test_the_time_of_a_call_that_was_given_up_is_spent_in_later_messages_too() -> None:
+    seen = list[str]()
+    async with serving(helper([], asyncio.Event())) as there:
+        await told(*repeated(there.url, Budget(seconds=0.8), seen), "2", "3")
+    # The second has what the first one left.
+    assert seen == ["late", "TIME_LIMIT", "TIME_LIMIT"]
+
+
+async def test_a_call_that_no_task_came_of_is_counted_in_later_messages_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(call, "PATIENCE", 0.0)
+    seen = list[str]()
+    await told(*repeated("http://127.0.0.1:9", Budget(calls=2), seen), "2", "3")
+    assert seen == ["failed", "failed", "INVOCATION_LIMIT"]
+
+
+def test_nobody_is_told_of_the_end_of_a_task_that_nobody_named() -> None:
+    unnamed = Delegated(0, 0, "Helper", "http://127.0.0.1:9", "", seconds=1.0)
+    # Whoever is told is told by a loop, and here is none.
+    Delegation(Budget()).withdraw([unnamed])
+
+
+# Circles
+
+
+def circle(name: str, runs: list[str], urls: dict[str, str], budget: Budget) -> Agent:
+    agent = Agent(name, "Has the next one do it.", budget=budget)
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        runs.append(name)
+        return (await turn.call(urls[name], text)).text
+
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("budget", "said", "came", "text"),
+    [
+        (Budget(), 1, "ABA", "Invocation loop"),
+        (Budget(rounds=1), 1, "ABABA", "Invocation loop"),
+        (Budget(rounds=9), 1, "ABABABABA", "depth limit"),
+        (Budget(depth=3, rounds=9), 1, "ABAB", "depth limit"),
+        (Budget(depth=3, rounds=9), -100, "ABAB", "depth limit"),
+        (Budget(depth=3, rounds=9), 2, "ABA", "depth limit"),
+        (Budget(depth=3, rounds=9), True, "ABAB", "depth limit"),
+    ],
+)
+async def test_agents_that_call_each_other_in_a_circle_come_to_an_end(
+    budget: Budget, said: Any, came: str, text: str
+) -> None:
+    runs, urls = list[str](), dict[str, str]()
+    async with (
+        serving(circle("A", runs, urls, budget)) as a,
+        serving(circle("B", runs, urls, budget)) as b,
+        Client(a.url) as caller,
+    ):
+        urls.update(A=b.url, B=a.url)
+        done = await within(caller.send("x", metadata={"depth": said}))
+        assert text in done.text
+        assert "".join(runs) == came
+
+
+async def test_a_task_does_not_wait_for_itself_or_for_one_that_waits_for_it() -> None:
+    """The helper is called, and calls back into the task that waits for it."""
+    agent = Agent("Chief", "Has others work.")
+    back, urls = Agent("Back", "Calls back."), list[str]()
+
+    @back.skill
+    async def call_back(text: str, turn: Turn) -> str:
+        (above,) = turn.message.reference_task_ids
+        return (await turn.call(urls[0], "x", task_id=above)).text
+
+    async with serving(back) as there:
+
+        @agent.skill
+        async def work(text: str, turn: Turn) -> str:
+            return (await turn.call(there.url, text)).text
+
+        @agent.skill
+        async def itself(text: str, turn: Turn) -> str:
+            return (await turn.call(urls[0], text, task_id=turn.task_id)).text
+
+        async with serving(agent) as here, Client(here.url) as caller:
+            urls.append(here.url)
+            for skill in ("work", "itself"):
+                done = await within(caller.send("x", metadata={"skillId": skill}))
+                assert done.text == "Invocation loop: the task would wait for itself."
+
+
+async def test_what_a_caller_refers_to_is_no_circle_and_goes_no_further() -> None:
+    runs = list[str]()
+    async with (
+        serving(helper(runs)) as there,
+        serving(once(there.url)) as here,
+        Client(here.url) as caller,
+    ):
+        before = await within(caller.send("ask"))
+        said = Message(
+            MessageId(new_id()), Role.USER, [Part(text="x")], reference_task_ids=[before.task_id]
+        )
+        done = await within(caller.send(said))
+        assert done.text == "helped x"
+        (last, _) = (await there.call("ListTasks", {"historyLength": 5}))["tasks"]
+        assert last["history"][0]["referenceTaskIds"] == [done.task_id]
 
 
 async def test_cards_of_one_name_are_not_one_agent_to_a_budget() -> None:

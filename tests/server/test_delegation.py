@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from serving import Site, run, serving, within
 
 from dragoman import Agent, Answer, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
 from dragoman.client.requests import requests_of
-from dragoman.errors import A2AError
+from dragoman.errors import A2AError, ConfigError
+from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import TaskId
+from dragoman.model.message import Message
 from dragoman.model.requests import Request
 from dragoman.server.admin import children_of
 from dragoman.stores.interface import Survey
@@ -83,6 +86,75 @@ async def test_the_answer_of_another_agent_is_a_step(tmp_path: Path) -> None:
         told = await there.call("GetTask", {"id": child["id"]})
         assert told["history"][0]["referenceTaskIds"] == [answer.task_id]
         assert told["metadata"]["depth"] == 2
+
+
+def announcing(url: str) -> Agent:
+    agent = Agent("Herald", "Says what it has others do.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        first = await turn.call(url, text, announce=True)
+        if text == "again":
+            await turn.ask("Go on?")
+        await turn.call(url, text)
+        return first.text
+
+    return agent
+
+
+async def test_the_caller_is_told_when_another_agent_has_begun_and_answered() -> None:
+    async with (
+        serving(helper([])) as there,
+        serving(announcing(there.url)) as here,
+        Client(here.url) as client,
+    ):
+        stream = client.stream("x")
+        said: list[Message] = []
+
+        async def read() -> None:
+            async for event in stream:
+                if isinstance(event, StatusUpdate) and event.status.message is not None:
+                    assert event.status.state is TaskState.WORKING
+                    said.append(event.status.message)
+
+        await within(read())
+        assert [one.text for one in said] == ["Helper has begun.", "Helper has answered."]
+        children = {task["id"] for task in (await there.call("ListTasks", {}))["tasks"]}
+        (child,) = said[0].reference_task_ids
+        assert child in children and said[1].reference_task_ids == [child]
+        # Whoever follows knows which tasks belong together, and so does who reads it later.
+        assert stream.references == stream.answer.references == {stream.task_id: [child]}
+        assert Answer(await client.get(stream.task_id)).references == stream.references
+        late = await within(client.send("y"))
+        assert [*late.references] == [late.task_id] and len(late.references[late.task_id]) == 1
+
+
+async def test_what_was_told_of_a_call_is_not_told_again_by_code_that_runs_again(
+    tmp_path: Path,
+) -> None:
+    settings = Settings(store=str(tmp_path / "herald.db"))
+    async with serving(helper([])) as there:
+        app = App(announcing(there.url), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            asked = await within(client.send("again"))
+            assert asked.state is TaskState.INPUT_REQUIRED
+        app = App(announcing(there.url), settings=settings)
+        async with app.running(), Client(app=app) as client:
+            done = await within(client.send("yes", task_id=asked.task_id))
+            assert done.task is not None
+            told = [one.text for one in done.task.history if one.text.startswith("Helper")]
+            assert told == ["Helper has begun.", "Helper has answered."]
+
+
+async def test_a_question_is_no_answer_to_tell_of() -> None:
+    async with (
+        serving(helper([])) as there,
+        serving(announcing(there.url)) as here,
+        Client(here.url) as client,
+    ):
+        asked = await within(client.send("ask"))
+        assert asked.task is not None and asked.text == "What?"
+        assert [one.text for one in asked.task.history] == ["ask", "Helper has begun."]
 
 
 async def test_calls_side_by_side_are_steps_of_their_own(tmp_path: Path) -> None:
@@ -357,6 +429,89 @@ async def test_a_task_spends_no_more_than_its_budget(budget: Budget, said: str) 
     ):
         answer = await within(client.send("", metadata={"skillId": "many"}))
         assert answer.text == said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"calls": -1},
+        {"calls": "x"},
+        {"calls": True},
+        {"agents": 1.5},
+        {"depth": None},
+        {"depth": -1},
+        {"seconds": float("nan")},
+        {"seconds": -1},
+        {"seconds": "x"},
+        {"cooldown": float("nan")},
+        {"cooldown": float("inf")},
+        {"cooldown": None},
+        {"money": "NaN"},
+    ],
+)
+def test_a_budget_of_no_amount_is_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"Budget\({next(iter(wrong))}="):
+        Budget(**wrong)
+
+
+# What one task says to the next
+
+
+def hurried(url: str, seconds: float) -> Agent:
+    agent = Agent("Hurried", "Has little time.")
+
+    @agent.skill(deadline=seconds)
+    async def work(text: str, turn: Turn) -> str:
+        return (await turn.call(url, text)).text
+
+    return agent
+
+
+async def test_what_others_are_given_has_the_deadline_of_the_task() -> None:
+    times = list[datetime | None]()
+    there_agent = Agent("Helper", "Helps.")
+
+    @there_agent.skill(deadline=3600)
+    async def help(text: str, turn: Turn) -> str:
+        times.append(turn.deadline)
+        return "helped"
+
+    async with (
+        serving(there_agent) as there,
+        serving(hurried(there.url, 60)) as short,
+        serving(hurried(there.url, 7200)) as long,
+    ):
+        for here, most in ((short, 60), (long, 3600)):
+            async with Client(here.url) as client:
+                assert (await within(client.send("x"))).text == "helped"
+            at = times.pop()
+            assert at is not None
+            assert most - 30 < (at - datetime.now(UTC)).total_seconds() <= most
+
+
+async def test_a_task_ends_by_the_deadline_that_its_caller_names() -> None:
+    async with serving(helper([], asyncio.Event())) as there, Client(there.url) as client:
+        soon = (datetime.now(UTC) + timedelta(seconds=0.5)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        late = await within(client.send("x", metadata={"dragoman/deadline": soon}))
+        assert late.state is TaskState.FAILED and late.text == "The task did not end in time."
+
+
+@pytest.mark.parametrize(
+    "at", ["2001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z"]
+)
+async def test_nothing_is_done_for_a_caller_whose_time_is_over(at: str) -> None:
+    runs = list[str]()
+    async with serving(helper(runs)) as there, Client(there.url) as client:
+        late = await within(client.send("x", metadata={"dragoman/deadline": at}))
+        assert late.state is TaskState.FAILED and late.text == "The task did not end in time."
+        assert runs == []
+
+
+@pytest.mark.parametrize("said", ["tomorrow", "2030-02-31T00:00:00Z", 5, None, ["x"], {}])
+async def test_a_deadline_that_is_no_time_says_nothing(said: Any) -> None:
+    async with serving(helper([])) as there, Client(there.url) as client:
+        done = await within(client.send("x", metadata={"dragoman/deadline": said}))
+        assert done.text == "helped x"
 
 
 async def test_calls_do_not_go_deeper_than_they_may() -> None:
