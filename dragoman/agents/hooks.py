@@ -11,11 +11,11 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dragoman.agents.models import ModelRequest, Reply, Usage
+from dragoman.agents.models import ModelRequest, Reply, Said, Usage
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
 from dragoman.errors import TaskFailed
 from dragoman.model.money import credits_text, micro_credits
@@ -221,7 +221,8 @@ PRIVATE = (
 
 class Redaction(Hook):
     """Replaces what matches a pattern: in what the model reads, in what it says and in what tools
-    return. What the caller wrote stays in the task's history as it is."""
+    return. What the caller wrote stays in the task's history as it is, and tools are called with
+    what the model said."""
 
     # First on the way in, and its results are what the others see.
     priority = 0
@@ -233,13 +234,30 @@ class Redaction(Hook):
     def _clean(self, text: str) -> str:
         return self._pattern.sub(lambda _: self._by, text)
 
+    def _cleaned(self, value: Any) -> Any:
+        """Return a value of JSON with every text in it cleaned."""
+        if isinstance(value, str):
+            return self._clean(value)
+        if isinstance(value, list):
+            return [self._cleaned(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+            return {self._clean(name): self._cleaned(item) for name, item in members.items()}
+        return value
+
+    def _said(self, said: Said) -> Said:
+        calls = [
+            msgspec.structs.replace(
+                call, arguments=self._cleaned(call.arguments), broken=self._clean(call.broken)
+            )
+            for call in said.tool_calls
+        ]
+        return msgspec.structs.replace(said, text=self._clean(said.text), tool_calls=calls)
+
     async def before_model(self, request: ModelRequest, turn: Turn) -> ModelRequest:
         """Clean what the model reads, but for what the author wrote."""
         messages = [
-            said
-            if said.role == "system"
-            else msgspec.structs.replace(said, text=self._clean(said.text))
-            for said in request.messages
+            said if said.role == "system" else self._said(said) for said in request.messages
         ]
         return msgspec.structs.replace(request, messages=messages)
 

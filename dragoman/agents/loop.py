@@ -7,7 +7,7 @@ as it comes; a second run writes it anew, so that nothing stands there twice.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -26,11 +26,19 @@ from dragoman.agents.models import (
 )
 from dragoman.agents.tools import Toolbox, ToolProvider
 from dragoman.agents.watching import count, model_call, span
+from dragoman.config import Settings
 from dragoman.errors import ConfigError, TaskFailed
-from dragoman.model.message import Message
+from dragoman.model.task import Task
 from dragoman.server.agent import Agent
-from dragoman.server.budget import Budget, Delegation
+from dragoman.server.budget import Budget
 from dragoman.server.turn import ArtifactWriter, Turn
+
+if TYPE_CHECKING:
+    # Heavy: loaded when a loop is invoked without a server.
+    from dragoman.client.answer import Answer
+    from dragoman.client.client import Client
+    from dragoman.client.content import Content
+    from dragoman.client.stream import Stream
 
 logger = logging.getLogger("dragoman.agents")
 
@@ -85,6 +93,7 @@ class AgentLoop:
         self._max_failures = max_failures
         self._streams = streaming and not self._hooks.holds_text
         self._options = dict(options or {})
+        self._client: Client | None = None
         self._toolbox = Toolbox(_providers(tools))
         self._caller = Caller(
             self._toolbox.providers,
@@ -99,13 +108,16 @@ class AgentLoop:
     ) -> Agent:
         """Return an agent whose one skill this is; its tools are closed when it is not served any
         more. `more` is what `Agent` takes besides."""
-        agent = Agent(name, description, **more)
-        agent.delegation = _Closing(budget or Budget(), self)
+        agent = Agent(name, description, budget=budget, **more)
+        agent.closing.append(self.close)
         agent.skill(id="answer", description=description, tags=["chat"])(self.run)
         return agent
 
-    async def run(self, message: Message, turn: Turn) -> None:
+    async def run(self, turn: Turn) -> None:
         """Answer a message. As a skill of an agent of yours: `agent.skill(id="chat")(loop.run)`."""
+        # Not an argument: what came for an open question and was for none begins a turn, and
+        # arguments are made of messages that were meant to begin one.
+        message = turn.message
         with span("loop.start", {"agent.task.id": turn.task_id, "session.id": turn.context}):
             past = await turn.step("begin", self._begin, turn)
             system = [Said("system", self._system)] if self._system else []
@@ -118,8 +130,42 @@ class AgentLoop:
                     await writer.write("")
             await self._hooks.after_turn(outcome, turn)
 
+    @property
+    def client(self) -> "Client":
+        """A client of this loop alone, which runs in this process and keeps its tasks in memory
+        until `close`."""
+        if self._client is None:
+            from dragoman.client.client import Client
+            from dragoman.server.app import App
+
+            agent = self.agent("Loop", "Answers with a model.")
+            # ASGI says less of its types than our own app does.
+            app: Any = App(agent, settings=Settings(store="memory:"))
+            self._client = Client(app=app)
+        return self._client
+
+    def invoke(self, message: "Content", *, context_id: str = "", task_id: str = "") -> "Stream":
+        """Return the A2A events of a task with this message, to iterate over. Several messages of
+        one conversation have one `context_id`, answers to a question the `task_id`."""
+        return self.client.stream(message, context_id=context_id, task_id=task_id)
+
+    def invoke_sync(
+        self, message: "Content", *, context_id: str = "", task_id: str = ""
+    ) -> "Answer":
+        """Wait for what comes of a message, for code that is not async: it runs on a loop of its
+        own, so a loop that is used so is not used by `invoke` as well."""
+        return self.client.sync.send(message, context_id=context_id, task_id=task_id)
+
+    async def cancel(self, task_id: str) -> Task:
+        """Cancel a task of `invoke`, and return it as it ended."""
+        return await self.client.cancel(task_id)
+
     async def close(self) -> None:
-        """Close the tools and the model; the next use opens them again."""
+        """Close the tools and the model, and end what was invoked; the next use opens them
+        again."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
         await self._toolbox.close()
         close = getattr(self._model, "close", None)
         if close is not None:
@@ -233,19 +279,6 @@ class _Text:
         self._is_next = False
         self.is_written = True
         await self._writer.write(text)
-
-
-class _Closing(Delegation):
-    """Closes a loop's tools with the clients of its agent."""
-
-    def __init__(self, budget: Budget, loop: AgentLoop) -> None:
-        super().__init__(budget)
-        self._loop = loop
-
-    async def close(self) -> None:
-        """Close what is open; the next call opens it again."""
-        await super().close()
-        await self._loop.close()
 
 
 def _providers(tools: Sequence[ToolProvider | Callable[..., Any]]) -> list[ToolProvider]:

@@ -21,7 +21,6 @@ AGENT_NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
 GATEWAY = "DRAGOMAN_ERR_GATEWAY"
 # What our keys begin with.
 _KEYS = ("dgm_", "nxk_")
-_LARGEST = 16 * 1024 * 1024
 _CODES = {
     "AGENT_NOT_FOUND": AGENT_NOT_FOUND,
     "VALIDATION_ERROR": "InvalidParamsError",
@@ -81,29 +80,21 @@ class GatewayApi:
         return self._data(status, answer)
 
     async def _exchange(self, verb: str, url: str, body: Any) -> tuple[int, bytes]:
-        import msgspec
-
         from dragoman.cli.session import dialling
-        from dragoman.client.http import read_all
+        from dragoman.client.gateway_api import exchange
         from dragoman.security.egress import EgressError
 
-        headers = {"accept": "application/json", **self._credential()}
-        content = None
-        if body is not None:
-            headers["content-type"] = "application/json"
-            content = msgspec.json.encode(body)
         http: Egress
         async with dialling(self._run, secret=bool(self._token)) as http:
             try:
-                async with http.open(verb, url, headers=headers, body=content) as exchange:
-                    answer, _ = await read_all(exchange, _LARGEST)
-                    return exchange.status, answer
+                answer = await exchange(http, verb, url, headers=self._credential(), body=body)
             except EgressError as error:
                 raise Failure(
                     UNREACHABLE,
                     f"the gateway at {self.url} could not be reached: {error.reason}",
                     hint="dragoman up",
                 ) from None
+        return answer.status, answer.body
 
     def _credential(self) -> dict[str, str]:
         if not self._token:
@@ -113,35 +104,26 @@ class GatewayApi:
         return {"authorization": f"Bearer {self._token}"}
 
     def _data(self, status: int, answer: bytes) -> Any:
-        import msgspec
+        from dragoman.client.gateway_api import GatewayRefused, data_of
 
         try:
-            found: Any = msgspec.json.decode(answer) if answer else {}
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found = None
-        if not isinstance(found, dict):
+            return data_of(status, answer)
+        except GatewayRefused as refused:
+            if not refused.is_json:
+                raise Failure(
+                    GATEWAY,
+                    f"{self.url} answered with HTTP {status} and no JSON; is it a gateway?",
+                ) from None
+            none = f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
             raise Failure(
-                GATEWAY, f"{self.url} answered with HTTP {status} and no JSON; is it a gateway?"
-            )
-        fields = cast("dict[str, Any]", found)
-        if status < 400:
-            return fields.get("data")
-        error = fields.get("error")
-        facts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-        code = str(facts.get("code", ""))
-        raise Failure(
-            _CODES.get(code, AUTH_FAILED if status in (401, 403) else GATEWAY),
-            str(
-                facts.get("message")
-                or f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
-            ),
-            hint=self._hint(code, status, facts),
-        )
+                _CODES.get(refused.code, AUTH_FAILED if status in (401, 403) else GATEWAY),
+                refused.message or none,
+                hint=self._hint(refused.code, status, refused.details),
+            ) from None
 
-    def _hint(self, code: str, status: int, facts: dict[str, Any]) -> str | None:
+    def _hint(self, code: str, status: int, details: Any) -> str | None:
         from dragoman.cli.hints import again
 
-        details = facts.get("details")
         if code == "AGENT_NOT_FOUND":
             return "dragoman agents list"
         if code == "CONFLICT" and isinstance(details, dict):

@@ -2,22 +2,27 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
-
-from dragoman.client.http import Http, read_all
+from dragoman.client.gateway_api import GatewayRefused, data_of, exchange
+from dragoman.client.http import Http
 from dragoman.errors import A2AError, CallFailed, PermissionDenied, Unauthenticated, Unreachable
 from dragoman.security.egress import EgressError
 
 # Seconds.
 _ANSWER_WITHIN = 30.0
-_LARGEST = 16 * 1024 * 1024
 
 
 class NotFound(CallFailed):
     """There is no such thing"""
+
+
+_KINDS: Mapping[int, type[A2AError]] = {
+    401: Unauthenticated,
+    403: PermissionDenied,
+    404: NotFound,
+}
 
 
 class GatewayApi:
@@ -26,7 +31,7 @@ class GatewayApi:
     def __init__(self, url: str, http: Http, headers: Mapping[str, str] | None = None) -> None:
         self._url = url.rstrip("/")
         self._http = http
-        self._headers = {"accept": "application/json", **(headers or {})}
+        self._headers = headers or {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -37,35 +42,12 @@ class GatewayApi:
     ) -> Any:
         """Return what the gateway answers; raises `A2AError`."""
         url = f"{self._url}/api{path}" + (f"?{urlencode(query)}" if query else "")
-        headers, content = self._headers, None
-        if body is not None:
-            headers = {**headers, "content-type": "application/json"}
-            content = msgspec.json.encode(body)
         try:
-            async with (
-                asyncio.timeout(_ANSWER_WITHIN),
-                self._http.open(verb, url, headers=headers, body=content) as exchange,
-            ):
-                answer, _ = await read_all(exchange, _LARGEST)
-                return _data(exchange.status, answer)
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                answer = await exchange(self._http, verb, url, headers=self._headers, body=body)
+            return data_of(answer.status, answer.body)
         except (EgressError, TimeoutError):
             raise Unreachable("The gateway could not be reached") from None
-
-
-def _data(status: int, answer: bytes) -> Any:
-    try:
-        found: Any = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    if status < 400 and "data" in fields:
-        return fields["data"]
-    error = fields.get("error")
-    facts = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    message = str(facts.get("message") or f"The gateway answered with HTTP {status}")
-    kinds: dict[int, type[A2AError]] = {
-        401: Unauthenticated,
-        403: PermissionDenied,
-        404: NotFound,
-    }
-    raise kinds.get(status, CallFailed)(message)
+        except GatewayRefused as refused:
+            told = refused.message or f"The gateway answered with HTTP {refused.status}"
+            raise _KINDS.get(refused.status, CallFailed)(told) from None

@@ -7,7 +7,7 @@ answered by their ids in data parts of another type.
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET
@@ -27,6 +27,9 @@ FIRST = "rx:inputRequest"
 Kind = Literal["text", "choice", "confirmation", "form", "tool", "authorization", "credential"]
 AuthType = Literal["oauth2", "api-key", "pat", "password"]
 _ID_BYTES = 12
+# The member of a data part with several answers, `{inputId, value}` each, and how many it may have.
+INPUTS = "inputs"
+MAX_INPUTS = 20
 
 
 class Handoff(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -168,6 +171,16 @@ def _object(part: Part) -> dict[str, Any]:
     return cast("dict[str, Any]", data) if isinstance(data, dict) else {}
 
 
+class _Input(msgspec.Struct, frozen=True, rename="camel"):
+    """An answer as the R system spells it."""
+
+    input_id: str
+    value: Any
+
+
+_Inputs = Annotated[list[_Input], msgspec.Meta(max_length=MAX_INPUTS)]
+
+
 class Reply(msgspec.Struct, frozen=True):
     """What a message says to one request."""
 
@@ -178,15 +191,24 @@ class Reply(msgspec.Struct, frozen=True):
 
 def replies(message: Message) -> list[Reply]:
     """Return what a message says to requests that it names."""
-    found: list[Reply] = []
-    for part in message.parts:
-        data = _object(part)
-        named = data.get("toolUseId")
-        if isinstance(named, str) and ("result" in data or "error" in data):
-            error: Any = data.get("error") if "result" not in data else ""
-            told = error if isinstance(error, str) else _told(error)
-            found.append(Reply(named, data.get("result"), told))
-    return found
+    return [reply for part in message.parts for reply in _replies_in(part)]
+
+
+def _replies_in(part: Part) -> list[Reply]:
+    data = _object(part)
+    named = data.get("toolUseId")
+    if isinstance(named, str) and ("result" in data or "error" in data):
+        error: Any = data.get("error") if "result" not in data else ""
+        told = error if isinstance(error, str) else _told(error)
+        return [Reply(named, data.get("result"), told)]
+    if INPUTS not in data:
+        return []
+    try:
+        inputs = msgspec.convert(data[INPUTS], _Inputs)
+    except msgspec.ValidationError:
+        # Data of the caller's own, which happens to be called so, or too many.
+        return []
+    return [Reply(one.input_id, one.value) for one in inputs]
 
 
 def _told(error: Any) -> str:
@@ -220,7 +242,14 @@ def narrowed(message: Message, request_id: str) -> Message:
     said = names(message)
     if len(said) < 2 or request_id not in said:
         return message
-    parts = [part for part in message.parts if _object(part).get("toolUseId") == request_id]
+    parts: list[Part] = []
+    for part in message.parts:
+        found = [reply for reply in _replies_in(part) if reply.request_id == request_id]
+        if found and INPUTS in _object(part):
+            inputs = [{"inputId": one.request_id, "value": one.result} for one in found]
+            part = msgspec.structs.replace(part, data={INPUTS: inputs})
+        if found:
+            parts.append(part)
     return msgspec.structs.replace(message, parts=parts)
 
 

@@ -184,6 +184,7 @@ def test_the_examples_without_a_framework_run_as_they_say(tmp_path: Path) -> Non
             address,
         ]
         options = ["--exec", program, "--exec-format", "json", "--listen", "127.0.0.1:0"]
+        options += ["--mcp", f"{sys.executable} {EXAMPLES / 'mcp_server.py'}"]
         with running("serve", *targets, *options, cwd=tmp_path) as child:
             url = child.ready()
             with httpx.Client(base_url=url, timeout=WAIT, trust_env=False) as http:
@@ -202,6 +203,31 @@ def test_the_examples_without_a_framework_run_as_they_say(tmp_path: Path) -> Non
                 assert say("greeter", "3", "count") == "1 2 3 "
                 python = Path(sys.executable).name.replace(".", "-")
                 assert say(python, "a b") == "a b "
+                body = {"message": message(parts=[{"data": {"celsius": 20}}])}
+                told = http.post("/agents/thermometer/message:send", json=body).json()["task"]
+                assert told["artifacts"][0]["parts"][0] == {"text": "68.0"}
+
+
+def test_the_example_of_a_text_program_runs_as_it_says(tmp_path: Path) -> None:
+    program = f"{sys.executable} {EXAMPLES / 'lines.py'}"
+    with running("serve", "--exec", program, "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
+        body = {"message": message("a\nb")}
+        done = httpx.post(f"{child.ready()}/message:send", json=body, timeout=WAIT, trust_env=False)
+    assert answer(done.json()["task"]) == "1: a\n2: b\n"
+
+
+def test_every_kind_in_the_guide_has_an_example_that_the_tests_run() -> None:
+    guide = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
+    kinds = guide.partition("|---|---|")[2].partition("\n\n")[0].strip().splitlines()
+    named = [re.findall(r"examples/adapters/(\w+)\.py", kind) for kind in kinds]
+    assert all(named), [kind for kind, names in zip(kinds, named, strict=True) if not names]
+    shown = {name for names in named for name in names}
+    assert shown == {path.stem for path in EXAMPLES.glob("*.py")}
+    tests = "".join(
+        Path(__file__).with_name(f"test_{name}.py").read_text()
+        for name in ("programs", "real_frameworks")
+    )
+    assert [name for name in sorted(shown) if not re.search(rf"\b{name}\b", tests)] == []
 
 
 def test_examples_are_short() -> None:

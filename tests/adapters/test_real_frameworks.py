@@ -15,7 +15,7 @@ import pytest
 from frameworks import python_with_crewai, python_with_frameworks
 from serving import ROOT, Child, Site, client, environment, message, within
 
-from tests.peers.environments import EnvironmentFailed, python_with
+from tests.peers.environments import python_with
 
 TARGETS = Path(__file__).parent / "targets"
 EXAMPLES = ROOT / "examples" / "adapters"
@@ -41,10 +41,7 @@ pytestmark = pytest.mark.peer
 @pytest.fixture(scope="module")
 def frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
     """Serve all examples and trials in one process."""
-    try:
-        python = python_with_frameworks()
-    except EnvironmentFailed as error:
-        pytest.skip(f"the frameworks could not be installed: {error}")
+    python = python_with_frameworks()
     with served([python, "-m", "dragoman"], SERVED, tmp_path_factory.mktemp("all")) as child:
         yield child
 
@@ -52,10 +49,7 @@ def frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
     """Serve a crew and one of its agents."""
-    try:
-        python = python_with_crewai()
-    except EnvironmentFailed as error:
-        pytest.skip(f"crewai could not be installed: {error}")
+    python = python_with_crewai()
     targets = [EXAMPLES / "crew.py", f"{EXAMPLES / 'crew.py'}:writer", TARGETS / "crew_of_two.py"]
     with served([python, "-m", "dragoman"], targets, tmp_path_factory.mktemp("crew")) as child:
         yield child
@@ -229,10 +223,7 @@ async def test_a_question_that_the_conversation_passed_by_is_answered_in_vain(si
 
 
 async def test_an_agent_of_selectools_answers_with_its_tools_as_skills(tmp_path: Path) -> None:
-    try:
-        python = python_with("selectools[serve]==1.3.0")
-    except EnvironmentFailed as error:
-        pytest.skip(f"selectools could not be installed: {error}")
+    python = python_with("selectools[serve]==1.3.0")
     target = EXAMPLES / "selectools_agent.py"
     with served([python, "-c", BORROWING], [target], tmp_path) as child:
         async with client(child.url) as http:

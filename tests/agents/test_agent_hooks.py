@@ -139,11 +139,20 @@ async def test_text_is_held_back_until_the_hooks_have_seen_all_of_it() -> None:
 
 
 async def test_redaction_covers_what_the_model_reads_says_and_gets_from_tools() -> None:
-    model = ScriptedModel(ToolCall("c", "look"), "Mail bob@example.com or call.")
+    given: list[Any] = []
+
+    def look(where: dict[str, Any]) -> str:
+        given.append(where)
+        return "Write to ann@example.com."
+
+    where = {"to": ["bob@example.com", 5]}
+    model = ScriptedModel(ToolCall("c", "look", {"where": where}), "Mail bob@example.com or call.")
     loop = AgentLoop(model, tools=[look], hooks=[Redaction()], system="I am me@example.com.")
     (text,) = await told(loop, "card 4111 1111 1111 1111, key sk-abcdefghijklmnop0123")
     assert text == "Mail [redacted] or call."
-    system, user, _, result = model.requests[1].messages
+    system, user, asked, result = model.requests[1].messages
+    assert asked.tool_calls[0].arguments == {"where": {"to": ["[redacted]", 5]}}
+    assert given == [where], "tools are called with what the model said"
     assert user.text == "card [redacted], key [redacted]"
     assert result.text == "Write to [redacted]."
     assert system.text == "I am me@example.com."

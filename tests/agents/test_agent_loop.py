@@ -30,7 +30,7 @@ from dragoman.agents.models import Chunk, ModelFailed, ModelRequest, Reply
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
 from dragoman.errors import ConfigError
-from dragoman.model.events import ArtifactUpdate
+from dragoman.model.events import ArtifactUpdate, Delegated
 from dragoman.telemetry import tracing
 
 
@@ -460,6 +460,42 @@ async def test_memory_is_no_longer_than_it_may_be() -> None:
         # The last exchange alone is longer than all that is remembered.
         answer = await within(client.send("e", context_id=answer.context_id))
         assert said(answer) == "completed: e"
+
+
+async def test_a_message_to_a_task_under_way_finds_what_was_said_in_it_before() -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        entered.set()
+        await within(go_on.wait())
+        return "done"
+
+    def heard(request: ModelRequest) -> str:
+        return " | ".join(m.text for m in request.messages if m.role in ("user", "assistant"))
+
+    model = ScriptedModel(ToolCall("c", "wait"), "Yes.")
+    async with calling(AgentLoop(model, tools=[wait], memory=ContextMemory())) as client:
+        first = await within(client.send("first", wait=False))
+        await within(entered.wait())
+        await within(client.send("second", task_id=first.task_id, wait=False))
+        await within(client.send("third", task_id=first.task_id, wait=False))
+        go_on.set()
+        await within(client.wait(first.task_id))
+    asked = [heard(request) for request in model.requests if request.messages[-1].role == "user"]
+    assert asked == ["first", "first | Yes. | second", "first | second | Yes.\n\nYes. | third"]
+
+
+async def test_clients_of_a_loop_s_agent_are_those_that_tasks_are_taken_back_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Client("http://127.0.0.1:9")
+    canceled = asyncio.Queue[str]()
+    monkeypatch.setattr(client, "cancel", canceled.put)
+    agent = AgentLoop(ScriptedModel("x")).agent("Loop", "Thinks.", clients=[client])
+    agent.delegation.withdraw([Delegated(0, 0, client.reference, client.reference, "t")])
+    assert await within(canceled.get()) == "t"
+    await agent.delegation.close()
+    await client.close()
 
 
 def test_what_makes_no_sense_is_refused_when_the_loop_is_made() -> None:

@@ -74,3 +74,30 @@ async def test_results_that_come_in_any_order_after_restarts_reach_their_calls(
     failed = "RequestFailed: The tool look has no answer: no"
     assert text == f"2, seen 0, {failed}, seen 2"
     assert runs == [1]
+
+
+async def test_a_plain_message_cancels_no_open_tool_and_the_model_reads_it_next() -> None:
+    """R-045: who wants to go on without a tool says so by its id."""
+    calls = [ToolCall(f"c{n}", "look", {"n": n}) for n in range(2)]
+
+    def begin(request: ModelRequest) -> Any:
+        return calls if request.messages[-1].text == "x" else "Fine."
+
+    model = ScriptedModel(begin, "Done.")
+    loop = AgentLoop(model, tools=[ClientTools(LOOK)])
+    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    async with Client(app=app) as client:
+        answer = await within(client.send("x"))
+        answer = await within(client.send("never mind", task_id=answer.task_id))
+        assert answer.state is TaskState.INPUT_REQUIRED
+        assert answer.task is not None
+        open_now = open_requests(answer.task.status)
+        assert len(open_now) == 2
+        parts = [*open_now[0].failed("not needed"), *open_now[1].failed("not needed")]
+        answer = await within(client.send(parts, task_id=answer.task_id))
+        answer = await within(client.wait(answer.task_id, until="terminal"))
+    failed = "RequestFailed: The tool look has no answer: not needed"
+    told = [said.text for said in model.requests[1].messages if said.role == "tool"]
+    assert told == [failed, failed]
+    assert model.requests[2].messages[-1].text == "never mind"
+    assert answer.state is TaskState.COMPLETED

@@ -11,13 +11,14 @@ import pytest
 from agents import Gate, Researcher
 from serving import client, hosting, within
 
-from dragoman import Agent, App, Message, Settings, Turn
+from dragoman import Agent, AgentSkill, App, BearerTokens, Caller, Message, Settings, Turn
 from dragoman.compat.selectools import A2AClient, A2AError, A2AServer, A2ATask, TaskState
 from dragoman.compat.selectools.transport import HttpxTransport
 from dragoman.model.message import Part, agent_message
 
 Make = Callable[..., A2AServer]
 TOKEN = "sk-demo-token"
+LONG = "sk-demo-token-0123456789"
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
@@ -284,3 +285,78 @@ def test_a_task_s_text_is_what_the_agent_answered(
     """P-038: and its error why it did not."""
     task = A2ATask.from_dict(data)
     assert (task.state, task.text, task.error, task.raw) == (state, text, error, data)
+
+
+# What selectools' own has not
+
+
+def served_agent() -> tuple[App, asyncio.Event]:
+    hidden = [AgentSkill(id="secret", name="Secret", description="Hidden.", tags=["x"])]
+    agent = Agent("Slow", "Waits.", extended_skills=hidden)
+    gate = asyncio.Event()
+
+    @agent.skill
+    async def wait(text: str, turn: Turn) -> str:
+        if text == "wait":
+            await turn.say("Waiting")
+            await within(gate.wait())
+        return f"Done: {text}"
+
+    tokens = BearerTokens(tokens={LONG: Caller("me", True)})
+    app = App(agent, settings=Settings(store="memory:"), authenticators=[tokens])
+    return app, gate
+
+
+async def test_tasks_are_listed_and_followed_again() -> None:
+    """M-030."""
+    app, gate = served_agent()
+    async with hosting(app) as url:
+        agent = A2AClient(url, auth_token=LONG)
+        first = await within(agent.send_task("one", context_id="c"))
+        streaming = agent.stream_task("wait")
+        begun = await within(anext(streaming))
+        found = await within(agent.list_tasks())
+        assert [task.id for task in found] == [begun.id, first.id]
+        assert found[1].text == "Done: one"
+        assert [task.id for task in await agent.list_tasks(context_id="c")] == [first.id]
+        done = await agent.list_tasks(state=TaskState.COMPLETED, limit=1)
+        assert [task.id for task in done] == [first.id]
+        listed = await asyncio.to_thread(agent.list_tasks_sync, limit=1)
+        assert [task.id for task in listed] == [begun.id]
+        assert (await asyncio.to_thread(agent.get_task_sync, begun.id)).state == TaskState.WORKING
+        again = agent.resubscribe(begun.id)
+        assert (await within(anext(again))).id == begun.id
+        gate.set()
+        assert [task.text async for task in again][-1] == "Done: wait"
+        assert [task.text async for task in streaming][-1] == "Done: wait"
+        for wrong in ({"limit": 0}, {"state": "sleeping"}):
+            with pytest.raises(A2AError):
+                await agent.list_tasks(**wrong)
+        with pytest.raises(A2AError):
+            await anext(agent.resubscribe("none"))
+
+
+async def test_posts_and_the_extended_card_are_asked_for() -> None:
+    """M-030: in async code and in code that is not."""
+    app, _ = served_agent()
+    async with hosting(app) as url:
+        agent = A2AClient(url, auth_token=LONG)
+        card = await within(agent.extended_card())
+        assert "secret" in [skill.id for skill in card.skills]
+        assert await asyncio.to_thread(agent.extended_card_sync) == card
+        task = await within(agent.send_task("one"))
+        config = {"url": "https://example.com/hook", "taskId": task.id}
+        made = await agent.set_push_config(task.id, config["url"], token="t", config_id="mine")
+        assert made == config | {"id": "mine"}
+        assert await agent.get_push_config(task.id, "mine") == made
+        await asyncio.to_thread(agent.set_push_config_sync, task.id, config["url"])
+        assert len(await agent.list_push_configs(task.id)) == 2
+        await agent.delete_push_config(task.id, "mine")
+        (left,) = await asyncio.to_thread(agent.list_push_configs_sync, task.id)
+        assert await asyncio.to_thread(agent.get_push_config_sync, task.id, left["id"]) == left
+        await asyncio.to_thread(agent.delete_push_config_sync, task.id, left["id"])
+        with pytest.raises(A2AError):
+            await agent.get_push_config(task.id, left["id"])
+    with pytest.raises(A2AError, match="extended card"):
+        async with hosting(App(Agent("A", "B."), settings=Settings(store="memory:"))) as url:
+            await A2AClient(url).extended_card()

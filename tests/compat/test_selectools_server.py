@@ -452,7 +452,9 @@ def test_what_a_caller_does_not_use_is_not_loaded() -> None:
         "s.TaskState, s.A2ATask; assert 'uvicorn' not in sys.modules; "
         "s.A2AServer, s.A2AClient; assert not any('selectools' == n for n in sys.modules); "
         "assert sorted(s.__all__) == 'A2AClient A2AError A2AServer A2ATask AgentCard AgentSkill "
-        "TaskState'.split()"
+        "TaskState'.split(); "
+        "from dragoman.compat.selectools.types import AgentCard, TASK_NOT_FOUND; "
+        "assert AgentCard is s.AgentCard and TASK_NOT_FOUND == -32001"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
