@@ -14,7 +14,7 @@ ID = re.compile(rf"\b(?:{_IDS})\b")
 SERIES = {
     "P": [*range(1, 17), *range(20, 23), *range(30, 44)],
     "C": [*range(1, 14), *range(20, 30)],
-    "R": [30, 32, 33, *range(40, 47), *range(50, 54), *range(80, 84)],
+    "R": [30, 31, 32, 33, *range(40, 47), *range(50, 54), *range(80, 84)],
     "M": [*range(20, 25), *range(30, 33)],
 }
 WANTED = [f"{letter}-{n:03}" for letter, numbers in SERIES.items() for n in numbers]
