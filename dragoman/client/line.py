@@ -316,10 +316,12 @@ class Line:
         if self.options.headers:
             # What is secret among them only the user knows.
             self._origins.check(url)
-        attached = await self._chosen.attach(url, self._http, self._origins)
         traced = tracing.outgoing()
         if self.options.is_for_others and "tracestate" in traced:
             traced = {name: value for name, value in traced.items() if name != "tracestate"}
+        if not self.options.headers and not self._chosen.attached:
+            return url, {**traced, **headers}
+        attached = await self._chosen.attach(url, self._http, self._origins)
         return attached.onto({**traced, **self.options.headers, **headers})
 
     # Calls

@@ -8,10 +8,10 @@ slowly fills its own places and nobody else's.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from types import TracebackType
 
 from dragoman.errors import Overloaded
 
@@ -37,20 +37,19 @@ class Bulkhead:
         """How many wait for a place."""
         return len(self._queue)
 
-    @contextlib.asynccontextmanager
-    async def place(self, deadline: float | None = None) -> AsyncGenerator[None]:
+    def place(self, deadline: float | None = None) -> "_Place":
         """Hold a place; wait for one until the deadline, by the clock this was made with.
 
-        Raises `Overloaded` if too many wait already, or none came free in time."""
+        Entering raises `Overloaded` if too many wait already, or none came free in time."""
+        return _Place(self, deadline)
+
+    async def enter(self, deadline: float | None) -> None:
+        """Take a place."""
         # A place that comes free is handed on: while anybody waits, none is free.
         if self.running < self._most_running:
             self.running += 1
         else:
             await self._wait(deadline)
-        try:
-            yield
-        finally:
-            self._leave()
 
     async def _wait(self, deadline: float | None) -> None:
         if len(self._queue) >= self._most_waiting:
@@ -65,14 +64,14 @@ class Bulkhead:
             self._queue.pop(given, None)
             if given.done() and not given.cancelled():
                 # It was given the place in the moment in which it went away.
-                self._leave()
+                self.leave()
             if isinstance(error, TimeoutError):
                 raise Overloaded(
                     "The agent had no place for the task in time, try again later", retryAfter=1
                 ) from None
             raise
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Hand the place to whoever has waited longest; it stays taken meanwhile."""
         while self._queue:
             given, _ = self._queue.popitem(last=False)
@@ -81,3 +80,24 @@ class Bulkhead:
                 given.set_result(None)
                 return
         self.running -= 1
+
+
+class _Place:
+    """A place, for as long as its context is open. A class, since every task comes by here."""
+
+    __slots__ = ("_bulkhead", "_deadline")
+
+    def __init__(self, bulkhead: Bulkhead, deadline: float | None) -> None:
+        self._bulkhead = bulkhead
+        self._deadline = deadline
+
+    async def __aenter__(self) -> None:
+        await self._bulkhead.enter(self._deadline)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bulkhead.leave()

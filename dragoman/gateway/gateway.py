@@ -188,7 +188,8 @@ class Gateway:
         wish = Wish(
             agent=wanted.agent,
             skill=wanted.skill,
-            text=operation.message.text,
+            # Who is named needs no other reason.
+            text="" if wanted.agent else operation.message.text,
             min_trust=wanted.min_trust,
             max_price=wanted.max_price,
             policy=wanted.policy or self.settings.routing,

@@ -53,16 +53,20 @@ def outgoing(
     operation = worker.operation
     metadata = {name: value for name, value in operation.metadata.items() if name not in OWN}
     onward = hops.depart(clean(metadata), own_id, worker.deadline or None)
-    declared = {extension.uri for extension in card.capabilities.extensions}
-    message = msgspec.structs.replace(
-        message,
-        metadata=clean(message.metadata),
-        parts=[
+    # Most messages have none of these.
+    changes: dict[str, Any] = {}
+    if message.metadata:
+        changes["metadata"] = clean(message.metadata)
+    if any(part.metadata for part in message.parts):
+        changes["parts"] = [
             msgspec.structs.replace(part, metadata=clean(part.metadata)) if part.metadata else part
             for part in message.parts
-        ],
-        extensions=[uri for uri in message.extensions if uri in declared],
-    )
+        ]
+    if message.extensions:
+        declared = {extension.uri for extension in card.capabilities.extensions}
+        changes["extensions"] = [uri for uri in message.extensions if uri in declared]
+    if changes:
+        message = msgspec.structs.replace(message, **changes)
     kind = StreamMessage if card.capabilities.streaming and not wait else SendMessage
     return kind(
         message=message,
