@@ -242,6 +242,10 @@ class Questions:
         """Wait for what answers a question; None: its time is over."""
         while True:
             self._route()
+            for other in self._open.values():
+                # What fitted none of several may fit the one that is left.
+                if other is not question and other.given is not None:
+                    other.wake()
             if question.given is not None:
                 return question.given
             self._tell()

@@ -177,6 +177,18 @@ async def test_a_tool_of_the_callers_is_a_request_and_its_result_the_answer(hous
     assert text(await house.send(failed)) == "The tool search has no answer: no net"
 
 
+async def test_what_fits_none_of_several_tools_is_for_the_one_that_is_left(house: House) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        one, two = await asyncio.gather(turn.tool("one", {}), turn.tool("two", {}))
+        return f"{one} {two}"
+
+    await house.start(made(work))
+    task = await house.send("x")
+    first, _ = asked(task)
+    assert (await house.send("said", task=task.id)).status.state is S.INPUT_REQUIRED
+    assert text(await house.send(reply(task, (first, "given")))) == "given said"
+
+
 async def test_a_bare_question_looks_as_ever_and_takes_a_result_by_the_id_of_its_message(
     house: House,
 ) -> None:
