@@ -15,6 +15,7 @@ from dragoman.errors import (
     ContentTypeNotSupported,
     InvalidParams,
     PermissionDenied,
+    TaskFailed,
 )
 from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
 from dragoman.model.identity import ANONYMOUS, Caller
@@ -196,12 +197,19 @@ class Agent:
         if not _can_produce(offered, operation.accepted_output_modes):
             raise ContentTypeNotSupported("None of the accepted output modes can be produced")
         # An answer goes to the code that asked, which knows best what to make of it.
-        arguments = {} if is_answer else skill.arguments(message)
+        arguments = None if is_answer else skill.arguments(message)
 
         async def run(worker: Worker) -> Message | None:
             if self.threads is None:
                 self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
-            return await skill.run(arguments, worker, self.threads, self.delegation)
+            given = arguments
+            if given is None:
+                # It answered nothing after all, and begins a turn of its own.
+                try:
+                    given = skill.arguments(worker.message)
+                except InvalidParams as error:
+                    raise TaskFailed(error.public) from None
+            return await skill.run(given, worker, self.threads, self.delegation)
 
         return Plan(run, skill.may_reply, _deadline(skill.deadline, operation.metadata))
 

@@ -189,6 +189,23 @@ async def test_what_fits_none_of_several_tools_is_for_the_one_that_is_left(house
     assert text(await house.send(reply(task, (first, "given")))) == "given said"
 
 
+async def test_what_fits_no_tool_at_all_begins_a_turn_with_its_own_arguments(house: House) -> None:
+    async def work(text: str, turn: Turn) -> str:
+        if text != "x":
+            return f"then {text}"
+        one, two = await asyncio.gather(turn.tool("one", {}), turn.tool("two", {}))
+        return f"{one} {two}"
+
+    await house.start(made(work))
+    task = await house.send("x")
+    first, second = asked(task)
+    await house.send("said", task=task.id)
+    done = await house.send(reply(task, (first, "a"), (second, "b")))
+    done = await house.reaches(done.id, S.COMPLETED)
+    parts = [part.text for artifact in done.artifacts for part in artifact.parts]
+    assert parts == ["a b", "then said"]
+
+
 async def test_a_bare_question_looks_as_ever_and_takes_a_result_by_the_id_of_its_message(
     house: House,
 ) -> None:
