@@ -28,7 +28,7 @@ _DEPTHS = range(1, 11)
 MOST = 8
 # Milliseconds that are kept of the time, so that an answer is back before the caller gives up. The
 # same whenever a message is sent: one that is sent again has to be the same message.
-_MARGIN = 100
+MARGIN = 100
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -70,9 +70,9 @@ def depart(
     said = _deadline(metadata)
     ends = min((at for at in (deadline, said) if at is not None), default=None)
     if ends is not None:
-        if ends - now() <= _MARGIN:
+        if ends - now() <= MARGIN:
             raise TaskFailed("The task's deadline passed before it could be forwarded.")
-        onward[DEADLINE] = stamp((ends - _MARGIN) * 1000)
+        onward[DEADLINE] = stamp((ends - MARGIN) * 1000)
     depth = metadata.get(DEPTH)
     if type(depth) is int and depth in _DEPTHS:
         onward[DEPTH] = depth + 1

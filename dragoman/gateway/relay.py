@@ -17,6 +17,7 @@ from dragoman.dialects.house import Nexus
 from dragoman.engine.log import read_task
 from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
 from dragoman.errors import A2AError, InvalidAgentResponse
+from dragoman.gateway.hops import MARGIN
 from dragoman.gateway.means import Means
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
@@ -186,6 +187,10 @@ class Relay:
         """Record that the agent is done with the message."""
         worker = self._worker
         metadata = event.metadata if event is not None else {}
+        ends = worker.deadline
+        if status.state is TaskState.FAILED and ends and worker.clock.now() >= ends - MARGIN:
+            # It keeps the deadline that it was given, which is a little earlier than ours.
+            self._note_cause("timeout")
         if status.state.is_interrupted:
             worker.forward(msgspec.structs.replace(self._place, is_answered=True))
             worker.relay(status, metadata)

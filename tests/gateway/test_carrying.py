@@ -11,6 +11,7 @@ from serving import message, serving, within
 
 from dragoman import Agent, Turn
 from dragoman.gateway import carrier
+from dragoman.gateway.hops import MARGIN
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
 from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
@@ -162,7 +163,10 @@ async def test_a_task_that_is_late_fails_and_its_agent_stops(tmp_path: Path) -> 
 
             await within(stopped())
         errand = await site.gateway.errand(answer.task.id)
-        assert errand is not None and 0 < errand.due_at <= errand.ended_at
+        assert errand is not None and 0 < errand.due_at <= errand.ended_at + MARGIN
+        await within(site.gateway.trust.digest())
+        events, _ = await site.gateway.trust.history(registered.id)
+        assert [event["eventType"] for event in events] == ["task_timeout"]
 
 
 async def test_a_gateway_registered_with_itself_notices(tmp_path: Path) -> None:

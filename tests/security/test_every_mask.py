@@ -33,6 +33,8 @@ HARMLESS = {
     "Issuer._tokens": "of an issuer that plays a part",
     "Tokens.prompt_tokens": "a number of words",
     "Tokens.completion_tokens": "a number of words",
+    "InternalEvent.input_tokens": "a number of words",
+    "InternalEvent.output_tokens": "a number of words",
     "Registered.credential": "how one is shown, not which",
     "Registration.credential": "an object that masks itself",
     "Changes.credential": "an object that masks itself",

@@ -40,10 +40,12 @@ async def playing(
 ) -> AsyncIterator[int]:
     """Serve one part on every connection; yields the port."""
     count = 0
+    talking: set[asyncio.Task[Any] | None] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal count
         count += 1
+        talking.add(asyncio.current_task())
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await part(reader, writer, count - 1)
         writer.close()
@@ -54,6 +56,12 @@ async def playing(
             yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        tasks = [task for task in talking if task is not None and not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Transports say good-bye at the next turn of the loop.
+        await asyncio.sleep(0)
 
 
 def saying(*answers: bytes, heads: list[bytes] | None = None) -> Part:
