@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dragoman.engine.log import read_task
-from dragoman.errors import A2AError, Overloaded
+from dragoman.errors import A2AError, Overloaded, UnsupportedOperation
 from dragoman.gateway.api.asking import reading_of, scope_of, shown_task, task_id_of
 from dragoman.gateway.api.envelope import Refused, failure
 from dragoman.gateway.api.record import ArtifactRecord, artifact_record, message_record
@@ -101,13 +101,20 @@ async def _frames(ask: Ask) -> AsyncGenerator[tuple[bytes, bool]]:
     call = Call(
         operation=operation, caller=ask.caller, after=ask.request.after, closes_on_input=False
     )
-    async with contextlib.aclosing(ask.gateway.service.follow(call)) as batches:
-        async for batch in batches:
-            if isinstance(batch, Opening):
-                yield await _opening(ask, batch.reply.reading), batch.is_reset
-            elif not isinstance(batch, Message):
-                for recorded in batch:
-                    yield await _shown(ask, task_id, recorded), False
+    try:
+        async with contextlib.aclosing(ask.gateway.service.follow(call)) as batches:
+            async for batch in batches:
+                if isinstance(batch, Opening):
+                    yield await _opening(ask, batch.reply.reading), batch.is_reset
+                elif not isinstance(batch, Message):
+                    for recorded in batch:
+                        yield await _shown(ask, task_id, recorded), False
+    except UnsupportedOperation:
+        # It ended since it was looked at.
+        reading = await reading_of(ask, task_id)
+        if not reading.task.status.state.is_terminal:
+            raise
+        yield await _opening(ask, reading), False
 
 
 async def _opening(ask: Ask, reading: TaskReading) -> bytes:

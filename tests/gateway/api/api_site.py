@@ -88,7 +88,7 @@ class GatewaySite:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             path = f"/api/v1/tasks/{task_id}/stream"
             async with self.http.stream("GET", path, headers=named) as response:
-                assert response.status_code == 200
+                assert response.status_code == 200, await response.aread()
                 assert response.headers["content-type"] == "text/event-stream"
                 return [frame async for frame in frames(response) if frame.comment is None]
 

@@ -11,8 +11,11 @@ import pytest
 from api_site import DONE, GatewaySite, gateway, owners
 from serving import WAIT, frames, within
 
+from dragoman.gateway.api import streams
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
+from dragoman.model.record import TaskReading
+from dragoman.model.task import TaskState, TaskStatus
 from dragoman.service import Call, TaskReply
 from dragoman.stores.sqlite import errand_lists
 
@@ -286,6 +289,26 @@ async def test_a_stream_shows_the_whole_task_at_every_change_and_ends_with_it(
     again = await site.events(made["id"])
     assert [frame.event for frame in again] == ["status", "complete"]
     assert again[-1].data == found[-1].data and again[-1].id == found[-1].id
+
+
+async def test_a_stream_of_a_task_that_ends_when_it_is_asked_for_shows_its_end(
+    site: GatewaySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await site.make()
+    done = await site.done(made["id"])
+    read, looks = streams.reading_of, list[TaskReading]()
+
+    async def earlier(ask: Any, task_id: TaskId) -> TaskReading:
+        reading = await read(ask, task_id)
+        looks.append(reading)
+        if len(looks) > 1:
+            return reading
+        working = msgspec.structs.replace(reading.task, status=TaskStatus(TaskState.WORKING))
+        return TaskReading(reading.seq, working)
+
+    monkeypatch.setattr(streams, "reading_of", earlier)
+    found = await site.events(made["id"])
+    assert found[-1].event == "complete" and found[-1].data == done
 
 
 async def test_a_stream_goes_on_from_the_last_event_that_was_seen(site: GatewaySite) -> None:
