@@ -10,7 +10,7 @@ from carrying import Restartable, gateway, workshop
 from serving import message, serving, within
 
 from dragoman import Agent, Turn
-from dragoman.gateway import carrier
+from dragoman.gateway import carrier, relay
 from dragoman.gateway.hops import MARGIN
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
@@ -164,6 +164,22 @@ async def test_a_task_that_is_late_fails_and_its_agent_stops(tmp_path: Path) -> 
             await within(stopped())
         errand = await site.gateway.errand(answer.task.id)
         assert errand is not None and 0 < errand.due_at <= errand.ended_at + MARGIN
+        await within(site.gateway.trust.digest())
+        events, _ = await site.gateway.trust.history(registered.id)
+        assert [event["eventType"] for event in events] == ["task_timeout"]
+
+
+async def test_an_agent_that_fails_by_the_deadline_it_was_given_was_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that any moment is that close to the deadline.
+    monkeypatch.setattr(relay, "MARGIN", 60_000)
+    async with serving(workshop()) as upstream, gateway(tmp_path) as site:
+        registered = await site.register(upstream.url)
+        async with site.client(registered) as client:
+            wanted = {"timeoutSeconds": 30, "skillId": "fail"}
+            answer = await within(client.send("x", metadata=wanted))
+            assert answer.task is not None and answer.task.status.state is TaskState.FAILED
         await within(site.gateway.trust.digest())
         events, _ = await site.gateway.trust.history(registered.id)
         assert [event["eventType"] for event in events] == ["task_timeout"]
