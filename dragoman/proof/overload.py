@@ -1,10 +1,12 @@
 """Five times as many requests as a server can answer, and one caller far beyond its limit: what is
 accepted stays fast, the rest is refused properly, and those who keep to their share do not notice.
 
-Figures are ratios of what the same server did a moment before, round by round, since no machine is
-the same for a minute. The server has one processor to itself and the load comes from another,
-which never sleeps, at the peak as in the overload: on one machine it is the sender's processor that
-wakes who waits for an answer, much of what a refusal costs, and over a network it is not.
+Figures are ratios of what the same server did a moment before and after, round by round, since no
+machine is the same for a minute; what was timed while the machine gave one of its processors to
+others is left out, at the peak as in the overload. The server has one processor to itself and the
+load comes from another, which never sleeps, at the peak as in the overload: on one machine it is
+the sender's processor that wakes who waits for an answer, much of what a refusal costs, and over a
+network it is not.
 """
 
 import asyncio
@@ -29,6 +31,7 @@ from dragoman.proof.harness import (
     until,
     workplace,
 )
+from dragoman.proof.machine import Interruptions
 from dragoman.proof.volley import Tally, closed_loop, open_loop, sends
 
 TIMES = 5
@@ -36,20 +39,22 @@ TIMES = 5
 GOODPUT = 0.8
 SLOWER = 3.0
 DISTURBED = 1.5
-_ROUNDS = 3
+_ROUNDS = 8
 # Callers at the peak, who ask again once they are answered; and connections of the overload, each
 # with one request at a time unless all are busy.
 _CALLERS = 64
 _CONNECTIONS = 1000
 _WARMUP = 1.0
 # Seconds until a server has noticed, and has done what came before; not counted.
-_ONSET = 3.0
-_PEAK_SECONDS = 3.0
+_ONSET = 2.0
+_PEAK_SECONDS = 2.0
 # Of the peak, what one principal may ask for, and how many keep to half of it.
 _SHARE = 0.1
 _TIMES_ITS_LIMIT = 10
 _OTHERS = 3
 _REST_WITHIN = 60.0
+# Seconds between two looks of a load that does not sleep.
+_BETWEEN_LOOKS = 0.0002
 
 
 class OverloadResult(Result, kw_only=True):
@@ -75,10 +80,8 @@ class OverloadResult(Result, kw_only=True):
     # Microseconds of the server's processor: for an answer at the peak, and for any in overload.
     work_at_peak: float
     work_in_overload: float
-    # Of the time of the overload, and of the callers beside each other: how much the server was
-    # ready to work and others had its processor. It is not the server's doing, yet in the figures.
-    held_up: float
-    held_up_beside: float
+    # Of the time, what is left out because the machine gave a processor to others.
+    left_out: float
     # Of callers within their limit: alone, beside one that uses all of its own, and beside one far
     # beyond it.
     alone_ms: Spread
@@ -95,8 +98,8 @@ class OverloadResult(Result, kw_only=True):
             Row(
                 f"Goodput at {TIMES} times the load, of the peak (at least {GOODPUT:.0%})",
                 f"{self.goodput_ratio:.0%}: {self.goodput:,.0f}/s of {self.peak:,.0f}/s, "
-                f"{self.offered:,.0f}/s offered; without the first {_ONSET:g} s; others had the "
-                f"processor for {self.held_up:.0%} of the time",
+                f"{self.offered:,.0f}/s offered; without the first {_ONSET:g} s, and the "
+                f"{self.left_out:.0%} of the time when others had a processor",
                 self.goodput_ratio >= GOODPUT,
             ),
             Row(
@@ -121,57 +124,69 @@ class OverloadResult(Result, kw_only=True):
                 f"beside one at its limit (at most {DISTURBED:g})",
                 f"{self.disturbed:.2f}: {self.beside_ms.p99:.1f} ms, {self.fair_ms.p99:.1f} ms "
                 f"(alone {self.alone_ms.p99:.1f} ms); {self.limited:,} refused; without the first "
-                f"{_WARMUP:g} s; others had the "
-                f"processor for {self.held_up_beside:.0%} of the time",
+                f"{_WARMUP:g} s",
                 self.disturbed <= DISTURBED,
             ),
         ]
 
 
 class _Round:
-    """A peak and the overload after it."""
+    """An overload, and the peaks before and after it."""
 
-    def __init__(
-        self,
-        peak: Tally,
-        over: Tally,
-        offered: float,
-        work: tuple[float, float],
-        held_up: float,
-    ) -> None:
-        self.peak, self.over, self.offered = peak, over, offered
-        self.work_at_peak, self.work_in_overload = work
-        self.held_up = held_up
-        self.goodput_ratio = over.goodput / peak.goodput
-        self.slower = _p99(over.accepted) / _p99(peak.accepted)
+    def __init__(self, peaks: tuple[Tally, Tally], over: Tally, interrupted: Interruptions) -> None:
+        before, after = (_undisturbed(peak, interrupted) for peak in peaks)
+        self.over = _undisturbed(over, interrupted)
+        self.peak = (before.goodput + after.goodput) / 2
+        self.peak_took = before.accepted + after.accepted
+        self.goodput_ratio = self.over.goodput / self.peak
+        self.slower = _p99(self.over.accepted) / _p99(self.peak_took)
 
 
-async def _overload(server: Server, seconds: float, progress: Progress) -> list[_Round]:
-    rounds: list[_Round] = []
-    for number in range(1, _ROUNDS + 1):
-        requests = sends()
-        spent = [worked(server)]
-        peak = await closed_loop(server.port, requests, _CALLERS, _PEAK_SECONDS, _WARMUP)
-        spent.append(worked(server))
-        offered = TIMES * peak.goodput
-        lasts = seconds / _ROUNDS
-        held_up = _held_up(server)
-        over = await open_loop(server.port, requests, offered, lasts, _CONNECTIONS, _ONSET)
-        spent.append(worked(server))
-        held_up = (_held_up(server) - held_up) / (lasts + _ONSET)
-        share = _PEAK_SECONDS / (_PEAK_SECONDS + _WARMUP)
-        at_peak = (spent[1] - spent[0]) * share / max(1, sum(peak.answers.values()))
-        answers = sum(over.answers.values()) * (lasts + _ONSET) / lasts
-        in_overload = (spent[2] - spent[1]) / max(1.0, answers)
-        work = at_peak * 1e6, in_overload * 1e6
-        rounds.append(_Round(peak, over, offered, work, held_up))
-        progress(
-            f"round {number}: peak {peak.goodput:,.0f}/s, goodput {rounds[-1].goodput_ratio:.0%}, "
-            f"p99 {rounds[-1].slower:.1f} x, held up {held_up:.0%}"
-        )
-        # What the crowd left is done before the next round begins.
-        await asyncio.sleep(_WARMUP)
-    return rounds
+class _Overload:
+    """Peaks, and an overload between each two of them."""
+
+    def __init__(self, server: Server, interrupted: Interruptions) -> None:
+        self._server, self._interrupted = server, interrupted
+        self._requests = sends()
+        self.peaks: list[Tally] = []
+        self.overs: list[Tally] = []
+        self.rounds: list[_Round] = []
+        # Microseconds of processor for an answer.
+        self.work_at_peak: list[float] = []
+        self.work_in_overload: list[float] = []
+
+    async def run(self, seconds: float, progress: Progress) -> None:
+        """Run all rounds."""
+        await self._reach_peak()
+        for number in range(1, _ROUNDS + 1):
+            await self._exceed(seconds / _ROUNDS)
+            # What the crowd left is done before the next one comes.
+            await asyncio.sleep(_WARMUP)
+            await self._reach_peak()
+            before, after = self.peaks[-2:]
+            one = _Round((before, after), self.overs[-1], self._interrupted)
+            self.rounds.append(one)
+            progress(
+                f"round {number}: peak {one.peak:,.0f}/s, goodput {one.goodput_ratio:.0%}, "
+                f"p99 {one.slower:.1f} x"
+            )
+
+    async def _reach_peak(self) -> None:
+        spent = worked(self._server)
+        port = self._server.port
+        peak = await closed_loop(port, self._requests, _CALLERS, _PEAK_SECONDS, _WARMUP)
+        spent = (worked(self._server) - spent) * _PEAK_SECONDS / (_PEAK_SECONDS + _WARMUP)
+        self.work_at_peak.append(spent * 1e6 / max(1, sum(peak.answers.values())))
+        self.peaks.append(peak)
+
+    async def _exceed(self, lasts: float) -> None:
+        rate = TIMES * _undisturbed(self.peaks[-1], self._interrupted).goodput
+        spent = worked(self._server)
+        port = self._server.port
+        over = await open_loop(port, self._requests, rate, lasts, _CONNECTIONS, _ONSET)
+        spent = (worked(self._server) - spent) * lasts / (lasts + _ONSET)
+        self.work_in_overload.append(spent * 1e6 / max(1, sum(over.answers.values())))
+        self.overs.append(over)
 
 
 class _Neighbours:
@@ -186,7 +201,6 @@ class _Neighbours:
         self.fair: list[Tally] = []
         self.beside: list[Tally] = []
         self.loud: list[Tally] = []
-        self.held_up: list[float] = []
 
     async def _quiet(self, seconds: float) -> list[Tally]:
         rate = self._limit / 2
@@ -199,9 +213,7 @@ class _Neighbours:
         """Run one round."""
         self.alone += await self._quiet(seconds)
         self.fair += (await self._beside(1, seconds))[0]
-        before = _held_up(self._server)
         beside, of_loud = await self._beside(_TIMES_ITS_LIMIT, seconds)
-        self.held_up.append((_held_up(self._server) - before) / (seconds + _WARMUP))
         self.beside += beside
         self.loud.append(of_loud)
 
@@ -221,57 +233,66 @@ async def prove(
 ) -> OverloadResult:
     """Run the proof in a folder."""
     began = time.monotonic()
+    interrupted = Interruptions()
     with own_processor() as processor, awake(processor is not None):
-        async with serving(Server(folder / "tasks.db"), processor) as server:
-            rounds = await _overload(server, seconds, progress)
-            tallies = [tally for one in rounds for tally in (one.peak, one.over)]
-            lost = await _lost(server, tallies)
-        peak = statistics.median([one.peak.goodput for one in rounds])
-        limit = max(1, int(peak * _SHARE))
-        tokens = folder / "tokens.toml"
-        tables = (f'[caller-{n}]\ntoken = "{_token(n)}"\n' for n in range(_OTHERS + 1))
-        tokens.write_text("".join(tables))
-        tokens.chmod(0o600)
-        settings = {"DRAGOMAN_AUTH_TOKENS": str(tokens), "DRAGOMAN_RATE_LIMIT": f"{limit}/1s"}
-        shared = Server(folder / "shared.db", name="shared", environment=settings)
-        async with serving(shared, processor) as server:
-            neighbours = _Neighbours(server, limit)
-            await neighbours.warm_up()
-            for number in range(1, _ROUNDS + 1):
-                await neighbours.look(max(2.0, seconds / _ROUNDS / 2))
-                progress(f"neighbours, round {number}")
-            more = [*neighbours.alone, *neighbours.fair, *neighbours.beside, *neighbours.loud]
-            lost += await _lost(server, more)
+        async with interrupted.watched():
+            async with serving(Server(folder / "tasks.db"), processor) as server:
+                overload = _Overload(server, interrupted)
+                await overload.run(seconds, progress)
+                tallies = [*overload.peaks, *overload.overs]
+                lost = await _lost(server, tallies)
+            rounds = overload.rounds
+            peak = statistics.median([one.peak for one in rounds])
+            limit = max(1, int(peak * _SHARE))
+            shared = _shared(folder, limit)
+            async with serving(shared, processor) as server:
+                neighbours = _Neighbours(server, limit)
+                await neighbours.warm_up()
+                for number in range(1, _ROUNDS + 1):
+                    await neighbours.look(max(2.0, seconds / _ROUNDS / 2))
+                    progress(f"neighbours, round {number}")
+                more = [*neighbours.alone, *neighbours.fair, *neighbours.beside, *neighbours.loud]
+                lost += await _lost(server, more)
     parts = [*tallies, *more]
-    alone, fair = _pooled(neighbours.alone), _pooled(neighbours.fair)
-    beside = _pooled(neighbours.beside)
-    over = [one.over for one in rounds]
+    alone = _pooled(neighbours.alone, interrupted)
+    fair = _pooled(neighbours.fair, interrupted)
+    beside = _pooled(neighbours.beside, interrupted)
+    quiet = sum(_undisturbed(tally, interrupted).seconds for tally in parts)
     return OverloadResult(
         seed=seed,
         seconds=round(time.monotonic() - began, 1),
         rounds=_ROUNDS,
         peak=round(peak, 1),
-        offered=round(statistics.median([one.offered for one in rounds]), 1),
+        offered=round(TIMES * peak, 1),
         goodput=round(statistics.median([one.over.goodput for one in rounds]), 1),
         goodput_ratio=round(statistics.median([one.goodput_ratio for one in rounds]), 3),
         slower=round(statistics.median([one.slower for one in rounds]), 2),
-        peak_ms=_spread(_pooled([one.peak for one in rounds])),
-        accepted_ms=_spread(_pooled(over)),
-        refused_ms=_spread([took for tally in over for took in tally.refused]),
+        peak_ms=_spread([took for one in rounds for took in one.peak_took]),
+        accepted_ms=_spread([took for one in rounds for took in one.over.accepted]),
+        refused_ms=_spread([took for tally in overload.overs for took in tally.refused]),
         accepted=sum(len(tally.accepted) for tally in parts),
         refused=sum(len(tally.refused) for tally in parts),
         others=dict(sum((Counter(tally.others) for tally in parts), Counter[int]())),
         lost=lost,
-        work_at_peak=round(statistics.median([one.work_at_peak for one in rounds]), 1),
-        work_in_overload=round(statistics.median([one.work_in_overload for one in rounds]), 1),
-        held_up=round(statistics.median([one.held_up for one in rounds]), 3),
-        held_up_beside=round(statistics.median(neighbours.held_up), 3),
+        work_at_peak=round(statistics.median(overload.work_at_peak), 1),
+        work_in_overload=round(statistics.median(overload.work_in_overload), 1),
+        left_out=round(1 - quiet / sum(tally.seconds for tally in parts), 3),
         alone_ms=_spread(alone),
         fair_ms=_spread(fair),
         beside_ms=_spread(beside),
         disturbed=round(_p99(beside) / _p99(fair), 2),
         limited=sum(len(tally.refused) for tally in neighbours.loud),
     )
+
+
+def _shared(folder: Path, limit: int) -> Server:
+    """Return a server that knows its callers, each of whom has a limit."""
+    tokens = folder / "tokens.toml"
+    tables = (f'[caller-{n}]\ntoken = "{_token(n)}"\n' for n in range(_OTHERS + 1))
+    tokens.write_text("".join(tables))
+    tokens.chmod(0o600)
+    settings = {"DRAGOMAN_AUTH_TOKENS": str(tokens), "DRAGOMAN_RATE_LIMIT": f"{limit}/1s"}
+    return Server(folder / "shared.db", name="shared", environment=settings)
 
 
 def run(seconds: int = 30, seed: int = 1, *, progress: Progress = silent) -> OverloadResult:
@@ -312,8 +333,12 @@ def awake(has_processor: bool) -> Generator[None]:
 
 
 async def _spin() -> None:
-    # There is nothing to wait for: not to sleep is all that is wanted.
-    while True:  # noqa: ASYNC110
+    # There is nothing to wait for: not to sleep is all that is wanted. Nor to look all the time,
+    # which takes locks that the server needs for each answer.
+    while True:
+        until = time.perf_counter() + _BETWEEN_LOOKS
+        while time.perf_counter() < until:
+            pass
         await asyncio.sleep(0)
 
 
@@ -338,15 +363,6 @@ def worked(server: Server) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _held_up(server: Server) -> float:
-    """Return the seconds a server's main thread was ready to run and did not; 0 where the
-    system does not tell."""
-    try:
-        return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
-
-
 # Results
 
 
@@ -367,8 +383,12 @@ def _token(number: int) -> str:
     return f"proof-token-of-caller-{number}"
 
 
-def _pooled(tallies: list[Tally]) -> list[float]:
-    return [took for tally in tallies for took in tally.accepted]
+def _undisturbed(tally: Tally, interrupted: Interruptions) -> Tally:
+    return tally.within(interrupted.quiet(tally.began, tally.began + tally.seconds))
+
+
+def _pooled(tallies: list[Tally], interrupted: Interruptions) -> list[float]:
+    return [took for tally in tallies for took in _undisturbed(tally, interrupted).accepted]
 
 
 def _spread(times: list[float]) -> Spread:

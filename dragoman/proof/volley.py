@@ -33,12 +33,14 @@ class Tally(msgspec.Struct):
 
     # By status; 0 is a connection that ended first.
     answers: Counter[int] = msgspec.field(default_factory=lambda: Counter[int]())
-    # Seconds that accepted ones took, and refused ones.
+    # Seconds that accepted ones took, and refused ones; and when accepted ones were answered.
     accepted: list[float] = []
     refused: list[float] = []
+    answered_at: list[float] = []
     tasks: list[bytes] = []
+    # When it began, how long it lasted, and accepted ones that were answered by then.
+    began: float = 0.0
     seconds: float = 0.0
-    # Accepted ones that were answered within those seconds.
     in_time: int = 0
     # Requests that were due and found no connection until the end.
     unsent: int = 0
@@ -54,13 +56,24 @@ class Tally(msgspec.Struct):
         known = (OK, TOO_MANY, BUSY)
         return {status: n for status, n in self.answers.items() if status not in known}
 
-    def take(self, status: int, body: bytes, took: float) -> None:
+    def within(self, spans: Sequence[tuple[float, float]]) -> "Tally":
+        """Return what was accepted in some spans of this time, and how much of it they are."""
+        found = [
+            took
+            for took, at in zip(self.accepted, self.answered_at, strict=True)
+            if any(begin <= at < end for begin, end in spans)
+        ]
+        seconds = sum(end - begin for begin, end in spans)
+        return Tally(accepted=found, began=self.began, seconds=seconds, in_time=len(found))
+
+    def take(self, status: int, body: bytes, took: float, at: float = 0.0) -> None:
         """Count an answer."""
         task = _TASK.search(body) if status == OK else None
         # Whatever is called a result has a task in it.
         self.answers[NO_TASK if status == OK and task is None else status] += 1
         if task is not None:
             self.accepted.append(took)
+            self.answered_at.append(at)
             self.tasks.append(task[1])
         else:
             self.refused.append(took)
@@ -117,8 +130,9 @@ class Wire(asyncio.Protocol):
             size = end + 4 + (int(length[1]) if length else 0)
             if len(data) < size:
                 break
-            took = time.perf_counter() - self._due.popleft()
-            self.tally.take(int(data[9:12]), data[end + 4 : size], took)
+            now = time.perf_counter()
+            took = now - self._due.popleft()
+            self.tally.take(int(data[9:12]), data[end + 4 : size], took, now)
             data = data[size:]
             self.on_answer(self)
         self._held = data
@@ -178,7 +192,7 @@ async def closed_loop(
     for wire in wires:
         wire.tally = counted
     await asyncio.sleep(ends - started)
-    counted.seconds = time.perf_counter() - started
+    counted.began, counted.seconds = started, time.perf_counter() - started
     counted.in_time = len(counted.accepted)
     await _finish(wires)
     return counted
@@ -221,7 +235,7 @@ async def open_loop(
             else:
                 late.append(at)
         await asyncio.sleep(_TICK)
-    tally.seconds = time.perf_counter() - started - warmup
+    tally.began, tally.seconds = started + warmup, time.perf_counter() - started - warmup
     tally.unsent = len(late)
     late.clear()
     # What comes later was not accepted in time, but it was accepted.

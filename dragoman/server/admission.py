@@ -1,29 +1,41 @@
 """Overload: what is accepted stays fast, and the rest is told so before its body is read.
 
-What a server runs out of is the time of its event loop. If timers are late and stay so, there is
-more to do than time. From then on a batch of requests begins, goes through together, and only then
-the next one: as many as leave the loop some rest. Requests that wait, for a task or a reader, take
-no time and do not count. In overload those give way first who ask most.
+What a server runs out of is the time of its event loop. If timers are late and stay so, or it has
+no rest and even the quickest requests take long, there is more to do than time. From then on only
+so many requests are under way at once as are answered soon, and another one begins when one of them
+is answered. Requests that wait, for a task or a reader, take no time and do not count for long. In
+overload those give way first who ask most.
 """
 
 import asyncio
 import logging
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 
 from dragoman.server.limits import network
 
 logger = logging.getLogger("dragoman")
 
-# Seconds from one look, or batch, to the next.
-BATCH = 0.040
+# Seconds from one look to the next.
+LOOK = 0.040
 # Seconds a look may be late, and how many in a row that are later make an overload: a few may be
 # single slow things.
 LATE = 0.060
-_LOOKS = 2
-# Seconds it is late if a batch was too small, or too large.
-_RESTED = 0.004
-_BUSY = 0.012
+_LATE_LOOKS = 2
+# Seconds a request may take while the loop has no rest, and how many looks in a row that see only
+# slower ones make an overload. A turn of the loop is short if what comes is spread over many, and
+# each request takes several of them, so timers alone do not tell.
+SLOW = 0.080
+SLOW_LOOKS = 5
+# Of the time, what our thread works that has no rest; the writer's thread has some of it too.
+_RESTLESS = 0.75
+# Seconds the quickest of a look take, in overload, if too few are under way, and if too many.
+SHORT = 0.025
+LONG = 0.035
+# Looks for which a request counts as under way: one that takes longer waits for something else.
+LOOKS_UNDER_WAY = 5
 # Seconds without a refusal after which it is over.
 OVER_AFTER = 1.0
 # Seconds after which, in overload, a request that has not begun is too old to begin.
@@ -31,11 +43,14 @@ _MAX_AGE = 0.1
 # Of the time it is late, the part that counts also if our thread did not work: it may be that an
 # agent blocks the loop.
 _STILL = 1 / 8
-# Requests that may begin in one turn, or in one batch, at most and at least.
+# Requests that may begin from one look to the next, and those that may always be under way.
 MOST = 1024
 LEAST = 16
 # There may be so many times as many of those that are preferred.
 _PREFERENCE = 4
+# For each that may be under way, how many may be refused at once from one look to the next; those
+# beyond are told so later.
+_AT_ONCE = 8
 # Connections whose principal is remembered.
 _MAX_KNOWN = 16_384
 
@@ -50,26 +65,35 @@ class Admission:
         self._work = work
         # Whether requests are being refused, or were a moment ago.
         self.is_overloaded = False
-        # How many requests may begin in a turn or batch, and how many have.
+        # How many requests may be under way in overload, and how many are.
         self.most = float(MOST)
-        self.begun = 0
+        self.under_way = 0
         # For whoever shows figures.
         self.admitted = 0
         self.refused = 0
 
         self._is_watching = False
-        # When the next look is due, and how late it was in the middle of the batch.
-        self._due = self._late = 0.0
-        # How long to it, and what our thread had worked before.
-        self._interval = self._worked = 0.0
-        self._is_middle = False
-        # Looks that were late so far, and what began before them.
-        self._late_looks = self._crowd = 0
+        # When the next look is due, and what our thread had worked before.
+        self._due = self._worked = 0.0
+        # What began since the last look, and how far refusals may be counted that are given at
+        # once, since they are so few that it takes little.
+        self._begun = 0
+        self.at_once = 0.0
+        # When the looks were since which requests count as under way, the oldest first, and how
+        # many that began after each are.
+        self._looked_at = deque([-math.inf], LOOKS_UNDER_WAY)
+        self._since = deque([0], LOOKS_UNDER_WAY)
+        # What the quickest request took that was answered since the last look.
+        self._took = math.inf
+        # Looks that were late so far, and what began before them; looks that saw only slow ones.
+        self._late_looks = self._crowd = self._slow_looks = 0
         self._was_full = False
         self._refused_at = 0.0
-        # Who has begun how many in this batch, and how many there were in the last one.
+        # Who has begun how many since the last look, how many of everyone's are few, and who had
+        # more before it.
         self._shares: dict[object, int] = {}
-        self._sharers = 1
+        self._few = 0.0
+        self._loud: set[object] = set()
         self._known: dict[object, str] = {}
 
     # Requests
@@ -85,13 +109,12 @@ class Admission:
             if came_at is not None and self._now() - came_at > _MAX_AGE:
                 return self._refuse()
             who = self.who(connection)
-            share = self._shares.get(who, 0)
-            if self.begun >= self.most and not self._may_exceed(share, is_preferred=is_preferred):
+            if self.under_way >= self.most and not self._may_exceed(who, is_preferred=is_preferred):
                 return self._refuse()
-            self._shares[who] = share + 1
-        elif self.begun >= self.most:
+            self._shares[who] = self._shares.get(who, 0) + 1
+        elif self._begun >= MOST:
             return self._refuse()
-        self.begun += 1
+        self._begun += 1
         self.admitted += 1
         return True
 
@@ -101,28 +124,43 @@ class Admission:
         return self._known.get(connection) or _place(connection)
 
     def turns_away(self, who: object) -> bool:
-        """Tell whether there is no room in this batch for what someone asks who is not preferred:
+        """Tell whether there is no room at present for what someone asks who is not preferred:
         it is refused, and `enter` would have told nothing else."""
-        most, begun = self.most, self.begun
-        if begun < most:
-            return False
-        if begun < _PREFERENCE * most and self._shares.get(who, 0) < most / (self._sharers + 1):
+        if self.under_way < self.most or (who not in self._loud and self._may_exceed(who)):
             return False
         self._was_full = True
         self.refused += 1
         return True
 
-    def _may_exceed(self, share: int, *, is_preferred: bool) -> bool:
+    def _may_exceed(self, who: object, *, is_preferred: bool = False) -> bool:
         """Tell whether one more may begin although there are enough: the few requests of those
         who ask little are not what makes the load."""
-        if self.begun >= _PREFERENCE * self.most:
+        if self.under_way >= _PREFERENCE * self.most:
             return False
-        return is_preferred or share < self.most / (self._sharers + 1)
+        return is_preferred or (who not in self._loud and self._shares.get(who, 0) < self._few)
 
     def _refuse(self) -> bool:
         self._was_full = True
         self.refused += 1
         return False
+
+    def begin(self) -> float:
+        """Count a request as under way; return when it began."""
+        self.under_way += 1
+        self._since[-1] += 1
+        return self._now()
+
+    def end(self, began: float, *, is_stream: bool) -> None:
+        """A request that began at some time has its whole answer."""
+        looked_at, since = self._looked_at, self._since
+        for age in range(len(since) - 1, -1, -1):
+            if began >= looked_at[age]:
+                since[age] -= 1
+                self.under_way -= 1
+                break
+        # A stream lasts as long as its task.
+        if not is_stream and (took := self._now() - began) < self._took:
+            self._took = took
 
     def know(self, connection: object, principal: str) -> None:
         """Remember who speaks on a connection: from then on what comes there is counted as
@@ -141,70 +179,74 @@ class Admission:
     def _watch(self) -> None:
         """Look at the loop from here on, for as long as anyone comes."""
         self._is_watching = True
-        self._look_in(BATCH)
+        self._look_again()
 
-    def _look_in(self, seconds: float) -> None:
-        self._due, self._interval = self._now() + seconds, seconds
-        self._worked = self._work()
-        asyncio.get_running_loop().call_later(seconds, self._look)
+    def _look_again(self) -> None:
+        now = self._now()
+        if len(self._since) == LOOKS_UNDER_WAY:
+            self.under_way -= self._since[0]
+        self._since.append(0)
+        self._looked_at.append(now)
+        self._due, self._worked = now + LOOK, self._work()
+        asyncio.get_running_loop().call_later(LOOK, self._look)
 
     def _look(self) -> None:
-        """See how late it is."""
+        """See how late it is, and how long it takes."""
         now = self._now()
         late = now - self._due
-        # What others had of the processor is not our load.
-        ours = self._work() - self._worked - self._interval
-        late = max(min(late, ours), late * _STILL)
-        if not self.is_overloaded:
-            self._look_for_overload(now, late)
-        elif self._is_middle:
-            self._late = late
-        else:
-            self._end_batch(now, max(late, self._late))
+        worked = self._work() - self._worked
+        is_restless = worked > _RESTLESS * (LOOK + late)
+        took, self._took = self._took if is_restless else 0.0, math.inf
         if self.is_overloaded:
-            self._is_middle = not self._is_middle
-            self._look_in(BATCH / 2)
-        elif self.begun:
-            self.begun = 0
-            self._look_in(BATCH)
+            self._adapt(now, took)
+        else:
+            # What others had of the processor is not our load.
+            late = max(min(late, worked - LOOK), late * _STILL)
+            self._look_for_overload(now, late, took)
+        if self.is_overloaded or self._begun:
+            self._begun = 0
+            self._was_full = False
+            self.at_once = self.refused + _AT_ONCE * self.most
+            self._look_again()
         else:
             self._is_watching = False
 
-    def _look_for_overload(self, now: float, late: float) -> None:
+    def _look_for_overload(self, now: float, late: float, took: float) -> None:
         if late > LATE:
             self._late_looks += 1
-            self._crowd += self.begun
+            self._crowd += self._begun
         else:
             self._late_looks = self._crowd = 0
+        if took <= SLOW:
+            self._slow_looks = 0
+        elif took < math.inf and self._begun >= LEAST:
+            self._slow_looks += 1
         # Where only few begin, it is not they who make it late.
-        is_crowd = self._late_looks >= _LOOKS and self._crowd >= LEAST * self._late_looks
-        if is_crowd or self._was_full:
-            self.is_overloaded, self._is_middle = True, False
+        is_late = self._late_looks >= _LATE_LOOKS and self._crowd >= LEAST * self._late_looks
+        if is_late or self._slow_looks >= SLOW_LOOKS or self._was_full:
+            self.is_overloaded = True
             self._refused_at = now
             logger.warning(
                 "overload: the loop is %.0f ms late; some are told to come back", late * 1000
             )
-            fits = min(self.begun, MOST) * BATCH / (BATCH + max(0.0, late))
+            fits = min(self._begun, MOST) * LOOK / (LOOK + max(0.0, late))
             self.most = max(float(LEAST), fits)
-            self.begun = 0
-        self._was_full = False
 
-    def _end_batch(self, now: float, late: float) -> None:
-        if late > _BUSY:
-            self.most = max(float(LEAST), self.most * (0.7 if late > BATCH else 0.9))
-        elif late < _RESTED:
+    def _adapt(self, now: float, took: float) -> None:
+        if LONG < took < math.inf:
+            self.most = max(float(LEAST), self.most * max(0.8, LONG / took))
+        elif took < SHORT and self._was_full:
             self.most = min(float(MOST), self.most * 1.1 + 1)
         if self._was_full:
             self._refused_at = now
         elif now - self._refused_at > OVER_AFTER:
             self.is_overloaded = False
             logger.info("the overload is over")
-            self.most = float(MOST)
-            self._late_looks = self._crowd = 0
-        self._was_full = False
-        self.begun = 0
-        self._sharers = len(self._shares)
-        self._shares.clear()
+            self._late_looks = self._crowd = self._slow_looks = 0
+        if self._shares:
+            self._few = min(self.most, self._begun) / (len(self._shares) + 1)
+            self._loud = {who for who, share in self._shares.items() if share >= self._few}
+            self._shares.clear()
 
 
 def _place(connection: object) -> object:

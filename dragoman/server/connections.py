@@ -7,6 +7,7 @@ One timer looks at all of them once a second; a good request arms none of its ow
 import asyncio
 import json
 import math
+from collections import Counter
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
@@ -118,7 +119,7 @@ class Connections:
         self.now = 0.0
         # For whoever shows figures: connections taken, and what was refused for which reason.
         self.opened = 0
-        self.refused: dict[str, int] = {}
+        self.refused = Counter[str]()
         self._open: set[Watched] = set()
         self._by_address: dict[str, int] = {}
         self._swept_at = 0.0
@@ -157,7 +158,7 @@ class Connections:
 
     def count(self, reason: str) -> None:
         """Remember that something was refused."""
-        self.refused[reason] = self.refused.get(reason, 0) + 1
+        self.refused[reason] += 1
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and see who is late."""

@@ -53,7 +53,8 @@ class Entry(Line):
         """Refuse one whole plain request in overload, or like one before, and tell whether that
         was done. With five times what we can do, most of the time would go into reading what is
         not answered: so little is called here, and little looked at."""
-        refusals, admission = self._all.refusals, self._all.admission
+        everyone = self._all
+        refusals, admission = everyone.refusals, everyone.admission
         is_crowded = admission is not None and admission.is_overloaded
         self._known = None
         if not (is_crowded or refusals.is_alert) or self._is_answering:
@@ -68,7 +69,7 @@ class Entry(Line):
             answer = refusals.of_head(self._known)
             if answer is not None:
                 self._turn_away(answer, LIMITED, is_last=True)
-                self.read_by = self._all.now + limits.IDLE_SECONDS
+                self.read_by = everyone.now + limits.IDLE_SECONDS
                 return True
         if admission is None or not is_crowded:
             return False
@@ -78,8 +79,12 @@ class Entry(Line):
         if not admission.turns_away(who) and admission.enter(self.client):
             self._verdict = True
             return False
-        self._turn_away(BUSY.answer, BUSY.reason, is_last=True)
-        self.read_by = self._all.now + limits.IDLE_SECONDS
+        if admission.refused < admission.at_once:
+            everyone.refused[BUSY.reason] += 1
+            self.transport.write(BUSY.answer)
+        else:
+            self._turn_away(BUSY.answer, BUSY.reason, is_last=True)
+        self.read_by = everyone.now + limits.IDLE_SECONDS
         return True
 
     def _keep_plain(self, data: bytes, key: bytes) -> None:

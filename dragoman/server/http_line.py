@@ -45,6 +45,8 @@ class Line(HttpToolsProtocol):
         self._certificate: bytes | None = None
         self._extensions: dict[str, Any] | None = None
         self._running: RequestResponseCycle | None = None
+        # When it began.
+        self._running_since = 0.0
         # Nothing more is read as a request.
         self._is_deaf = False
         # An answer that has to wait for those before it.
@@ -119,6 +121,8 @@ class Line(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        if self._all.admission is not None:
+            self._running_since = self._all.admission.begin()
         task = self.loop.create_task(cycle.run_asgi(app))
         task.add_done_callback(self._end_task)
         self.tasks.add(task)
@@ -132,6 +136,9 @@ class Line(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """An answer is given; the next request has its turn."""
         self.server_state.total_requests += 1
+        running, admission = self._running, self._all.admission
+        if admission is not None and running is not None:
+            admission.end(self._running_since, is_stream=running.chunked_encoding is True)
         if self.transport.is_closing():
             self._bound_writing()
             return

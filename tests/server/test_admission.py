@@ -14,11 +14,16 @@ from serving import V1, Site, client, message, within
 
 from dragoman import Agent, App, Settings
 from dragoman.server.admission import (
-    BATCH,
     LATE,
     LEAST,
+    LONG,
+    LOOK,
+    LOOKS_UNDER_WAY,
     MOST,
     OVER_AFTER,
+    SHORT,
+    SLOW,
+    SLOW_LOOKS,
     Admission,
 )
 from dragoman.server.connections import Connections
@@ -48,11 +53,31 @@ class Time:
         return self.crowd({who: arrivals}, cost)[who]
 
     def crowd(self, arrivals: dict[object, int], cost: float = 0.001) -> dict[object, int]:
-        began = {
-            who: sum(self.admission.enter(who) for _ in range(count))
-            for who, count in arrivals.items()
-        }
-        self.pass_(sum(began.values()) * cost)
+        began: dict[object, list[float]] = {who: [] for who in arrivals}
+        for who, count in arrivals.items():
+            for _ in range(count):
+                if self.admission.enter(who):
+                    began[who].append(self.admission.begin())
+        self.pass_(sum(map(len, began.values())) * cost)
+        for times in began.values():
+            for at in times:
+                self.admission.end(at, is_stream=False)
+        return {who: len(times) for who, times in began.items()}
+
+    def slow(self, arrivals: int, looks: int, *, rest: float = 0.0, is_stream: bool = False) -> int:
+        """Let so many requests come in each look, and be answered after so many looks of work,
+        with or without rest, in turns that are short; return how many began."""
+        under_way: list[tuple[int, float]] = []
+        began = 0
+        for look in range(looks, looks * 5):
+            for _ in range(arrivals):
+                if self.admission.enter("a"):
+                    under_way.append((look, self.admission.begin()))
+                    began += 1
+            for _ in range(8):
+                self.pass_(LOOK / 8 * (1 - rest), beside=LOOK / 8 * rest)
+            while under_way and under_way[0][0] <= look - looks:
+                self.admission.end(under_way.pop(0)[1], is_stream=is_stream)
         return began
 
     def pass_(self, seconds: float, beside: float = 0.0) -> None:
@@ -104,20 +129,105 @@ def test_a_crowd_that_comes_once_is_let_in(loop: Time) -> None:
     assert loop.turn(MOST + 1) <= MOST
 
 
-def test_in_overload_the_loop_has_rest_and_the_time_is_used(loop: Time) -> None:
+def test_in_overload_what_begins_is_answered_soon_and_the_time_is_used(loop: Time) -> None:
     overload(loop, 5)
     began_at = loop.now
     began = overload(loop)
     assert loop.admission.is_overloaded
-    # Here a batch is one turn, which must leave room for a look in the middle.
-    assert began / (loop.now - began_at) > 500, "who began had most of the time there is"
-    assert loop.admission.most <= 1.5 * BATCH * 1000
+    assert began / (loop.now - began_at) > 800, "who began had most of the time there is"
+    # A thousand are answered in a second.
+    assert 0.8 * SHORT * 1000 <= loop.admission.most <= 1.2 * LONG * 1000
+
+
+def test_where_each_turn_is_short_and_each_request_takes_many_there_is_an_overload(
+    loop: Time,
+) -> None:
+    looks = int(SLOW / LOOK) + 2
+    assert loop.slow(2 * LEAST, looks) < 2 * LEAST * 4 * looks
+    assert loop.admission.is_overloaded and loop.admission.refused > 0
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "looks", "rest", "is_stream"),
+    [
+        (2 * LEAST, int(SLOW / LOOK) + 2, 0.5, False),
+        (2 * LEAST, int(SLOW / LOOK) - 1, 0.0, False),
+        (LEAST // 2 - 1, int(SLOW / LOOK) + 2, 0.0, False),
+        (2 * LEAST, int(SLOW / LOOK) + 2, 0.0, True),
+    ],
+    ids=["they wait for something else", "they are quick", "they are few", "they are streams"],
+)
+def test_requests_that_take_long_are_no_overload_where(
+    loop: Time, arrivals: int, looks: int, rest: float, is_stream: bool
+) -> None:
+    for _ in range(SLOW_LOOKS):
+        loop.slow(arrivals, looks, rest=rest, is_stream=is_stream)
+    assert not loop.admission.is_overloaded and loop.admission.refused == 0
+
+
+def test_slow_ones_between_quick_ones_are_no_overload(loop: Time) -> None:
+    for _ in range(10 * SLOW_LOOKS):
+        long_ago = loop.now - 2 * SLOW
+        for at in (long_ago, loop.now):
+            for _ in range(LEAST):
+                assert loop.admission.enter("a")
+            loop.admission.begin()
+            loop.pass_(LOOK / 2)
+            loop.admission.end(at, is_stream=False)
+    assert not loop.admission.is_overloaded
+
+
+def test_in_overload_one_begins_when_one_is_answered(loop: Time) -> None:
+    overload(loop)
+    admission = loop.admission
+    began: list[float] = []
+    while admission.enter("a"):
+        began.append(admission.begin())
+    # Who is the only one has no share beyond what all may have.
+    assert admission.most <= admission.under_way < admission.most + 1
+    assert not admission.enter("a") and admission.turns_away("a")
+    admission.end(began.pop(), is_stream=False)
+    assert not admission.turns_away("a") and admission.enter("a")
+    admission.begin()
+    assert not admission.enter("a")
+
+
+def test_who_waits_for_long_is_not_counted_as_under_way(loop: Time) -> None:
+    overload(loop)
+    admission = loop.admission
+    began: list[float] = []
+    while admission.enter("a"):
+        began.append(admission.begin())
+    # As long as it may still be our work.
+    for _ in range(LOOKS_UNDER_WAY - 1):
+        loop.pass_(LOOK)
+        assert not admission.enter("a")
+    loop.pass_(LOOK)
+    assert admission.under_way == 0 and admission.enter("a")
+    for at in began:
+        admission.end(at, is_stream=True)
+    assert admission.under_way == 0, "nobody is counted twice"
+
+
+def test_so_many_are_refused_at_once_and_no_more(loop: Time) -> None:
+    overload(loop)
+    admission = loop.admission
+    loop.pass_(LOOK)
+    at_once = 0
+    while admission.enter("a"):
+        admission.begin()
+    for _ in range(100 * LEAST):
+        assert admission.turns_away("a")
+        at_once += admission.refused < admission.at_once
+    assert 6 * admission.most < at_once < 9 * admission.most
+    loop.pass_(LOOK)
+    assert admission.turns_away("a") and admission.refused < admission.at_once
 
 
 def test_some_are_let_in_however_slow_they_are(loop: Time) -> None:
     overload(loop)
     for _ in range(50):
-        loop.idle(BATCH)
+        loop.idle(LOOK)
         assert loop.turn(100, cost=0.5) >= LEAST
 
 
@@ -147,7 +257,7 @@ def test_time_that_others_had_the_processor_is_not_ours(loop: Time) -> None:
 def test_crowds_with_rest_between_them_are_no_overload(loop: Time) -> None:
     for _ in range(50):
         assert loop.turn(200) == 200
-        loop.idle(2 * BATCH)
+        loop.idle(2 * LOOK)
     assert not loop.admission.is_overloaded
     for _ in range(5):
         loop.turn(200)
@@ -176,7 +286,7 @@ def test_who_asks_most_gives_way_first(loop: Time) -> None:
     for turn in range(300):
         crowd: dict[object, int] = {"loud": 300, "quiet": 2, "third": 2}
         found = loop.crowd(crowd)
-        loop.idle(BATCH)
+        loop.idle(LOOK)
         if turn >= 50:
             for who, count in found.items():
                 began[who] += count
@@ -193,7 +303,7 @@ def test_connections_of_one_principal_count_together(loop: Time) -> None:
     overload(loop)
     for turn in range(150):
         found = loop.crowd({**dict.fromkeys(range(100), 5), "x": 2})
-        loop.idle(BATCH)
+        loop.idle(LOOK)
         quiet += found["x"] if turn >= 50 else 0
     assert quiet == 200
     for number in range(100):
@@ -204,7 +314,7 @@ def test_connections_of_one_principal_count_together(loop: Time) -> None:
 def test_what_only_reads_is_preferred(loop: Time) -> None:
     overload(loop)
     while loop.admission.enter("a"):
-        pass
+        loop.admission.begin()
     assert not loop.admission.enter("a")
     assert loop.admission.enter("a", is_preferred=True)
 
@@ -212,7 +322,7 @@ def test_what_only_reads_is_preferred(loop: Time) -> None:
 def test_in_overload_what_waited_too_long_does_not_begin(loop: Time) -> None:
     assert loop.admission.enter("a", came_at=loop.now - 5)
     overload(loop)
-    loop.idle(2 * BATCH)
+    loop.idle(2 * LOOK)
     assert not loop.admission.enter("a", came_at=loop.now - 1)
     assert loop.admission.enter("a", came_at=loop.now)
 
@@ -221,27 +331,34 @@ def test_who_is_turned_away_at_a_glance_would_not_have_been_let_in(loop: Time) -
     overload(loop)
     admission = loop.admission
     seen: set[bool] = set()
+    began: list[float] = []
     for _ in range(20):
         for number in range(800):
             # One asks most, and many ask once.
             who = "a" if number % 2 else number
             at_a_glance = copy.copy(admission).turns_away(who)
             assert admission.enter(who) is not at_a_glance
+            if not at_a_glance:
+                began.append(admission.begin())
             seen.add(at_a_glance)
-        loop.pass_(BATCH / 2)
+        loop.pass_(LOOK / 2)
+        while began:
+            admission.end(began.pop(), is_stream=False)
     assert seen == {True, False}
     refused = admission.refused
     while not admission.turns_away("a"):
         assert admission.enter("a")
+        admission.begin()
     assert admission.refused == refused + 1, "it is counted"
     # It is what goes on with the overload.
-    loop.idle(OVER_AFTER + BATCH)
+    loop.idle(OVER_AFTER - LOOK)
     while not admission.turns_away("a"):
         assert admission.enter("a")
+        admission.begin()
     loop.idle(OVER_AFTER)
     assert admission.is_overloaded
-    loop.idle(OVER_AFTER + BATCH)
-    assert not admission.is_overloaded and not admission.turns_away("a")
+    loop.idle(OVER_AFTER + LOOK)
+    assert not admission.is_overloaded
 
 
 # Unread
@@ -545,6 +662,27 @@ async def test_what_is_not_plain_is_refused_as_well(crowded: tuple[Site, Shut]) 
         writer.close()
 
 
+async def test_what_is_under_way_is_counted_until_it_is_answered(
+    crowded: tuple[Site, Shut],
+) -> None:
+    site, shut = crowded
+    shut.is_overloaded = False
+    ended: list[bool] = []
+    end = shut.end
+
+    def counted(began: float, *, is_stream: bool) -> None:
+        assert shut.under_way == 1
+        ended.append(is_stream)
+        end(began, is_stream=is_stream)
+
+    shut.end = counted  # type: ignore[method-assign]  # to be counted
+    assert not is_refusal(await site.post(call()))
+    streamed = call() | {"method": "SendStreamingMessage"}
+    assert not is_refusal(await site.post(streamed))
+    assert (await site.http.get("/healthz")).status_code == 200
+    assert ended == [False, True, False] and shut.under_way == 0
+
+
 async def test_requests_behind_one_that_is_answered_are_refused_in_their_order(
     crowded: tuple[Site, Shut],
 ) -> None:
@@ -573,5 +711,5 @@ async def test_a_loop_that_is_real_is_watched_only_while_someone_comes(wanted: i
     async with asyncio.timeout(10):
         # It notices by itself, within a few turns.
         while admission._is_watching:  # noqa: ASYNC110
-            await asyncio.sleep(BATCH / 4)
-    assert admission.begun == 0 and admission.admitted == wanted
+            await asyncio.sleep(LOOK / 4)
+    assert admission._begun == 0 and admission.admitted == wanted

@@ -89,6 +89,8 @@ _REFUSALS = (apsw.ConstraintError, StoreConflict, StoreUnavailable, HoldRefused)
 MOST_KNOWN = 10_000
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+# Pages in the log, of 4 KiB each, before they are brought into the file.
+_WAL_PAGES = 4000
 # Seconds that the thread waits for another program that holds the file, and between two tries; the
 # loop does not wait.
 _PATIENCE = 10.0
@@ -133,6 +135,10 @@ class Writer:
 
     def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
         self._connection = connection
+        # New keys go anywhere in their index; pages that are read again for each cost more than all
+        # the rest. And what a page is written for often is written back once.
+        run(connection, "PRAGMA cache_size = -8192")
+        run(connection, f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         self._seals = seals
         # Who holds what is written.
         self._worker = worker
