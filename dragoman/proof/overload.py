@@ -217,6 +217,16 @@ class _Neighbours:
         self.beside += beside
         self.loud.append(of_loud)
 
+    def ratios(self, interrupted: Interruptions) -> list[float]:
+        """Return of each round what those beside the loudest took, in times of what they did
+        beside one within its limit."""
+        rounds = range(0, len(self.fair), _OTHERS)
+        return [
+            _p99(_pooled(self.beside[place : place + _OTHERS], interrupted))
+            / _p99(_pooled(self.fair[place : place + _OTHERS], interrupted))
+            for place in rounds
+        ]
+
     async def warm_up(self) -> None:
         """Let the server load what it loads for the first ones."""
         await self._quiet(_WARMUP)
@@ -280,7 +290,7 @@ async def prove(
         alone_ms=_spread(alone),
         fair_ms=_spread(fair),
         beside_ms=_spread(beside),
-        disturbed=round(_p99(beside) / _p99(fair), 2),
+        disturbed=round(statistics.median(neighbours.ratios(interrupted)), 2),
         limited=sum(len(tally.refused) for tally in neighbours.loud),
     )
 

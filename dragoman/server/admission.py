@@ -32,8 +32,8 @@ SLOW_LOOKS = 5
 # Of the time, what our thread works that has no rest; the writer's thread has some of it too.
 _RESTLESS = 0.75
 # Seconds the quickest of a look take, in overload, if too few are under way, and if too many.
-SHORT = 0.025
-LONG = 0.035
+SHORT = 0.040
+LONG = 0.055
 # Looks for which a request counts as under way: one that takes longer waits for something else.
 LOOKS_UNDER_WAY = 5
 # Seconds without a refusal after which it is over.
