@@ -131,9 +131,12 @@ def run(
             if settings.workers > 1:
                 _check_start(app)
                 stack.enter_context(page.gathering())
-                code = supervise(
-                    command, settings.workers, listeners, drain=settings.drain, on_ready=ready
-                )
+                shares = [
+                    [stack.enter_context(one) for one in _shares(listener, settings.workers)]
+                    for listener in listeners
+                ]
+                theirs = list(zip(*shares, strict=True))
+                code = supervise(command, theirs, drain=settings.drain, on_ready=ready)
             else:
                 code = _work(app, listeners, tls, ready)
     _leave_threads(code)
@@ -312,11 +315,25 @@ def _url(scheme: str, listener: socket.socket) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _shares(listener: socket.socket, count: int) -> list[socket.socket]:
+    """Return what each of so many processes listens on instead. Of one that all have, whoever wakes
+    first takes all connections that wait; where each has its own, the system deals them out."""
+    if sys.platform != "linux":
+        return [listener.dup() for _ in range(count)]
+    # Only from here on: until now nobody else could have had the address.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    host, port = listener.getsockname()[:2]
+    others = [_listen(host, port, is_shared=True) for _ in range(count - 1)]
+    return [listener.dup(), *others]
+
+
+def _listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, because asyncio sends small answers at once only on sockets that say so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_shared:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     lowest = getattr(socket, "TCP_NOTSENT_LOWAT", None)
     if lowest is not None:
         # What a reader has not taken stays with us, as a position, and not in the kernel's buffers,

@@ -66,20 +66,20 @@ class _Worker(NamedTuple):
 
 def supervise(
     command: Sequence[str],
-    count: int,
-    listeners: Sequence[socket.socket],
+    listeners: Sequence[Sequence[socket.socket]],
     *,
     drain: float,
     on_ready: Callable[[], None],
 ) -> int:
-    """Run workers until a signal comes or one of them ends; return the exit code for all."""
+    """Run workers until a signal comes or one of them ends; return the exit code for all. There is
+    one for each group of listeners."""
     if sys.platform == "win32":
         raise ConfigError("workers: there is no way to share a port on this system; start one")
     with ExitStack() as stack, _signals() as signals:
         workers: list[_Worker] = []
         try:
-            for _ in range(count):
-                workers.append(_start(command, listeners))
+            for group in listeners:
+                workers.append(_start(command, group))
                 stack.enter_context(workers[-1].line)
             was_asked = _watch(workers, signals, on_ready)
         finally:
