@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import ipaddress
+import itertools
 import logging
 import os
 import signal
@@ -30,6 +31,8 @@ from dragoman.server.push import check as check_push
 from dragoman.server.workers import inherited, supervise
 from dragoman.telemetry import figures, logs, page
 
+# Connections that may wait to be taken.
+_BACKLOG = 2048
 _UNSENT_BYTES = 16 * 1024
 # Seconds agent code has to end when everything else has.
 _LAST_WORDS = 0.5
@@ -121,7 +124,7 @@ def run(
             code = _work(app, listeners, tls, worker.tell_ready, worker.line)
         else:
             addresses = settings.addresses()
-            listeners = [stack.enter_context(_listen(host, port)) for host, port in addresses]
+            listeners = [stack.enter_context(_bind(host, port)) for host, port in addresses]
             urls = [_url("https" if tls else "http", listener) for listener in listeners]
             store = settings.store if settings.store == "memory:" else str(settings.store_path())
 
@@ -131,13 +134,14 @@ def run(
             if settings.workers > 1:
                 _check_start(app)
                 stack.enter_context(page.gathering())
-                shares = [
-                    [stack.enter_context(one) for one in _shares(listener, settings.workers)]
-                    for listener in listeners
-                ]
+                shares = [_shares(listener, settings.workers) for listener in listeners]
+                for one in itertools.chain(*shares):
+                    stack.enter_context(one).listen(_BACKLOG)
                 theirs = list(zip(*shares, strict=True))
                 code = supervise(command, theirs, drain=settings.drain, on_ready=ready)
             else:
+                for listener in listeners:
+                    listener.listen(_BACKLOG)
                 code = _work(app, listeners, tls, ready)
     _leave_threads(code)
     sys.exit(code)
@@ -315,19 +319,18 @@ def _url(scheme: str, listener: socket.socket) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _shares(listener: socket.socket, count: int) -> list[socket.socket]:
-    """Return what each of so many processes listens on instead. Of one that all have, whoever wakes
+def _shares(bound: socket.socket, count: int) -> list[socket.socket]:
+    """Return what each of so many processes is to listen on. Of one that all have, whoever wakes
     first takes all connections that wait; where each has its own, the system deals them out."""
     if sys.platform != "linux":
-        return [listener.dup() for _ in range(count)]
-    # Only from here on: until now nobody else could have had the address.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    host, port = listener.getsockname()[:2]
-    others = [_listen(host, port, is_shared=True) for _ in range(count - 1)]
-    return [listener.dup(), *others]
+        return [bound.dup() for _ in range(count)]
+    # Only from here on: nobody else had the address when it was bound, or we would not have it.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    host, port = bound.getsockname()[:2]
+    return [bound.dup(), *(_bind(host, port, is_shared=True) for _ in range(count - 1))]
 
 
-def _listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+def _bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, because asyncio sends small answers at once only on sockets that say so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -346,5 +349,4 @@ def _listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
         raise ConfigError(
             f"{host}:{port}: {error.strerror}; --listen {host}:0 takes a free port"
         ) from None
-    listener.listen(2048)
     return listener

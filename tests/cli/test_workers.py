@@ -1,9 +1,14 @@
 """`dragoman serve --workers`: several processes, one port, one file, and one end for all."""
 
+import json
 import os
+import select
 import signal
+import socket
+import sys
+from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +52,6 @@ def gone(process: int) -> bool:
         handle = os.pidfd_open(process)
     except ProcessLookupError:
         return True
-    import select
-
     try:
         return bool(select.select([handle], [], [], WAIT)[0])
     finally:
@@ -80,6 +83,49 @@ def test_workers_share_the_port_and_the_tasks(tmp_path: Path) -> None:
         assert "Traceback" not in child.log
     # What workers print is not the record: nothing but that was on stdout.
     assert child.log.count("loaded") == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux deals connections out")
+def test_connections_that_come_together_go_to_all_workers(tmp_path: Path) -> None:
+    with several(tmp_path, 2) as child, ExitStack() as stack:
+        url = child.ready()
+        port = int(url.rpartition(":")[2])
+        busy, _ = found(url, 2)
+        # Whoever is awake would take all that wait, if it could.
+        os.kill(busy, signal.SIGSTOP)
+        stack.callback(os.kill, busy, signal.SIGCONT)
+        callers = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), WAIT))
+            for _ in range(64)
+        ]
+        for caller in callers:
+            body = json.dumps({"message": message("who?")})
+            caller.sendall(
+                b"POST /message:send HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+                b"Content-Type: application/json\r\nConnection: close\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (len(body), body.encode())
+            )
+        answered: list[socket.socket] = []
+        while len(answered) < 10:
+            answered = select.select(callers, [], [], WAIT)[0]
+            assert answered, "nobody answers"
+        os.kill(busy, signal.SIGCONT)
+        workers: Counter[str] = Counter()
+        for caller in callers:
+            with caller.makefile("rb") as file:
+                answer = file.read().partition(b"\r\n\r\n")[2]
+            task: Any = json.loads(answer)["task"]
+            workers[task["artifacts"][0]["parts"][0]["text"]] += 1
+        # Fewer of 64 would come once in a hundred million times.
+        assert len(workers) == 2 and min(workers.values()) >= 10, workers
+
+
+def test_an_address_that_somebody_has_is_not_shared_with_them(tmp_path: Path) -> None:
+    with several(tmp_path, 2) as child:
+        port = child.ready().rpartition(":")[2]
+        options = ("--listen", f"127.0.0.1:{port}", "--store", "other.db", "--workers", "2")
+        answer = run("serve", "many.py", *options, cwd=tmp_path)
+        assert answer.returncode != 0 and "Address already in use" in answer.stderr
 
 
 def test_one_record_says_that_all_are_ready(tmp_path: Path) -> None:
