@@ -52,7 +52,7 @@ class Interruptions:
         while True:
             await asyncio.sleep(_BETWEEN)
             now, taken = time.perf_counter(), stolen()
-            self.note((at, now), [b - a for a, b in zip(before, taken, strict=True)])
+            self.note((at, now), [b - a for a, b in zip(before, taken, strict=False)])
             at, before = now, taken
 
     def note(self, span: Span, taken: Sequence[float]) -> None:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
+from dragoman.errors import ConfigError
 from dragoman.proof.checker import reading
 from dragoman.proof.harness import (
     Progress,
@@ -57,6 +58,10 @@ _REST_WITHIN = 60.0
 _BETWEEN_LOOKS = 0.0002
 
 
+class CannotMeasure(ConfigError):
+    """What was measured says nothing about the server."""
+
+
 class OverloadResult(Result, kw_only=True):
     """What a server did under too much load, beside what it did before."""
 
@@ -89,6 +94,9 @@ class OverloadResult(Result, kw_only=True):
     beside_ms: Spread
     disturbed: float
     limited: int
+    # Of those within their limit: asked beside the loud one, and refused.
+    within: int
+    turned_away: int
 
     def rows(self) -> list[Row]:
         """Return the promises."""
@@ -127,6 +135,12 @@ class OverloadResult(Result, kw_only=True):
                 f"{_WARMUP:g} s",
                 self.disturbed <= DISTURBED,
             ),
+            Row(
+                "Requests of theirs that were refused",
+                f"{self.turned_away} of {self.within:,}",
+                not self.turned_away,
+                bound(self.within),
+            ),
         ]
 
 
@@ -136,9 +150,13 @@ class _Round:
     def __init__(self, peaks: tuple[Tally, Tally], over: Tally, interrupted: Interruptions) -> None:
         before, after = (_undisturbed(peak, interrupted) for peak in peaks)
         self.over = _undisturbed(over, interrupted)
-        self.peak = (before.goodput + after.goodput) / 2
+        seconds = before.seconds + after.seconds
+        lasted = peaks[0].seconds + peaks[1].seconds
+        # Whether enough is left of both sides to be compared.
+        self.counts = seconds > lasted / 2 and self.over.seconds > over.seconds / 2
+        self.peak = (before.in_time + after.in_time) / max(seconds, 1e-9)
         self.peak_took = before.accepted + after.accepted
-        self.goodput_ratio = self.over.goodput / self.peak
+        self.goodput_ratio = self.over.goodput / max(self.peak, 1e-9)
         self.slower = _p99(self.over.accepted) / _p99(self.peak_took)
 
 
@@ -151,6 +169,8 @@ class _Overload:
         self.peaks: list[Tally] = []
         self.overs: list[Tally] = []
         self.rounds: list[_Round] = []
+        # Requests a second that were offered.
+        self.rates: list[float] = []
         # Microseconds of processor for an answer.
         self.work_at_peak: list[float] = []
         self.work_in_overload: list[float] = []
@@ -165,11 +185,16 @@ class _Overload:
             await self._reach_peak()
             before, after = self.peaks[-2:]
             one = _Round((before, after), self.overs[-1], self._interrupted)
+            if not one.counts:
+                progress(f"round {number}: others had the processors for most of it; left out")
+                continue
             self.rounds.append(one)
             progress(
                 f"round {number}: peak {one.peak:,.0f}/s, goodput {one.goodput_ratio:.0%}, "
                 f"p99 {one.slower:.1f} x"
             )
+        if len(self.rounds) <= _ROUNDS / 2:
+            raise CannotMeasure("others have the processors of this machine for most of the time")
 
     async def _reach_peak(self) -> None:
         spent = worked(self._server)
@@ -180,7 +205,8 @@ class _Overload:
         self.peaks.append(peak)
 
     async def _exceed(self, lasts: float) -> None:
-        rate = TIMES * _undisturbed(self.peaks[-1], self._interrupted).goodput
+        rate = TIMES * self.peaks[-1].goodput
+        self.rates.append(rate)
         spent = worked(self._server)
         port = self._server.port
         over = await open_loop(port, self._requests, rate, lasts, _CONNECTIONS, _ONSET)
@@ -220,12 +246,17 @@ class _Neighbours:
     def ratios(self, interrupted: Interruptions) -> list[float]:
         """Return of each round what those beside the loudest took, in times of what they did
         beside one within its limit."""
-        rounds = range(0, len(self.fair), _OTHERS)
-        return [
-            _p99(_pooled(self.beside[place : place + _OTHERS], interrupted))
-            / _p99(_pooled(self.fair[place : place + _OTHERS], interrupted))
-            for place in rounds
-        ]
+        found: list[float] = []
+        for place in range(0, len(self.fair), _OTHERS):
+            some = slice(place, place + _OTHERS)
+            beside = _pooled(self.beside[some], interrupted)
+            fair = _pooled(self.fair[some], interrupted)
+            # Where nothing is left of a round, it tells nothing.
+            if beside and fair:
+                found.append(_p99(beside) / _p99(fair))
+        if len(found) <= _ROUNDS / 2:
+            raise CannotMeasure("others have the processors of this machine for most of the time")
+        return found
 
     async def warm_up(self) -> None:
         """Let the server load what it loads for the first ones."""
@@ -271,9 +302,9 @@ async def prove(
     return OverloadResult(
         seed=seed,
         seconds=round(time.monotonic() - began, 1),
-        rounds=_ROUNDS,
+        rounds=len(rounds),
         peak=round(peak, 1),
-        offered=round(TIMES * peak, 1),
+        offered=round(statistics.median(overload.rates), 1),
         goodput=round(statistics.median([one.over.goodput for one in rounds]), 1),
         goodput_ratio=round(statistics.median([one.goodput_ratio for one in rounds]), 3),
         slower=round(statistics.median([one.slower for one in rounds]), 2),
@@ -292,6 +323,8 @@ async def prove(
         beside_ms=_spread(beside),
         disturbed=round(statistics.median(neighbours.ratios(interrupted)), 2),
         limited=sum(len(tally.refused) for tally in neighbours.loud),
+        within=sum(sum(tally.answers.values()) for tally in neighbours.beside),
+        turned_away=sum(len(tally.refused) for tally in neighbours.beside),
     )
 
 

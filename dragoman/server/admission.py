@@ -1,17 +1,16 @@
 """Overload: what is accepted stays fast, and the rest is told so before its body is read.
 
-What a server runs out of is the time of its event loop. If timers are late and stay so, or it has
-no rest and even the quickest requests take long, there is more to do than time. From then on only
-so many requests are under way at once as are answered soon, and another one begins when one of them
-is answered. Requests that wait, for a task or a reader, take no time and do not count for long. In
-overload those give way first who ask most.
+What a server runs out of is the time of its event loop. If timers are late and stay so, or a few
+turns of the loop take long, there is more to do than time. From then on only so many requests are
+under way at once as are answered soon, and another one begins when one of them is answered. Those
+that wait, for a task or a reader, take no time: they make no turn longer, and do not count as under
+way for long. In overload those give way first who have most under way.
 """
 
 import asyncio
 import logging
-import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from dragoman.server.limits import network
@@ -24,14 +23,13 @@ LOOK = 0.040
 # single slow things.
 LATE = 0.060
 _LATE_LOOKS = 2
-# Seconds a request may take while the loop has no rest, and how many looks in a row that see only
-# slower ones make an overload. A turn of the loop is short if what comes is spread over many, and
-# each request takes several of them, so timers alone do not tell.
-SLOW = 0.080
-SLOW_LOOKS = 5
-# Of the time, what our thread works that has no rest; the writer's thread has some of it too.
-_RESTLESS = 0.75
-# Seconds the quickest of a look take, in overload, if too few are under way, and if too many.
+# Turns of the loop that a short task takes, from its message to its answer; seconds they may take,
+# and for how many seconds they take longer if it is an overload. A turn is short if what comes is
+# spread over many, so timers alone do not tell.
+TURNS = 6
+SLOW = 0.100
+SLOW_FOR = 0.3
+# Seconds they take, in overload, if too few are under way, and if too many.
 SHORT = 0.040
 LONG = 0.055
 # Looks for which a request counts as under way: one that takes longer waits for something else.
@@ -55,6 +53,8 @@ _AT_ONCE = 8
 _MAX_KNOWN = 16_384
 
 Clock = Callable[[], float]
+# After which look a request began, and whose it is; None: nobody asked yet.
+Ticket = tuple[int, object]
 
 
 class Admission:
@@ -79,44 +79,61 @@ class Admission:
         # once, since they are so few that it takes little.
         self._begun = 0
         self.at_once = 0.0
-        # When the looks were since which requests count as under way, the oldest first, and how
-        # many that began after each are.
-        self._looked_at = deque([-math.inf], LOOKS_UNDER_WAY)
-        self._since = deque([0], LOOKS_UNDER_WAY)
-        # What the quickest request took that was answered since the last look.
-        self._took = math.inf
-        # Looks that were late so far, and what began before them; looks that saw only slow ones.
-        self._late_looks = self._crowd = self._slow_looks = 0
+        # How many looks there were; and whose requests are under way, in all and since each look
+        # for which they count, the oldest first.
+        self._looks = 0
+        self._of: Counter[object] = Counter()
+        self._since: deque[Counter[object]] = deque([Counter()], LOOKS_UNDER_WAY)
+        # Turns that are being timed, and what the last ones took.
+        self._is_timing = False
+        self._took: float | None = None
+        # Looks that were late so far, and what began before them; for how long turns have been
+        # slow, and what began since the last ones were timed.
+        self._late_looks = self._crowd = 0
+        self._slow_for = 0.0
+        self._came = 0
         self._was_full = False
         self._refused_at = 0.0
-        # Who has begun how many since the last look, how many of everyone's are few, and who had
-        # more before it.
-        self._shares: dict[object, int] = {}
-        self._few = 0.0
-        self._loud: set[object] = set()
         self._known: dict[object, str] = {}
 
     # Requests
 
     def enter(
         self, connection: object, *, is_preferred: bool = False, came_at: float | None = None
-    ) -> bool:
-        """Tell whether a request may begin, which came just now or at some time. Preferred are
-        those that only read, and those that go on with what was accepted before."""
+    ) -> Ticket | None:
+        """Let a request begin, which came just now or at some time; None: it may not. Preferred
+        are those that only read, and those that go on with what was accepted before."""
         if not self._is_watching:
             self._watch()
+        who = None
         if self.is_overloaded:
             if came_at is not None and self._now() - came_at > _MAX_AGE:
                 return self._refuse()
             who = self.who(connection)
             if self.under_way >= self.most and not self._may_exceed(who, is_preferred=is_preferred):
                 return self._refuse()
-            self._shares[who] = self._shares.get(who, 0) + 1
         elif self._begun >= MOST:
             return self._refuse()
         self._begun += 1
         self.admitted += 1
-        return True
+        self.under_way += 1
+        self._of[who] += 1
+        self._since[-1][who] += 1
+        return self._looks, who
+
+    def end(self, ticket: Ticket) -> None:
+        """A request has its whole answer, or nobody who waits for it."""
+        look, who = ticket
+        age = self._looks - look
+        if age < len(self._since):
+            self._since[-1 - age][who] -= 1
+            self._leave(who, 1)
+
+    def _leave(self, who: object, count: int) -> None:
+        self.under_way -= count
+        self._of[who] -= count
+        if not self._of[who]:
+            del self._of[who]
 
     def who(self, connection: object) -> object:
         """Return whom the requests of a connection count for, until someone else is known to
@@ -126,7 +143,7 @@ class Admission:
     def turns_away(self, who: object) -> bool:
         """Tell whether there is no room at present for what someone asks who is not preferred:
         it is refused, and `enter` would have told nothing else."""
-        if self.under_way < self.most or (who not in self._loud and self._may_exceed(who)):
+        if self.under_way < self.most or self._may_exceed(who):
             return False
         self._was_full = True
         self.refused += 1
@@ -135,32 +152,14 @@ class Admission:
     def _may_exceed(self, who: object, *, is_preferred: bool = False) -> bool:
         """Tell whether one more may begin although there are enough: the few requests of those
         who ask little are not what makes the load."""
-        if self.under_way >= _PREFERENCE * self.most:
+        of, most = self._of, self.most
+        if self.under_way >= _PREFERENCE * most:
             return False
-        return is_preferred or (who not in self._loud and self._shares.get(who, 0) < self._few)
+        return is_preferred or of.get(who, 0) < most / (len(of) + 1)
 
-    def _refuse(self) -> bool:
+    def _refuse(self) -> None:
         self._was_full = True
         self.refused += 1
-        return False
-
-    def begin(self) -> float:
-        """Count a request as under way; return when it began."""
-        self.under_way += 1
-        self._since[-1] += 1
-        return self._now()
-
-    def end(self, began: float, *, is_stream: bool) -> None:
-        """A request that began at some time has its whole answer."""
-        looked_at, since = self._looked_at, self._since
-        for age in range(len(since) - 1, -1, -1):
-            if began >= looked_at[age]:
-                since[age] -= 1
-                self.under_way -= 1
-                break
-        # A stream lasts as long as its task.
-        if not is_stream and (took := self._now() - began) < self._took:
-            self._took = took
 
     def know(self, connection: object, principal: str) -> None:
         """Remember who speaks on a connection: from then on what comes there is counted as
@@ -182,26 +181,38 @@ class Admission:
         self._look_again()
 
     def _look_again(self) -> None:
-        now = self._now()
         if len(self._since) == LOOKS_UNDER_WAY:
-            self.under_way -= self._since[0]
-        self._since.append(0)
-        self._looked_at.append(now)
-        self._due, self._worked = now + LOOK, self._work()
-        asyncio.get_running_loop().call_later(LOOK, self._look)
+            for who, count in self._since[0].items():
+                self._leave(who, count)
+        self._since.append(Counter())
+        self._looks += 1
+        self._due, self._worked = self._now() + LOOK, self._work()
+        loop = asyncio.get_running_loop()
+        loop.call_later(LOOK, self._look)
+        if not self._is_timing:
+            self._is_timing = True
+            loop.call_soon(self._turn, loop, TURNS, self._now(), self._work())
+
+    def _turn(
+        self, loop: asyncio.AbstractEventLoop, left: int, began: float, worked: float
+    ) -> None:
+        """Time some turns of the loop: nothing in them waits but for what others have it do."""
+        if left > 1:
+            loop.call_soon(self._turn, loop, left - 1, began, worked)
+            return
+        self._is_timing = False
+        # What others had of the processor is not our load.
+        self._took = min(self._now() - began, self._work() - worked)
 
     def _look(self) -> None:
         """See how late it is, and how long it takes."""
         now = self._now()
-        late = now - self._due
-        worked = self._work() - self._worked
-        is_restless = worked > _RESTLESS * (LOOK + late)
-        took, self._took = self._took if is_restless else 0.0, math.inf
+        took, self._took = self._took, None
         if self.is_overloaded:
             self._adapt(now, took)
         else:
-            # What others had of the processor is not our load.
-            late = max(min(late, worked - LOOK), late * _STILL)
+            late = now - self._due
+            late = max(min(late, self._work() - self._worked - LOOK), late * _STILL)
             self._look_for_overload(now, late, took)
         if self.is_overloaded or self._begun:
             self._begun = 0
@@ -209,44 +220,49 @@ class Admission:
             self.at_once = self.refused + _AT_ONCE * self.most
             self._look_again()
         else:
+            # Nobody came: what was slow is over.
             self._is_watching = False
+            self._slow_for = 0.0
 
-    def _look_for_overload(self, now: float, late: float, took: float) -> None:
+    def _look_for_overload(self, now: float, late: float, took: float | None) -> None:
         if late > LATE:
             self._late_looks += 1
             self._crowd += self._begun
         else:
             self._late_looks = self._crowd = 0
-        if took <= SLOW:
-            self._slow_looks = 0
-        elif took < math.inf and self._begun >= LEAST:
-            self._slow_looks += 1
-        # Where only few begin, it is not they who make it late.
+        # Where only few begin, it is not they who make it late, or slow.
         is_late = self._late_looks >= _LATE_LOOKS and self._crowd >= LEAST * self._late_looks
-        if is_late or self._slow_looks >= SLOW_LOOKS or self._was_full:
+        self._came += self._begun
+        if took is not None:
+            is_slow = took > SLOW and self._came >= LEAST
+            # Slow once is not slow for long, however slow.
+            self._slow_for = self._slow_for + min(took, SLOW_FOR / 2) if is_slow else 0.0
+            self._came = 0
+        if is_late or self._slow_for >= SLOW_FOR or self._was_full:
             self.is_overloaded = True
             self._refused_at = now
             logger.warning(
-                "overload: the loop is %.0f ms late; some are told to come back", late * 1000
+                "overload: the loop is %.0f ms late, %d turns of it take %.0f ms; some are told to "
+                "come back",
+                late * 1000,
+                TURNS,
+                (took or 0.0) * 1000,
             )
             fits = min(self._begun, MOST) * LOOK / (LOOK + max(0.0, late))
             self.most = max(float(LEAST), fits)
 
-    def _adapt(self, now: float, took: float) -> None:
-        if LONG < took < math.inf:
+    def _adapt(self, now: float, took: float | None) -> None:
+        if took is not None and took > LONG:
             self.most = max(float(LEAST), self.most * max(0.8, LONG / took))
-        elif took < SHORT and self._was_full:
+        elif took is not None and took < SHORT and self._was_full:
             self.most = min(float(MOST), self.most * 1.1 + 1)
         if self._was_full:
             self._refused_at = now
         elif now - self._refused_at > OVER_AFTER:
             self.is_overloaded = False
             logger.info("the overload is over")
-            self._late_looks = self._crowd = self._slow_looks = 0
-        if self._shares:
-            self._few = min(self.most, self._begun) / (len(self._shares) + 1)
-            self._loud = {who for who, share in self._shares.items() if share >= self._few}
-            self._shares.clear()
+            self._late_looks = self._crowd = 0
+            self._slow_for = 0.0
 
 
 def _place(connection: object) -> object:

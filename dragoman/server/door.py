@@ -101,10 +101,13 @@ class Door:
         if self.admission is None or state.get("is_admitted"):
             return
         is_preferred = request.verb in ("GET", "HEAD") or b"last-event-id" in request.headers
-        if not self.admission.enter(
+        ticket = self.admission.enter(
             request.scope.get("client"), is_preferred=is_preferred, came_at=state.get("came_at")
-        ):
+        )
+        if ticket is None:
             raise Overloaded
+        # Until its answer is given, as whoever gives it knows.
+        state["ticket"] = ticket
 
     async def _knows(self, request: Request, route: Route, known: Pass | None) -> bool:
         """Find out who asks, and tell whether the path is open to them; if not, that is the

@@ -174,6 +174,7 @@ class Connection(Entry):
         scope["raw_path"], scope["query_string"] = raw, query
         state = scope["state"]
         state["is_admitted"], state["came_at"] = is_admitted, time.monotonic()
+        state["ticket"], self._ticket = self._ticket, None
         if self._extensions is not None:
             scope["extensions"] = self._extensions
         # The base class says there is always one; before the first there is none.

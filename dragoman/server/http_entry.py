@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
+from dragoman.server.admission import Ticket
 from dragoman.server.connections import BUSY, LIMITED, Connections
 from dragoman.server.http_line import Line
 from dragoman.server.refusals import Known
@@ -35,7 +36,7 @@ class Entry(Line):
         # The fields of the request that say where and how it ends.
         self._seen: dict[bytes, bytes] = {}
         # Set if it is decided that the request that comes may begin.
-        self._verdict: bool | None = None
+        self._ticket: Ticket | None = None
         # What the request is known by if it is one whole plain one.
         self._known: Known | None = None
         # The last head of a plain one, how long the whole request was, and what it is known by.
@@ -76,8 +77,8 @@ class Entry(Line):
         who = self._who
         if who is None:
             who = self._who = admission.who(self.client)
-        if not admission.turns_away(who) and admission.enter(self.client):
-            self._verdict = True
+        if not admission.turns_away(who) and (ticket := admission.enter(self.client)):
+            self._ticket = ticket
             return False
         if admission.refused < admission.at_once:
             everyone.refused[BUSY.reason] += 1
@@ -107,21 +108,28 @@ class Entry(Line):
         if answer is None:
             return False
         self._turn_away(answer, LIMITED, is_last=False)
+        self._give_back()
         return True
 
     def _is_admitted(self) -> bool | None:
         """Whether a request may begin; None: the app decides. In overload that is decided here,
         unless its refusal is not as plain as most."""
-        verdict, self._verdict = self._verdict, None
         admission = self._all.admission
-        if verdict is not None or admission is None or not admission.is_overloaded:
-            return verdict
-        if not self._is_plain():
+        if self._ticket is not None:
+            return True
+        if admission is None or not admission.is_overloaded or not self._is_plain():
             return None
-        if admission.enter(self.client):
+        self._ticket = admission.enter(self.client)
+        if self._ticket is not None:
             return True
         self._turn_away(BUSY.answer, BUSY.reason, is_last=False)
         return False
+
+    def _give_back(self) -> None:
+        """What was let in is not begun after all."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None and self._all.admission is not None:
+            self._all.admission.end(ticket)
 
     def _is_plain(self) -> bool:
         """Whether an answer may be given before the body has come, and the connection kept."""

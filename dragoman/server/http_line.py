@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
+from dragoman.server.admission import Ticket
 from dragoman.server.connections import NEVER, Connections, Refusal
 from dragoman.server.http_rules import TOO_SLOW
 
@@ -45,8 +46,6 @@ class Line(HttpToolsProtocol):
         self._certificate: bytes | None = None
         self._extensions: dict[str, Any] | None = None
         self._running: RequestResponseCycle | None = None
-        # When it began.
-        self._running_since = 0.0
         # Nothing more is read as a request.
         self._is_deaf = False
         # An answer that has to wait for those before it.
@@ -88,6 +87,7 @@ class Line(HttpToolsProtocol):
         running = self._running
         # Not the last request that was read, which is all the base class knows of.
         if running is not None and not running.response_complete:
+            self._leave(running)
             running.disconnected = True
             running.message_event.set()
 
@@ -121,8 +121,6 @@ class Line(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        if self._all.admission is not None:
-            self._running_since = self._all.admission.begin()
         task = self.loop.create_task(cycle.run_asgi(app))
         task.add_done_callback(self._end_task)
         self.tasks.add(task)
@@ -136,9 +134,8 @@ class Line(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """An answer is given; the next request has its turn."""
         self.server_state.total_requests += 1
-        running, admission = self._running, self._all.admission
-        if admission is not None and running is not None:
-            admission.end(self._running_since, is_stream=running.chunked_encoding is True)
+        if self._running is not None:
+            self._leave(self._running)
         if self.transport.is_closing():
             self._bound_writing()
             return
@@ -151,6 +148,12 @@ class Line(HttpToolsProtocol):
             self.flow.resume_reading()
             if self._phase == IDLE:
                 self.read_by = self._all.now + limits.IDLE_SECONDS
+
+    def _leave(self, cycle: RequestResponseCycle) -> None:
+        """A request that was let in is under way no longer."""
+        ticket: Ticket | None = cycle.scope.get("state", {}).pop("ticket", None)
+        if ticket is not None and self._all.admission is not None:
+            self._all.admission.end(ticket)
 
     # Refusals that leave the connection open
 

@@ -124,7 +124,7 @@ def run(
             code = _work(app, listeners, tls, worker.tell_ready, worker.line)
         else:
             addresses = settings.addresses()
-            listeners = [stack.enter_context(_bind(host, port)) for host, port in addresses]
+            listeners = [stack.enter_context(_listen(host, port)) for host, port in addresses]
             urls = [_url("https" if tls else "http", listener) for listener in listeners]
             store = settings.store if settings.store == "memory:" else str(settings.store_path())
 
@@ -136,12 +136,10 @@ def run(
                 stack.enter_context(page.gathering())
                 shares = [_shares(listener, settings.workers) for listener in listeners]
                 for one in itertools.chain(*shares):
-                    stack.enter_context(one).listen(_BACKLOG)
+                    stack.enter_context(one)
                 theirs = list(zip(*shares, strict=True))
                 code = supervise(command, theirs, drain=settings.drain, on_ready=ready)
             else:
-                for listener in listeners:
-                    listener.listen(_BACKLOG)
                 code = _work(app, listeners, tls, ready)
     _leave_threads(code)
     sys.exit(code)
@@ -319,18 +317,18 @@ def _url(scheme: str, listener: socket.socket) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _shares(bound: socket.socket, count: int) -> list[socket.socket]:
+def _shares(listener: socket.socket, count: int) -> list[socket.socket]:
     """Return what each of so many processes is to listen on. Of one that all have, whoever wakes
     first takes all connections that wait; where each has its own, the system deals them out."""
     if sys.platform != "linux":
-        return [bound.dup() for _ in range(count)]
-    # Only from here on: nobody else had the address when it was bound, or we would not have it.
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    host, port = bound.getsockname()[:2]
-    return [bound.dup(), *(_bind(host, port, is_shared=True) for _ in range(count - 1))]
+        return [listener.dup() for _ in range(count)]
+    # Only once we listen: by then nobody else can have the address.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    host, port = listener.getsockname()[:2]
+    return [listener.dup(), *(_listen(host, port, is_shared=True) for _ in range(count - 1))]
 
 
-def _bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+def _listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, because asyncio sends small answers at once only on sockets that say so.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -344,6 +342,7 @@ def _bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, lowest, _UNSENT_BYTES)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(

@@ -540,7 +540,7 @@ async def test_refusals_of_overload_are_held_as_well(monkeypatch: pytest.MonkeyP
     async with guarding() as place, place.peer() as peer:
         place.connections.admission = admission = Admission()
         admission.is_overloaded = True
-        monkeypatch.setattr(admission, "enter", lambda *_, **__: False)
+        monkeypatch.setattr(admission, "enter", lambda *_, **__: None)
         later = Later(monkeypatch)
         for data in (ask(), ask(b"X: \xff", text="in pieces")):
             await peer.send(data[:30] if b"\xff" in data else data)

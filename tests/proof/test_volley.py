@@ -90,6 +90,8 @@ def test_every_promise_can_be_broken() -> None:
         beside_ms=Spread(),
         disturbed=1.2,
         limited=5,
+        within=10,
+        turned_away=0,
     )
     assert good.kept
     for field, value in (
@@ -98,6 +100,7 @@ def test_every_promise_can_be_broken() -> None:
         ("others", {500: 1}),
         ("lost", 1),
         ("disturbed", 1.6),
+        ("turned_away", 1),
     ):
         bad = OverloadResult(
             **{name: getattr(good, name) for name in good.__struct_fields__} | {field: value}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import copy
 import json
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -23,8 +24,10 @@ from dragoman.server.admission import (
     OVER_AFTER,
     SHORT,
     SLOW,
-    SLOW_LOOKS,
+    SLOW_FOR,
+    TURNS,
     Admission,
+    Ticket,
 )
 from dragoman.server.connections import Connections
 from dragoman.server.http import Connection, protocol
@@ -32,68 +35,81 @@ from dragoman.server.plain import MAX_HEADS, Heads, is_plain
 
 
 class Time:
-    """A loop that does as much work as it is told to, turn by turn."""
+    """A loop that does as much work as it is told to, turn by turn. A request takes as many turns
+    as a short task does, with a part of its work in each."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.work = 0.0
         self.admission = Admission(lambda: self.now, lambda: self.work)
         self._later: list[tuple[float, Callable[[], None]]] = []
+        self._soon: list[Callable[[], None]] = []
+        # What is under way: its ticket, the turns it still takes, and its work in each.
+        self.under_way: list[tuple[Ticket, int, float]] = []
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._later.append((self.now + seconds, callback))
 
+    def call_soon(self, callback: Callable[..., None], *args: Any) -> None:
+        self._soon.append(lambda: callback(*args))
+
     @property
     def is_watched(self) -> bool:
         return bool(self._later)
 
-    def turn(self, arrivals: int, cost: float = 0.001, who: object = "a") -> int:
+    def turn(self, arrivals: int = 0, cost: float = 0.001, who: object = "a") -> int:
         """Let requests arrive, each of which costs so much; return how many began."""
         return self.crowd({who: arrivals}, cost)[who]
 
     def crowd(self, arrivals: dict[object, int], cost: float = 0.001) -> dict[object, int]:
-        began: dict[object, list[float]] = {who: [] for who in arrivals}
+        began: dict[object, int] = dict.fromkeys(arrivals, 0)
         for who, count in arrivals.items():
             for _ in range(count):
-                if self.admission.enter(who):
-                    began[who].append(self.admission.begin())
-        self.pass_(sum(map(len, began.values())) * cost)
-        for times in began.values():
-            for at in times:
-                self.admission.end(at, is_stream=False)
-        return {who: len(times) for who, times in began.items()}
-
-    def slow(self, arrivals: int, looks: int, *, rest: float = 0.0, is_stream: bool = False) -> int:
-        """Let so many requests come in each look, and be answered after so many looks of work,
-        with or without rest, in turns that are short; return how many began."""
-        under_way: list[tuple[int, float]] = []
-        began = 0
-        for look in range(looks, looks * 5):
-            for _ in range(arrivals):
-                if self.admission.enter("a"):
-                    under_way.append((look, self.admission.begin()))
-                    began += 1
-            for _ in range(8):
-                self.pass_(LOOK / 8 * (1 - rest), beside=LOOK / 8 * rest)
-            while under_way and under_way[0][0] <= look - looks:
-                self.admission.end(under_way.pop(0)[1], is_stream=is_stream)
+                if ticket := self.admission.enter(who):
+                    self.under_way.append((ticket, TURNS, cost / TURNS))
+                    began[who] += 1
+        self.pass_(sum(part for _, _, part in self.under_way))
+        under_way, self.under_way = self.under_way, []
+        for ticket, left, part in under_way:
+            if left > 1:
+                self.under_way.append((ticket, left - 1, part))
+            else:
+                self.admission.end(ticket)
         return began
 
+    def callers(self, count: int, seconds: float, *, rest: float = 0.0) -> None:
+        """Let so many ask again whenever they are answered, or refused."""
+        ends = self.now + seconds
+        while self.now < ends:
+            self.turn(max(0, count - len(self.under_way)))
+            if rest or not self.under_way:
+                self.idle(rest or 0.002)
+
     def pass_(self, seconds: float, beside: float = 0.0) -> None:
+        """Let a turn go by."""
         self.now += seconds + beside
         self.work += seconds
+        soon, self._soon = self._soon, []
         due = [one for one in self._later if one[0] <= self.now]
         self._later = [one for one in self._later if one[0] > self.now]
+        for callback in soon:
+            callback()
         for _, callback in due:
             callback()
 
     def idle(self, seconds: float) -> None:
         """Nothing to do but what is due."""
         ends = self.now + seconds
-        while self._later and min(self._later)[0] <= ends:
-            self.pass_(0.0, beside=min(self._later)[0] - self.now)
-        self.now = ends
+        while self._soon or (self._later and min(self._later)[0] <= ends):
+            waits = 0.0 if self._soon else min(self._later)[0] - self.now
+            self.pass_(0.0, beside=max(0.0, waits))
+        self.now = max(self.now, ends)
+
+    def finish(self) -> None:
+        """Do all that is under way."""
+        while self.under_way:
+            self.turn()
 
 
 @pytest.fixture
@@ -108,23 +124,31 @@ def overload(loop: Time, seconds: float = 10.0) -> int:
         # A request takes a millisecond, so that a thousand a second can be answered.
         came = int((loop.now - before) * 5000)
         before = loop.now
-        done = loop.turn(came)
-        began += done
-        if not done:
+        began += loop.turn(came)
+        if not loop.under_way:
             loop.idle(0.002)
+    return began
+
+
+def filled(loop: Time) -> list[Ticket]:
+    """Let as many begin as may, which then wait; return their tickets."""
+    began: list[Ticket] = []
+    while ticket := loop.admission.enter("a"):
+        began.append(ticket)
     return began
 
 
 def test_what_there_is_time_for_is_never_refused(loop: Time) -> None:
     for _ in range(500):
-        assert loop.turn(50) == 50
+        assert loop.turn(8) == 8
         loop.idle(0.001)
     assert loop.admission.refused == 0 and not loop.admission.is_overloaded
 
 
 def test_a_crowd_that_comes_once_is_let_in(loop: Time) -> None:
     assert loop.turn(MOST) == MOST
-    loop.idle(OVER_AFTER)
+    loop.finish()
+    loop.idle(OVER_AFTER + 2 * LOOK)
     assert loop.turn(MOST) == MOST
     assert loop.turn(MOST + 1) <= MOST
 
@@ -139,83 +163,108 @@ def test_in_overload_what_begins_is_answered_soon_and_the_time_is_used(loop: Tim
     assert 0.8 * SHORT * 1000 <= loop.admission.most <= 1.2 * LONG * 1000
 
 
-def test_where_each_turn_is_short_and_each_request_takes_many_there_is_an_overload(
-    loop: Time,
-) -> None:
-    looks = int(SLOW / LOOK) + 2
-    assert loop.slow(2 * LEAST, looks) < 2 * LEAST * 4 * looks
+def test_where_each_turn_is_short_and_requests_take_many_there_is_an_overload(loop: Time) -> None:
+    loop.callers(int(1.5 * SLOW * 1000), 4 * SLOW_FOR)
     assert loop.admission.is_overloaded and loop.admission.refused > 0
 
 
 @pytest.mark.parametrize(
-    ("arrivals", "looks", "rest", "is_stream"),
-    [
-        (2 * LEAST, int(SLOW / LOOK) + 2, 0.5, False),
-        (2 * LEAST, int(SLOW / LOOK) - 1, 0.0, False),
-        (LEAST // 2 - 1, int(SLOW / LOOK) + 2, 0.0, False),
-        (2 * LEAST, int(SLOW / LOOK) + 2, 0.0, True),
-    ],
-    ids=["they wait for something else", "they are quick", "they are few", "they are streams"],
+    ("callers", "rest"), [(int(0.7 * SLOW * 1000), 0.0), (LEAST - 1, 0.0), (LEAST - 1, 0.1)]
 )
-def test_requests_that_take_long_are_no_overload_where(
-    loop: Time, arrivals: int, looks: int, rest: float, is_stream: bool
+def test_callers_who_are_answered_soon_are_no_overload(
+    loop: Time, callers: int, rest: float
 ) -> None:
-    for _ in range(SLOW_LOOKS):
-        loop.slow(arrivals, looks, rest=rest, is_stream=is_stream)
+    loop.callers(callers, 20 * SLOW_FOR, rest=rest)
     assert not loop.admission.is_overloaded and loop.admission.refused == 0
 
 
-def test_slow_ones_between_quick_ones_are_no_overload(loop: Time) -> None:
-    for _ in range(10 * SLOW_LOOKS):
-        long_ago = loop.now - 2 * SLOW
-        for at in (long_ago, loop.now):
-            for _ in range(LEAST):
-                assert loop.admission.enter("a")
-            loop.admission.begin()
-            loop.pass_(LOOK / 2)
-            loop.admission.end(at, is_stream=False)
+def test_few_requests_that_block_the_loop_are_no_overload(loop: Time) -> None:
+    for _ in range(100):
+        loop.turn(1, cost=2 * SLOW)
     assert not loop.admission.is_overloaded
+
+
+def test_requests_that_wait_for_something_else_are_no_overload(loop: Time) -> None:
+    """However busy the loop is with what is short."""
+    waiting: deque[tuple[float, Ticket]] = deque()
+    for _ in range(1000):
+        for _ in range(10):
+            ticket = loop.admission.enter("a")
+            assert ticket is not None
+            waiting.append((loop.now + 10 * SLOW, ticket))
+        loop.pass_(0.0048, beside=0.0002)
+        while waiting[0][0] < loop.now:
+            loop.admission.end(waiting.popleft()[1])
+    assert not loop.admission.is_overloaded and loop.admission.refused == 0
+
+
+def test_what_costs_nothing_does_not_hide_an_overload(loop: Time) -> None:
+    ends = loop.now + 4 * SLOW_FOR
+    while loop.now < ends:
+        loop.turn(max(0, int(1.5 * SLOW * 1000) - len(loop.under_way)))
+        if quick := loop.admission.enter("b"):
+            loop.admission.end(quick)
+    assert loop.admission.is_overloaded
+    most = loop.admission.most
+    for _ in range(50):
+        if quick := loop.admission.enter("b"):
+            loop.admission.end(quick)
+        loop.turn(200)
+    assert loop.admission.most <= max(most, 1.2 * LONG * 1000)
 
 
 def test_in_overload_one_begins_when_one_is_answered(loop: Time) -> None:
     overload(loop)
+    loop.finish()
     admission = loop.admission
-    began: list[float] = []
-    while admission.enter("a"):
-        began.append(admission.begin())
+    began = filled(loop)
     # Who is the only one has no share beyond what all may have.
     assert admission.most <= admission.under_way < admission.most + 1
     assert not admission.enter("a") and admission.turns_away("a")
-    admission.end(began.pop(), is_stream=False)
+    admission.end(began.pop())
     assert not admission.turns_away("a") and admission.enter("a")
-    admission.begin()
     assert not admission.enter("a")
 
 
 def test_who_waits_for_long_is_not_counted_as_under_way(loop: Time) -> None:
     overload(loop)
+    loop.finish()
+    loop.pass_(LOOK)
     admission = loop.admission
-    began: list[float] = []
-    while admission.enter("a"):
-        began.append(admission.begin())
+    began = filled(loop)
     # As long as it may still be our work.
     for _ in range(LOOKS_UNDER_WAY - 1):
         loop.pass_(LOOK)
         assert not admission.enter("a")
     loop.pass_(LOOK)
     assert admission.under_way == 0 and admission.enter("a")
-    for at in began:
-        admission.end(at, is_stream=True)
-    assert admission.under_way == 0, "nobody is counted twice"
+    for ticket in began:
+        admission.end(ticket)
+    assert admission.under_way == 1, "nobody is counted twice"
+    assert set(admission._of) == {"a"}
+
+
+def test_who_has_few_under_way_begins_beside_one_whose_requests_wait(loop: Time) -> None:
+    overload(loop)
+    loop.finish()
+    for _ in range(50):
+        filled(loop)
+        for _ in range(2):
+            ticket = loop.admission.enter("quiet")
+            assert ticket is not None
+            loop.under_way.append((ticket, TURNS, 0.0001))
+        for _ in range(4):
+            loop.turn()
+        loop.pass_(LOOK / 4)
 
 
 def test_so_many_are_refused_at_once_and_no_more(loop: Time) -> None:
     overload(loop)
+    loop.finish()
     admission = loop.admission
     loop.pass_(LOOK)
+    filled(loop)
     at_once = 0
-    while admission.enter("a"):
-        admission.begin()
     for _ in range(100 * LEAST):
         assert admission.turns_away("a")
         at_once += admission.refused < admission.at_once
@@ -227,6 +276,7 @@ def test_so_many_are_refused_at_once_and_no_more(loop: Time) -> None:
 def test_some_are_let_in_however_slow_they_are(loop: Time) -> None:
     overload(loop)
     for _ in range(50):
+        loop.finish()
         loop.idle(LOOK)
         assert loop.turn(100, cost=0.5) >= LEAST
 
@@ -234,11 +284,14 @@ def test_some_are_let_in_however_slow_they_are(loop: Time) -> None:
 def test_slow_things_are_no_overload(loop: Time) -> None:
     for _ in range(10):
         assert loop.turn(1, cost=20 * LATE) == 1
+        loop.finish()
         loop.idle(0.1)
         assert loop.turn(100, cost=0.0001) == 100
+        loop.finish()
         loop.idle(0.1)
     for _ in range(15):
         assert loop.turn(1, cost=4 * LATE) == 1
+        loop.finish()
     assert loop.turn(100) == 100 and not loop.admission.is_overloaded
 
 
@@ -257,10 +310,12 @@ def test_time_that_others_had_the_processor_is_not_ours(loop: Time) -> None:
 def test_crowds_with_rest_between_them_are_no_overload(loop: Time) -> None:
     for _ in range(50):
         assert loop.turn(200) == 200
+        loop.finish()
         loop.idle(2 * LOOK)
     assert not loop.admission.is_overloaded
     for _ in range(5):
         loop.turn(200)
+        loop.finish()
     assert loop.admission.is_overloaded
 
 
@@ -284,9 +339,8 @@ def test_who_asks_most_gives_way_first(loop: Time) -> None:
     asked = dict.fromkeys(began, 0)
     overload(loop)
     for turn in range(300):
-        crowd: dict[object, int] = {"loud": 300, "quiet": 2, "third": 2}
+        crowd: dict[object, int] = {"loud": 300, "quiet": 1, "third": 1}
         found = loop.crowd(crowd)
-        loop.idle(LOOK)
         if turn >= 50:
             for who, count in found.items():
                 began[who] += count
@@ -302,10 +356,9 @@ def test_connections_of_one_principal_count_together(loop: Time) -> None:
     quiet = 0
     overload(loop)
     for turn in range(150):
-        found = loop.crowd({**dict.fromkeys(range(100), 5), "x": 2})
-        loop.idle(LOOK)
+        found = loop.crowd({**dict.fromkeys(range(100), 5), "x": 1})
         quiet += found["x"] if turn >= 50 else 0
-    assert quiet == 200
+    assert quiet == 100
     for number in range(100):
         loop.admission.forget(number)
     assert list(loop.admission._known) == ["x"]
@@ -313,8 +366,7 @@ def test_connections_of_one_principal_count_together(loop: Time) -> None:
 
 def test_what_only_reads_is_preferred(loop: Time) -> None:
     overload(loop)
-    while loop.admission.enter("a"):
-        loop.admission.begin()
+    filled(loop)
     assert not loop.admission.enter("a")
     assert loop.admission.enter("a", is_preferred=True)
 
@@ -322,7 +374,7 @@ def test_what_only_reads_is_preferred(loop: Time) -> None:
 def test_in_overload_what_waited_too_long_does_not_begin(loop: Time) -> None:
     assert loop.admission.enter("a", came_at=loop.now - 5)
     overload(loop)
-    loop.idle(2 * LOOK)
+    loop.finish()
     assert not loop.admission.enter("a", came_at=loop.now - 1)
     assert loop.admission.enter("a", came_at=loop.now)
 
@@ -331,30 +383,29 @@ def test_who_is_turned_away_at_a_glance_would_not_have_been_let_in(loop: Time) -
     overload(loop)
     admission = loop.admission
     seen: set[bool] = set()
-    began: list[float] = []
+    began: list[Ticket] = []
     for _ in range(20):
         for number in range(800):
             # One asks most, and many ask once.
             who = "a" if number % 2 else number
             at_a_glance = copy.copy(admission).turns_away(who)
-            assert admission.enter(who) is not at_a_glance
-            if not at_a_glance:
-                began.append(admission.begin())
+            ticket = admission.enter(who)
+            assert (ticket is None) is at_a_glance
+            if ticket is not None:
+                began.append(ticket)
             seen.add(at_a_glance)
         loop.pass_(LOOK / 2)
         while began:
-            admission.end(began.pop(), is_stream=False)
+            admission.end(began.pop())
     assert seen == {True, False}
     refused = admission.refused
     while not admission.turns_away("a"):
         assert admission.enter("a")
-        admission.begin()
     assert admission.refused == refused + 1, "it is counted"
     # It is what goes on with the overload.
     loop.idle(OVER_AFTER - LOOK)
     while not admission.turns_away("a"):
         assert admission.enter("a")
-        admission.begin()
     loop.idle(OVER_AFTER)
     assert admission.is_overloaded
     loop.idle(OVER_AFTER + LOOK)
@@ -438,13 +489,18 @@ class Shut(Admission):
         super().__init__()
         self.is_overloaded = True
         self.asked: list[bool] = []
+        self.ended = 0
         self.connections: Connections | None = None
 
     def enter(
         self, connection: object, *, is_preferred: bool = False, came_at: float | None = None
-    ) -> bool:
+    ) -> Ticket | None:
         self.asked.append(is_preferred)
-        return is_preferred or not self.is_overloaded
+        return (0, None) if is_preferred or not self.is_overloaded else None
+
+    def end(self, ticket: Ticket) -> None:
+        assert ticket == (0, None)
+        self.ended += 1
 
 
 @pytest.fixture
@@ -621,9 +677,9 @@ async def test_who_is_let_in_during_overload_is_answered_and_counted_once(
     site, shut = crowded
     asked: list[object] = []
 
-    def every_second(connection: object, **more: Any) -> bool:
+    def every_second(connection: object, **more: Any) -> Ticket | None:
         asked.append(connection)
-        return len(asked) % 2 == 1
+        return (0, None) if len(asked) % 2 else None
 
     shut.enter = every_second  # type: ignore[method-assign]  # lets in whose turn it is
     reader, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
@@ -637,7 +693,7 @@ async def test_who_is_let_in_during_overload_is_answered_and_counted_once(
         await writer.drain()
         writer.write(request(body)[40:])
         assert await answers(reader, 1) == [status]
-    assert len(asked) == 6
+    assert len(asked) == 6 and shut.ended == 3
     writer.close()
 
 
@@ -667,20 +723,30 @@ async def test_what_is_under_way_is_counted_until_it_is_answered(
 ) -> None:
     site, shut = crowded
     shut.is_overloaded = False
-    ended: list[bool] = []
-    end = shut.end
-
-    def counted(began: float, *, is_stream: bool) -> None:
-        assert shut.under_way == 1
-        ended.append(is_stream)
-        end(began, is_stream=is_stream)
-
-    shut.end = counted  # type: ignore[method-assign]  # to be counted
     assert not is_refusal(await site.post(call()))
+    assert shut.ended == 1
     streamed = call() | {"method": "SendStreamingMessage"}
     assert not is_refusal(await site.post(streamed))
+    assert shut.ended == 2
+    # What nobody has to be let in for is not counted.
     assert (await site.http.get("/healthz")).status_code == 200
-    assert ended == [False, True, False] and shut.under_way == 0
+    assert shut.ended == len(shut.asked) == 2
+
+
+async def test_who_hangs_up_is_not_under_way_any_more(crowded: tuple[Site, Shut]) -> None:
+    site, shut = crowded
+    shut.is_overloaded = False
+    _, writer = await asyncio.open_connection("127.0.0.1", int(site.url.rpartition(":")[2]))
+    body = json.dumps(call()).encode()
+    writer.write(request(body)[:-1])
+    await writer.drain()
+    async with asyncio.timeout(10):
+        while not shut.asked:  # noqa: ASYNC110  # there is no event for it
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        while not shut.ended:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert shut.ended == 1
 
 
 async def test_requests_behind_one_that_is_answered_are_refused_in_their_order(
@@ -692,7 +758,7 @@ async def test_requests_behind_one_that_is_answered_are_refused_in_their_order(
     body = json.dumps(call()).encode()
     calm = shut.enter
 
-    def crowd(connection: object, **more: Any) -> bool:
+    def crowd(connection: object, **more: Any) -> Ticket | None:
         began = calm(connection, **more)
         shut.is_overloaded = True
         return began

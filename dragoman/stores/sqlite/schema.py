@@ -106,8 +106,6 @@ def connect(path: str, synchronous: str = "full") -> apsw.Connection:
         if run(connection, "PRAGMA synchronous") != [(_LEVELS[synchronous],)]:
             raise ConfigError(f"{path}: SQLite does not take synchronous = {synchronous}")
         run(connection, "PRAGMA cache_size = -1024")
-        # What a group may have to take back is kept in memory, not in a file of its own.
-        run(connection, "PRAGMA temp_store = memory")
         # Plans that do not depend on values: otherwise each new value compiles the statement again.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection

@@ -135,6 +135,8 @@ class Writer:
 
     def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
         self._connection = connection
+        # What a group may have to take back is kept in memory, not in a file of its own.
+        run(connection, "PRAGMA temp_store = memory")
         # New keys go anywhere in their index; pages that are read again for each cost more than all
         # the rest. And what a page is written for often is written back once.
         run(connection, "PRAGMA cache_size = -8192")
