@@ -214,13 +214,13 @@ class Admission:
             late = now - self._due
             late = max(min(late, self._work() - self._worked - LOOK), late * _STILL)
             self._look_for_overload(now, late, took)
-        if self.is_overloaded or self._begun:
+        if self.is_overloaded or self._begun or self.under_way:
             self._begun = 0
             self._was_full = False
             self.at_once = self.refused + _AT_ONCE * self.most
             self._look_again()
         else:
-            # Nobody came: what was slow is over.
+            # Nobody came, and nobody is left: what was slow is over.
             self._is_watching = False
             self._slow_for = 0.0
 
