@@ -557,6 +557,17 @@ async def test_refusals_of_overload_are_held_as_well(monkeypatch: pytest.MonkeyP
         assert (await within(exchange(peer, ask()))).status == 200
 
 
+async def test_who_is_let_in_and_has_asked_too_often_is_not_under_way() -> None:
+    async with guarding(rate_limit=RATE) as place, place.peer() as peer:
+        await use_up(peer)
+        assert (await exchange(peer, ask())).status == 429
+        place.connections.admission = admission = Admission()
+        admission.is_overloaded = True
+        # A head that nobody has seen: there is room for it, and it has to be read.
+        assert (await exchange(peer, ask(b"X: y"))).status == 429
+        assert admission.admitted == 1 and admission.under_way == 0
+
+
 def test_how_long_someone_waits_is_the_longest_of_all_that_keeps_them_out() -> None:
     clock = Clock()
     settings = Settings(
