@@ -137,8 +137,8 @@ class Writer:
         self._connection = connection
         # What a group may have to take back is kept in memory, not in a file of its own.
         run(connection, "PRAGMA temp_store = memory")
-        # New keys go anywhere in their index; pages that are read again for each cost more than all
-        # the rest. And what a page is written for often is written back once.
+        # New keys go anywhere in their index, whose pages would be read again for each; and a page
+        # that is changed often is brought into the file seldom.
         run(connection, "PRAGMA cache_size = -8192")
         run(connection, f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         self._seals = seals
