@@ -13,9 +13,9 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import cast
 
 import msgspec
 
@@ -30,29 +30,36 @@ from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.proof import fencing, idempotency, powercut, resume, slow_reader, spenders
-from dragoman.proof.checker import History, Verdict, check, is_public, reading
+from dragoman.proof.checker import is_public, reading
 from dragoman.proof.crash import at_rest
+from dragoman.proof.guards import (
+    access,
+    authors,
+    disclosure,
+    intake,
+    shares,
+    store_files,
+    upstreams,
+)
 from dragoman.proof.harness import (
-    AGENT,
     HOST,
     CannotStart,
     Gone,
-    House,
     Json,
-    Line,
     Progress,
     Refused,
     Result,
     Row,
     Server,
-    message,
     silent,
     until,
     workplace,
 )
+from dragoman.proof.patches import Patches
 from dragoman.proof.receivers import Receiver, Treatment
-from dragoman.proof.saboteur import Patches, without
+from dragoman.proof.saboteur import without
 from dragoman.proof.spenders import creation, ending
+from dragoman.proof.trial import Check, Finding, Guard, Trial
 from dragoman.push import NotVerified, Recent, verify
 from dragoman.push.request import EVENT_HEADER
 from dragoman.push.signature import encode_secret, sign
@@ -97,67 +104,6 @@ async def stubborn(text: str, turn: Turn) -> str:
             await asyncio.sleep(left)
     os.close(os.open(text, os.O_WRONLY | os.O_CREAT))
     return text
-
-
-# What checks stand on
-
-
-class Finding(NamedTuple):
-    """What a check saw, in words, and whether that is as promised."""
-
-    is_kept: bool
-    figure: str
-
-
-class Trial:
-    """One run of a check: where, with which seed, and without which guard."""
-
-    def __init__(self, folder: Path, seed: int, guard: str = "") -> None:
-        self.folder = folder
-        self.seed = seed
-        self.guard = guard
-        self.history = History()
-        self._count = 0
-
-    @property
-    def store(self) -> Path:
-        """The file of the servers."""
-        return self.folder / "tasks.db"
-
-    def house(self, *, agent: Path = AGENT, **environment: str) -> House:
-        """Return one server."""
-        return House([Server(self.store, agent=agent, environment=environment)])
-
-    def said(self, skill: str, text: str, *, immediately: bool = False) -> Json:
-        """Return the parameters of a message nobody sent before."""
-        self._count += 1
-        return message(skill, text, f"{self.seed}-{self._count}", immediately=immediately)
-
-    async def send(self, port: int, params: Json) -> Json:
-        """Send a message and note what was answered."""
-        sent = self.history.invoke("SendMessage", params)
-        line = Line(port)
-        try:
-            task: Json = (await line.call("SendMessage", params))["task"]
-        finally:
-            line.close()
-        self.history.ack(sent, task)
-        return task
-
-    async def call(self, port: int, method: str, params: Json) -> Json:
-        """Call an operation."""
-        line = Line(port)
-        try:
-            return await line.call(method, params)
-        finally:
-            line.close()
-
-    def verdict(self) -> Verdict:
-        """Hold what was told against what is stored."""
-        return check(self.history, self.store)
-
-
-Check = Callable[[Trial], Awaitable[Finding]]
 
 
 @contextlib.contextmanager
@@ -619,24 +565,6 @@ async def _outcome(store: SQLiteStore, write: Write) -> Exception | None:
 # The table
 
 
-class Guard(msgspec.Struct, frozen=True):
-    """A guard, what it is for, how it is removed, and the check that has to notice."""
-
-    # As `saboteur` knows it.
-    name: str
-    # The promise, by its number.
-    protects: str
-    removed: str
-    check: Check
-    # Whether it is removed from this process and not from servers.
-    is_here: bool = False
-
-    @property
-    def check_name(self) -> str:
-        """The check in words."""
-        return getattr(self.check, "__name__", "").replace("_", " ")
-
-
 GUARDS: tuple[Guard, ...] = (
     Guard("sync", "D2", "commits are not synced to disk", power_cuts, is_here=True),
     Guard("acknowledgement", "D1", "callers hear before the commit", killed_at_the_answer),
@@ -660,6 +588,13 @@ GUARDS: tuple[Guard, ...] = (
     Guard("pace", "B2", "agents may run ahead of the disk", swift_agent),
     Guard("hold", "L5", "a hold need not be covered", many_spenders, is_here=True),
     Guard("settlement", "L3", "a task may be settled again", ended_twice, is_here=True),
+    *access.GUARDS,
+    *intake.GUARDS,
+    *shares.GUARDS,
+    *disclosure.GUARDS,
+    *authors.GUARDS,
+    *upstreams.GUARDS,
+    *store_files.GUARDS,
 )
 
 
@@ -712,9 +647,21 @@ async def attempt(guard: Guard, folder: Path, seed: int, *, is_removed: bool) ->
                 return await guard.check(trial)
     except TimeoutError:
         return Finding(False, f"no end in {WITHIN:g} s")
-    except (Gone, Refused) as error:
-        # A server that cannot even answer keeps no promise. One that did not start shows nothing.
-        return Finding(False, f"no answer: {error}")
+    except CannotStart as error:
+        # A server that does not start shows nothing: neither that all is well nor that it is not.
+        return Finding(is_removed, f"the server did not start: {_first(error)}")
+    except Exception as error:
+        # Whatever a check met instead of what it looked for, no promise was kept; and the other
+        # guards have their turn.
+        return Finding(False, f"no answer: {_first(error)}")
+
+
+def _first(error: BaseException) -> str:
+    """Return what went wrong first; the clients of a check run in groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[-1] if lines else 'no words'}"
 
 
 async def prove(

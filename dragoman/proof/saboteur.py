@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Generator
-from typing import Any, cast
+from typing import Any
 
 from msgspec.structs import replace
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -21,6 +21,16 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.holdings import Holdings
 from dragoman.engine.log import TaskLog
 from dragoman.engine.replay import Replay
+from dragoman.proof.guards import (
+    access,
+    authors,
+    disclosure,
+    intake,
+    shares,
+    store_files,
+    upstreams,
+)
+from dragoman.proof.patches import Patches, Removal, edited
 from dragoman.push import receiver
 from dragoman.push.posting import Posting
 from dragoman.security import egress
@@ -40,27 +50,6 @@ _IS_COVERED = """,
     CHECK (balance >= held OR kind IN ('issued', 'sold'))"""
 
 
-class Patches:
-    """Replacements in the running product, and how to take them back."""
-
-    def __init__(self) -> None:
-        self._before: list[tuple[Any, str, Any]] = []
-
-    def put(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Replace an attribute by what is made of it; raises if there is none."""
-        original = cast("dict[str, Any]", vars(owner))[name]
-        self._before.append((owner, name, original))
-        setattr(owner, name, make(original))
-
-    def take_back(self) -> None:
-        """Put everything back as it was."""
-        while self._before:
-            setattr(*self._before.pop())
-
-
-Removal = Callable[[Patches], None]
-
-
 @contextlib.contextmanager
 def without(guard: str) -> Generator[None]:
     """Do without a guard in this process for a while; an empty name removes nothing."""
@@ -73,17 +62,11 @@ def without(guard: str) -> Generator[None]:
         patches.take_back()
 
 
-def _edited(text: str, old: str, new: str) -> str:
-    if old not in text:
-        raise LookupError(f"there is no {old!r} to remove")
-    return text.replace(old, new)
-
-
 def _edit_query(patches: Patches, name: str, old: str, new: str) -> None:
     """Change one of the store's statements."""
 
     def make(queries: Callable[[], dict[str, str]]) -> Callable[[], dict[str, str]]:
-        changed = {name: _edited(queries()[name], old, new)}
+        changed = {name: edited(queries()[name], old, new)}
         return lambda: queries() | changed
 
     for module in (store, writer):
@@ -186,7 +169,7 @@ def _edit_schema(patches: Patches, number: int, old: str, new: str) -> None:
 
     def make(migrations: Any) -> Any:
         scripts = dict(migrations())
-        scripts[number] = _edited(scripts[number], old, new)
+        scripts[number] = edited(scripts[number], old, new)
         return lambda: list(scripts.items())
 
     patches.put(schema, "migrations", make)
@@ -199,14 +182,14 @@ def _unique_keys(patches: Patches) -> None:
 def _hold(patches: Patches) -> None:
     """Reserve whatever is asked for; the file has no say in it either."""
     covered = "AND balance - held >= ?1"
-    patches.put(journal, "RESERVE", lambda sql: _edited(sql, covered, ""))
+    patches.put(journal, "RESERVE", lambda sql: edited(sql, covered, ""))
     _edit_schema(patches, 4, _IS_COVERED, "")
 
 
 def _settlement(patches: Patches) -> None:
     """Settle a task each time it ends: neither its errand nor the file remembers that it did."""
-    patches.put(books, "END", lambda sql: _edited(sql, "AND ended_at = 0", ""))
-    patches.put(books, "SETTLE", lambda sql: _edited(sql, "held = 0, ", ""))
+    patches.put(books, "END", lambda sql: edited(sql, "AND ended_at = 0", ""))
+    patches.put(books, "SETTLE", lambda sql: edited(sql, "held = 0, ", ""))
     _edit_schema(patches, 4, _IS_COVERED, "")
     _edit_schema(patches, 4, "UNIQUE INDEX transfers_by_id", "INDEX transfers_by_id")
 
@@ -325,6 +308,13 @@ REMOVALS: dict[str, Removal] = {
     "pace": _pace,
     "hold": _hold,
     "settlement": _settlement,
+    **access.REMOVALS,
+    **intake.REMOVALS,
+    **shares.REMOVALS,
+    **disclosure.REMOVALS,
+    **authors.REMOVALS,
+    **upstreams.REMOVALS,
+    **store_files.REMOVALS,
 }
 
 

@@ -9,8 +9,11 @@ import pytest
 
 from dragoman.cli.proof import PROOFS
 from dragoman.proof import sabotage
-from dragoman.proof.sabotage import GUARDS, Finding, Guard, Trial
-from dragoman.proof.saboteur import REMOVALS, Patches, without
+from dragoman.proof.harness import CannotStart, Refused
+from dragoman.proof.patches import Patches
+from dragoman.proof.sabotage import GUARDS
+from dragoman.proof.saboteur import REMOVALS, without
+from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.push import receiver
 from dragoman.stores.sqlite import store
 
@@ -91,3 +94,27 @@ async def test_a_check_that_hangs_without_its_guard_is_red(
     guards = [Guard("fence", "X1", "x", patient, True)]
     result = await sabotage.prove(4, folder=tmp_path, guards=guards)
     assert result.kept and "no end" in result.table[0].figure_without
+
+
+async def test_whatever_a_check_meets_without_its_guard_is_red_and_the_others_have_their_turn(
+    tmp_path: Path,
+) -> None:
+    async def grouped(trial: Trial) -> Finding:
+        if trial.guard:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(refused())
+        return Finding(True, "done")
+
+    async def refused() -> None:
+        raise Refused({"message": "Internal error"})
+
+    async def stillborn(trial: Trial) -> Finding:
+        if trial.guard:
+            raise CannotStart("the server did not become ready:\nno port")
+        return Finding(True, "done")
+
+    guards = [Guard("fence", "X1", "x", grouped, True), Guard("claim", "X1", "x", stillborn, True)]
+    result = await sabotage.prove(4, folder=tmp_path, guards=guards)
+    assert [line.red for line in result.table] == [True, False]
+    assert "Refused: Internal error" in result.table[0].figure_without
+    assert "did not start" in result.table[1].figure_without
