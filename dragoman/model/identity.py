@@ -71,6 +71,32 @@ def made_at(id: str) -> int | None:
     return made if made < _YEAR_10000 else None
 
 
+class Principal(msgspec.Struct, frozen=True, gc=False):
+    """Who somebody is: an owner in a tenant. Two owners of one name in two tenants are two."""
+
+    tenant: str = ""
+    owner: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return it as one text, which no other principal has: `owner`, or `@tenant/owner`."""
+        if not self.tenant and not self.owner.startswith("@"):
+            return self.owner
+        return f"@{self.tenant.replace('%', '%25').replace('/', '%2F')}/{self.owner}"
+
+    @classmethod
+    def read(cls, text: str) -> "Principal":
+        """Return the principal of a text."""
+        if not text.startswith("@"):
+            return cls("", text)
+        tenant, _, owner = text[1:].partition("/")
+        return cls(tenant.replace("%2F", "/").replace("%25", "%"), owner)
+
+
+# The local user, where no caller is asked for a credential.
+LOCAL = Principal()
+
+
 class Caller(msgspec.Struct, frozen=True):
     """Whom a call speaks for. Identity comes from the transport, never from a payload."""
 
@@ -80,6 +106,11 @@ class Caller(msgspec.Struct, frozen=True):
     scopes: frozenset[str] = frozenset()
     # The one tenant it may act in; None: its credential names none.
     tenant: str | None = None
+
+    @property
+    def principal(self) -> Principal:
+        """Return who that is. What belongs to somebody belongs to this, never to the owner alone."""
+        return Principal(self.tenant or "", self.owner)
 
 
 # Opens what belongs to the server as a whole; and what belongs to the caller's own tenant.
