@@ -109,7 +109,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def principal(self) -> Principal:
-        """Return who that is. What belongs to somebody belongs to this, never to the owner alone."""
+        """Return who that is: what things belong to, never to the owner alone."""
         return Principal(self.tenant or "", self.owner)
 
 
