@@ -7,30 +7,19 @@ it; the owner asks last, and until then everything has to be as it was.
 import json
 import re
 import tomllib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragoman.dialects.operations import BY_V1_METHOD, Row
 from dragoman.model import operations as ops
-from dragoman.model.identity import ADMIN, OPERATOR, ContextId, MessageId, TaskId, new_id
+from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.push import PushConfig
+from dragoman.proof.callers import KEYS, ORDER, OWNER
 from dragoman.proof.wire import BINDINGS, HOUSES, Answer, Binding, Wire, request
 
 STATES = ("working", "waiting", "finished", "never", "deleted")
-OWNER, ANONYMOUS, NEIGHBOUR = "owner", "anonymous", "neighbour"
-# Name, tenant, scopes.
-CALLERS: Mapping[str, tuple[str | None, Sequence[str]]] = {
-    OWNER: ("acme", ()),
-    NEIGHBOUR: ("acme", ()),
-    "stranger": ("other", ()),
-    "admin": ("acme", (ADMIN,)),
-    "operator": (None, (OPERATOR,)),
-}
-TOKENS = {name: f"{name}-{'0123456789abcdef' * 2}" for name in CALLERS} | {ANONYMOUS: ""}
-# The owner last: it may change the task.
-ORDER = (ANONYMOUS, *(name for name in CALLERS if name != OWNER), OWNER)
 _JSON_RPC = BINDINGS[0]
 # Nobody listens there: who is told of a task is the question, not what they are told.
 _RECEIVER = "http://127.0.0.1:9/"
@@ -41,16 +30,6 @@ Table = dict[str, dict[str, list[str]]]
 def table() -> Table:
     """Return the expected outcome by operation, caller and place of the state."""
     return tomllib.loads((Path(__file__).parent / "matrix.toml").read_text())
-
-
-def tokens_file() -> str:
-    """Return the callers as a file of bearer tokens."""
-    found: list[str] = []
-    for name, (tenant, scopes) in CALLERS.items():
-        found += [f"[{name}]", f"token = {json.dumps(TOKENS[name])}"]
-        found += [f"tenant = {json.dumps(tenant)}"] if tenant is not None else []
-        found += [f"scopes = {json.dumps(list(scopes))}", ""]
-    return "\n".join(found)
 
 
 class Thing(NamedTuple):
@@ -138,13 +117,13 @@ class Scene:
         return thing
 
     async def _result(self, operation: ops.Operation) -> Any:
-        answer = await self.wire.ask(request(_JSON_RPC, operation, TOKENS[OWNER]))
+        answer = await self.wire.ask(request(_JSON_RPC, operation, KEYS[OWNER]))
         return json.loads(answer.body)["result"]
 
     async def ask(self, cell: Cell, thing: Thing) -> Answer:
         """Return the answer in a cell."""
         asked = operation(cell.row, thing)
-        return await self.wire.ask(request(cell.binding, asked, TOKENS[cell.caller]))
+        return await self.wire.ask(request(cell.binding, asked, KEYS[cell.caller]))
 
     def thing(self, row: Row, binding: Binding, state: str) -> Thing:
         """Return what a cell is about."""
@@ -176,7 +155,7 @@ class Scene:
         """Return the task and its receivers as their owner sees them."""
         found = b""
         for one in (ops.GetTask(task_id=thing.task_id), ops.ListPush(task_id=thing.task_id)):
-            found += (await self.wire.ask(request(_JSON_RPC, one, TOKENS[OWNER]))).body
+            found += (await self.wire.ask(request(_JSON_RPC, one, KEYS[OWNER]))).body
         return found
 
 

@@ -15,9 +15,10 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.dialects.operations import Row
 from dragoman.model import operations as ops
+from dragoman.proof.callers import NEIGHBOUR, write_keys
 from dragoman.proof.harness import Progress, Result, Server, silent, workplace
 from dragoman.proof.harness import Row as Promise
-from dragoman.proof.matrix import NEIGHBOUR, Cell, Scene, Thing, gather, tokens_file
+from dragoman.proof.matrix import Cell, Scene, Thing, gather
 from dragoman.proof.wire import Binding
 from dragoman.security.vault import vault_of
 from dragoman.stores.sqlite import SQLiteStore
@@ -128,11 +129,9 @@ async def prove(
 ) -> TenancyResult:
     """Run the proof in a folder, of all operations or of some."""
     began = time.monotonic()
-    tokens = folder / "tokens.toml"
-    tokens.touch(mode=0o600)
-    tokens.write_text(tokens_file())
     environment = {
-        "DRAGOMAN_AUTH_TOKENS": str(tokens),
+        "DRAGOMAN_AUTH": "api-key",
+        "DRAGOMAN_KEYS": str(write_keys(folder / "keys.json")),
         "DRAGOMAN_ALLOW_PRIVATE": "true",
         # Hundreds of requests without a credential are the point here.
         "DRAGOMAN_RATE_LIMIT_FAILURES": "off",

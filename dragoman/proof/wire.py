@@ -58,13 +58,13 @@ HOUSES = (
 
 
 def request(
-    binding: Binding, operation: ops.Operation, token: str = "", *more: tuple[str, str]
+    binding: Binding, operation: ops.Operation, key: str = "", *more: tuple[str, str]
 ) -> bytes:
-    """Return the request for an operation, by the holder of a token."""
+    """Return the request for an operation, by the holder of a key."""
     verb, path, body = _asked(binding, operation)
     headers = [("Host", HOST), ("A2A-Version", binding.dialect.version), *more]
-    if token:
-        headers.append(("Authorization", f"Bearer {token}"))
+    if key:
+        headers.append(("X-API-Key", key))
     if body is not None:
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
     lines = [f"{verb} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]

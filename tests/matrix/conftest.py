@@ -1,4 +1,4 @@
-"""A server that knows five callers, and tasks of one of them in every state."""
+"""A server that knows the callers of the tables, and tasks of one of them in every state."""
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -10,7 +10,8 @@ import pytest
 from serving import hosting
 
 from dragoman import App, Settings
-from dragoman.proof.matrix import Scene, tokens_file
+from dragoman.proof.callers import write_keys
+from dragoman.proof.matrix import Scene
 from dragoman.proof.tenancy_agent import agent
 
 
@@ -19,15 +20,13 @@ async def scene_in(
     folder: Path, *operations: str, **settings: Any
 ) -> AsyncGenerator[tuple[Scene, App]]:
     """Serve from a folder and make the tasks for some operations, or for all of them."""
-    tokens = folder / "tokens.toml"
-    tokens.touch(mode=0o600)
-    tokens.write_text(tokens_file())
     given: dict[str, Any] = {
         "store": str(folder / "tasks.db"),
         # Hundreds of tasks that nobody will miss.
         "synchronous": "off",
         "accept_data_loss": True,
-        "auth_tokens": str(tokens),
+        "auth": "api-key",
+        "keys": str(write_keys(folder / "keys.json")),
         "allow_private": True,
         "rate_limit_failures": "off",
     }

@@ -7,7 +7,8 @@ import pytest
 from dragoman.dialects.operations import ROWS
 from dragoman.engine.engine import Engine
 from dragoman.model.identity import Scope
-from dragoman.proof.matrix import ORDER, STATES, Scene, Thing, gather, operation, table
+from dragoman.proof.callers import ORDER
+from dragoman.proof.matrix import STATES, Scene, Thing, gather, operation, table
 from dragoman.proof.wire import BINDINGS, HOUSES, Answer
 from dragoman.service import Call
 

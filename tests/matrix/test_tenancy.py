@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.proof.matrix import ORDER, STATES
+from dragoman.proof.callers import ORDER
+from dragoman.proof.matrix import STATES
 from dragoman.proof.tenancy import Ratio, TenancyResult, prove
 from dragoman.proof.wire import BINDINGS, HOUSES
 
