@@ -40,10 +40,10 @@ class RouteScene:
     """A server, the things of the owner, and rows to ask."""
 
     def __init__(self, things: Things, rows: Sequence[RouteRow]) -> None:
-        self._things = things
+        self.things = things
         self._rows = rows
-        # What all callers without a credential are answered.
-        self._shut = b""
+        # What all callers without a credential are answered, by the shape of the answer.
+        self._shut: dict[str, bytes] = {}
 
     async def cells(self) -> AsyncGenerator[RouteCell]:
         """Yield every cell."""
@@ -73,20 +73,29 @@ class RouteScene:
         if not row.about:
             return {}
         if row.changes:
-            return await self._things.fresh(row.about)
-        return await self._things.shared(row.about)
+            return await self.things.fresh(row.about)
+        return await self.things.shared(row.about)
 
     async def _looks(self, row: RouteRow, thing: Thing) -> dict[str, Any]:
-        return {} if row.verb == "GET" else await self._things.looks(thing)
+        return {} if row.verb == "GET" else await self.things.looks(thing)
 
     async def ask(self, row: RouteRow, caller: str, thing: Thing) -> Answer:
         """Return what a caller is answered."""
-        words = {**self._things.fixed, **thing, "new": new_id()}
-        words["id"] = next(iter(thing.values()), "")
-        body = None if row.body is None else _filled(row.body, words)
-        path = _filled(row.path, words)
-        key = self._things.keys[caller]
-        return await self._things.wire.ask(request(row.verb, path, key, body, **row.headers))
+        words = self._words(thing)
+        body = None if row.body is None else filled(row.body, words)
+        asked = request(
+            row.verb, filled(row.path, words), self.things.keys[caller], body, **row.headers
+        )
+        return await self.things.wire.ask(asked)
+
+    def shape(self, row: RouteRow) -> str:
+        """Return what rows have in common whose callers are refused alike: all of them."""
+        return ""
+
+    def _words(self, thing: Thing) -> Thing:
+        """Return the ids of everything that a row may name."""
+        first = next(iter(thing.values()), "")
+        return {**self.things.fixed, **thing, "id": first, "new": new_id()}
 
     async def _problem(self, row: RouteRow, caller: str, thing: Thing) -> str:
         answer = await self.ask(row, caller, thing)
@@ -104,8 +113,8 @@ class RouteScene:
                 newcomer = await self.ask(row, NEWCOMER, thing)
                 return _other_than(_plain(answer, thing), _plain(newcomer, thing), "a newcomer's")
             case "401":
-                self._shut = self._shut or answer.without()
-                is_shut = answer.status == 401 and answer.without() == self._shut
+                shut = self._shut.setdefault(self.shape(row), answer.without())
+                is_shut = answer.status == 401 and answer.without() == shut
                 return "" if is_shut else f"got {_short(answer)}"
             case "refused":
                 return "" if _is_error(answer) else f"got {_short(answer)}"
@@ -120,7 +129,8 @@ class RouteScene:
         return _other_than(_whole(answer, thing), _whole(never, other), "one that never existed")
 
 
-def _filled(template: str, words: Thing) -> str:
+def filled(template: str, words: Thing) -> str:
+    """Return a text with ids in it."""
     return _WORD.sub(lambda found: words[found[1]], template)
 
 

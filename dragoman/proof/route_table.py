@@ -31,12 +31,18 @@ OUTCOMES = frozenset({"yes", "none", "free", "empty", "same", "public", "401", "
 # What tells a caller nothing of what is another's, and gives it nothing.
 _CLOSED = frozenset({"none", "empty", "same", "401"})
 
-App = Literal["server", "gateway"]
+App = Literal["server", "gateway", "mcp", "tools", "commands"]
+# Sections of the file, and which apps their rows are of.
 _PLACES: Mapping[str, tuple[App, ...]] = {
     "both": ("server", "gateway"),
     "server": ("server",),
     "gateway": ("gateway",),
+    "mcp": ("mcp",),
+    "tools": ("tools",),
+    "commands": ("commands",),
 }
+# With whose rights a command works that no cell is about.
+Rights = Literal["", "file", "server", "nothing"]
 
 
 class _Pattern(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,8 +55,10 @@ class _Pattern(msgspec.Struct, forbid_unknown_fields=True):
 class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A row as the file has it."""
 
-    cells: str
+    cells: str = ""
     keys: str = ""
+    rights: Rights = ""
+    words: list[str] = []
     about: str = ""
     path: str | None = None
     body: str | None = None
@@ -65,7 +73,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class RouteRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to ask at one route of one app, and what each caller is answered."""
+    """One way to ask at one route of one app, and what each caller is answered. Tools and commands
+    are asked for by what their caller's credential is given to."""
 
     app: App
     # Verb and path, as the app has them.
@@ -86,6 +95,9 @@ class RouteRow(msgspec.Struct, frozen=True, kw_only=True):
     # The dialect of a single system, and its operation.
     house: str
     reason: str
+    # What follows a command.
+    words: Sequence[str]
+    rights: Rights
     cells: Mapping[str, str]
 
     @property
@@ -143,7 +155,8 @@ def _rows_of(
 
 def _row(app: App, route: str, said: _Row, patterns: Mapping[str, _Pattern]) -> RouteRow:
     pattern = patterns.get(said.cells) or _Pattern(said.cells)
-    cells = dict(zip(COLUMNS, pattern.cells.split(), strict=True))
+    columns = () if said.rights else COLUMNS
+    cells = dict(zip(columns, pattern.cells.split(), strict=True))
     if app == "gateway":
         cells |= zip(KEY_COLUMNS, said.keys.split(), strict=True)
     if unknown := set(cells.values()) - OUTCOMES:
@@ -162,6 +175,8 @@ def _row(app: App, route: str, said: _Row, patterns: Mapping[str, _Pattern]) -> 
         shows=said.shows,
         house=said.house,
         reason=said.reason or pattern.reason,
+        words=said.words,
+        rights=said.rights,
         cells=cells,
     )
 

@@ -36,6 +36,8 @@ _TASKS = "/admin/tasks"
 _INBOX = "/admin/inbox"
 _CANCEL = ":cancel"
 _TREE = ":tree"
+# What can be done with one task: what follows its id, and the verb.
+OPERATIONS = {"": "GET", _CANCEL: "POST", _TREE: "GET"}
 # Deeper than any call may go; and tasks in one answer.
 _DEEPEST = 32
 _LARGEST_ANSWER = 1024 * 1024
@@ -116,14 +118,14 @@ class Admin:
     async def _task(self, request: Request) -> None:
         """Show one task, or what others were given for it, or end it."""
         name = request.path.removeprefix(f"{_TASKS}/")
-        if name.endswith(_TREE):
+        asked = next((one for one in OPERATIONS if one and name.endswith(one)), "")
+        if request.verb != OPERATIONS[asked]:
+            await request.refuse_verb(OPERATIONS[asked])
+            return
+        if asked == _TREE:
             await self._show_tree(request, TaskId(name.removesuffix(_TREE)))
             return
-        ends = name.endswith(_CANCEL)
-        wanted = "POST" if ends else "GET"
-        if request.verb != wanted:
-            await request.refuse_verb(wanted)
-            return
+        ends = asked == _CANCEL
         head, mount = await self._find(request, TaskId(name.removesuffix(_CANCEL)))
         operation: ops.CancelTask | ops.GetTask
         if ends:
@@ -209,9 +211,6 @@ class Admin:
         await document(request, {"taskId": head.task_id, "result": "answered"}, _PRIVATE)
 
     async def _show_tree(self, request: Request, task_id: TaskId) -> None:
-        if request.verb != "GET":
-            await request.refuse_verb("GET")
-            return
         head, _ = await self._find(request, task_id)
         self._note(request, "admin.task.read", f"{head.scope.agent} {head.task_id}")
         left = [_LARGEST]

@@ -69,6 +69,10 @@ class Routes:
         if unmarked:
             raise ConfigError(f"to whom is it open? mark the route: {', '.join(unmarked)}")
 
+    def paths(self) -> list[str]:
+        """Return all paths that are served; one that ends with `/*` stands for all below it."""
+        return [*self._exact, *(f"{place}*" for place in self._below)]
+
     def find(self, path: str) -> Route:
         """Return who answers a path."""
         found = self._exact.get(path)
