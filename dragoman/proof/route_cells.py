@@ -172,7 +172,7 @@ def _other_than(answer: bytes, expected: bytes, whose: str) -> str:
 
 
 def _short(answer: Answer) -> str:
-    return f"{answer.status} {answer.body[:_SHOWN].decode(errors='replace')}"
+    return f"{answer.status} {' '.join(answer.body.decode(errors='replace').split())[:_SHOWN]}"
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> str:
