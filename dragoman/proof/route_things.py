@@ -184,9 +184,9 @@ class GatewayThings(Things):
 
     async def open(self) -> None:
         """Register what the owner's things need: agents to buy from, and one that sells."""
-        market = await self._register(SELLER, "Market", price=1)
-        free = await self._register(SELLER, "Free")
-        mine = await self._register(OWNER, "Mine", price=1)
+        market = await self.register(SELLER, "Market", price=1)
+        free = await self.register(SELLER, "Free")
+        mine = await self.register(OWNER, "Mine", price=1)
         self.fixed |= {"market": market["id"], "market-slug": market["slug"]}
         self.fixed |= {"free": free["id"], "mine": mine["id"], "mine-slug": mine["slug"]}
         self.fixed["runs"] = "gateway.workflows"
@@ -205,7 +205,8 @@ class GatewayThings(Things):
     async def _api(self, caller: str, verb: str, path: str, body: Any = None) -> Any:
         return (await self.ask(caller, verb, path, body))["data"]
 
-    async def _register(self, caller: str, name: str, *, price: int = 0, **more: Any) -> Any:
+    async def register(self, caller: str, name: str, *, price: int = 0, **more: Any) -> Any:
+        """Register the one agent once more, for a caller; return its record."""
         text = MARK if caller == OWNER and "callers" in more else name
         body = {"endpoint": self.fixed["upstream"], "name": name, "pricePerTask": price}
         return await self._api(
@@ -247,17 +248,17 @@ class GatewayThings(Things):
         return {**agent, "task": task["id"]}
 
     async def _agent(self) -> Thing:
-        made = await self._register(OWNER, "Public")
+        made = await self.register(OWNER, "Public")
         return {"agent": made["id"], "slug": made["slug"]}
 
     async def _private(self) -> Thing:
         callers = [OTHERS[SELLER].principal.text]
-        made = await self._register(OWNER, f"Hidden {MARK}", callers=callers)
+        made = await self.register(OWNER, f"Hidden {MARK}", callers=callers)
         return {"agent": made["id"], "slug": made["slug"]}
 
     async def _shared_agent(self) -> Thing:
         callers = [CALLERS[NEIGHBOUR].principal.text]
-        made = await self._register(OWNER, f"Shared {MARK}", callers=callers)
+        made = await self.register(OWNER, f"Shared {MARK}", callers=callers)
         return {"agent": made["id"], "slug": made["slug"]}
 
     async def _key(self) -> Thing:

@@ -1,7 +1,8 @@
 """Other people's tasks: whoever reaches for one is answered as if it had never existed.
 
 Every cell of `matrix.toml` is asked of a real server and compared byte by byte; then the time of
-an answer about another's task is held against that about a task nobody has.
+an answer about another's task is held against that about a task nobody has. The cells of
+`routes.toml` are asked of a server and of a gateway.
 """
 
 import asyncio
@@ -15,15 +16,15 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.dialects.operations import Row
 from dragoman.model import operations as ops
-from dragoman.proof.callers import NEIGHBOUR, write_keys
+from dragoman.proof.callers import NEIGHBOUR
 from dragoman.proof.harness import Progress, Result, Server, silent, workplace
 from dragoman.proof.harness import Row as Promise
 from dragoman.proof.matrix import Cell, Scene, Thing, gather
+from dragoman.proof.route_proof import AGENT, ask_routes, knowing
 from dragoman.proof.wire import Binding
 from dragoman.security.vault import vault_of
 from dragoman.stores.sqlite import SQLiteStore
 
-AGENT = Path(__file__).parent / "tenancy_agent.py"
 # How the time of one may relate to that of the other.
 FASTEST, SLOWEST = 0.9, 1.1
 # A live task is in the memory of its server, a finished one only in the file.
@@ -52,6 +53,9 @@ class TenancyResult(Result, kw_only=True):
     differences: int
     samples: int
     ratios: list[Ratio]
+    # Of the table of routes.
+    route_cells: int = 0
+    route_differences: int = 0
 
     def rows(self) -> list[Promise]:
         """Return the promises."""
@@ -61,6 +65,11 @@ class TenancyResult(Result, kw_only=True):
                 "Answers that are not what the table says, to the byte",
                 f"{self.differences} of {self.cells:,}",
                 not self.differences,
+            ),
+            Promise(
+                "Answers at the routes of a server and a gateway that are not what the table says",
+                f"{self.route_differences} of {self.route_cells:,}",
+                not self.route_differences,
             ),
             Promise(
                 f"Time to answer about another's task, by a task nobody has ({self.samples} each)",
@@ -127,16 +136,9 @@ async def prove(
     operations: Sequence[str] = (),
     progress: Progress = silent,
 ) -> TenancyResult:
-    """Run the proof in a folder, of all operations or of some."""
+    """Run the proof in a folder: of all operations and routes, or of some operations."""
     began = time.monotonic()
-    environment = {
-        "DRAGOMAN_AUTH": "api-key",
-        "DRAGOMAN_KEYS": str(write_keys(folder / "keys.json")),
-        "DRAGOMAN_ALLOW_PRIVATE": "true",
-        # Hundreds of requests without a credential are the point here.
-        "DRAGOMAN_RATE_LIMIT_FAILURES": "off",
-    }
-    server = Server(folder / "tasks.db", agent=AGENT, environment=environment)
+    server = Server(folder / "tasks.db", agent=AGENT, environment=knowing(folder))
     scene = Scene(operations=operations)
     try:
         await server.start()
@@ -156,6 +158,7 @@ async def prove(
     finally:
         scene.wire.close()
         server.kill()
+    at_routes = (0, list[str]()) if operations else await ask_routes(folder, progress)
     odd = [one for one in ratios if not FASTEST <= one.ratio <= SLOWEST]
     late = [f"{one.operation} over {one.binding}, {one.state}: {one.ratio}" for one in odd]
     return TenancyResult(
@@ -165,7 +168,9 @@ async def prove(
         differences=len(wrong),
         samples=samples,
         ratios=ratios,
-        findings=[*wrong[:_SHOWN], *late[:_SHOWN]],
+        route_cells=at_routes[0],
+        route_differences=len(at_routes[1]),
+        findings=[*wrong[:_SHOWN], *at_routes[1][:_SHOWN], *late[:_SHOWN]],
     )
 
 

@@ -1,5 +1,6 @@
 """Every operation, binding, caller and state of a task, held against the table of `matrix.toml`."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,13 @@ import pytest
 from dragoman.dialects.operations import ROWS
 from dragoman.engine.engine import Engine
 from dragoman.model.identity import Scope
-from dragoman.proof.callers import ORDER
+from dragoman.proof.callers import ORDER, RUNNER
 from dragoman.proof.matrix import STATES, Scene, Thing, gather, operation, table
 from dragoman.proof.wire import BINDINGS, HOUSES, Answer
 from dragoman.service import Call
 
 from .conftest import scene_in
+from .sites import gateway_in
 
 OUTCOMES = {"yes", "over", "none", "401"}
 
@@ -67,3 +69,18 @@ async def test_a_server_that_forgets_whose_a_task_is_is_found_out(
     assert any("GetTask over REST 0.3 by stranger, finished" in one for one in wrong)
     assert any("a task is not what it was" in one for one in wrong)
     assert not any("by owner, finished" in one and "GetTask " in one for one in wrong)
+
+
+async def test_every_cell_of_a_gateway_is_answered_as_the_table_says(tmp_path: Path) -> None:
+    """The same operations, of tasks that another agent does."""
+    async with gateway_in(tmp_path) as (things, app):
+        await things.register(RUNNER, "Default", isDefault=True)
+        # It says all of itself in its public card.
+        names = [row.v1 for row in ROWS if row.v1 != "GetExtendedAgentCard"]
+        scene = Scene(things.wire.port, names)
+        await scene.make("deleted")
+        await app.store.prune(ended_before=int(time.time() * 1000) + 1, keep=0)
+        await scene.make("working", "waiting", "finished")
+        _, wrong = await gather(scene)
+        scene.wire.close()
+    assert wrong == []
