@@ -83,9 +83,9 @@ class RouteScene:
         """Return what a caller is answered."""
         words = self._words(thing)
         body = None if row.body is None else filled(row.body, words)
-        asked = request(
-            row.verb, filled(row.path, words), self.things.keys[caller], body, **row.headers
-        )
+        headers = {name: filled(value, words) for name, value in row.headers.items()}
+        key = self.things.keys[caller]
+        asked = request(row.verb, filled(row.path, words), key, body, **headers)
         return await self.things.wire.ask(asked)
 
     def shape(self, row: RouteRow) -> str:

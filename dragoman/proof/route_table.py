@@ -155,10 +155,11 @@ def _rows_of(
 
 def _row(app: App, route: str, said: _Row, patterns: Mapping[str, _Pattern]) -> RouteRow:
     pattern = patterns.get(said.cells) or _Pattern(said.cells)
-    columns = () if said.rights else COLUMNS
-    cells = dict(zip(columns, pattern.cells.split(), strict=True))
+    columns: tuple[str, ...] = () if said.rights else COLUMNS
+    outcomes = pattern.cells.split()
     if app == "gateway":
-        cells |= zip(KEY_COLUMNS, said.keys.split(), strict=True)
+        columns, outcomes = (*columns, *KEY_COLUMNS), [*outcomes, *said.keys.split()]
+    cells = dict(zip(columns, outcomes, strict=True))
     if unknown := set(cells.values()) - OUTCOMES:
         raise ValueError(f"{', '.join(sorted(unknown))} is not an outcome")
     return RouteRow(

@@ -172,6 +172,8 @@ class GatewayThings(Things):
             "private": self._private,
             "shared": self._shared_agent,
             "key": self._key,
+            "keyed": self._keyed,
+            "keyed-run": self._keyed_run,
             "delivered": self._delivered,
             "earned": self._earned,
             "private-task": self._private_task,
@@ -235,6 +237,27 @@ class GatewayThings(Things):
     async def _delivered(self) -> Thing:
         return {"task": (await self._send("finished"))["id"]}
 
+    async def _keyed(self) -> Thing:
+        """A task that was asked for under a key, by which its repetition is known."""
+        key = secrets.token_hex(16)
+        body = {"assignedAgentId": self.fixed["free"], "title": "new"}
+        headers = {"Idempotency-Key": key}
+        task = (await self.ask(OWNER, "POST", "/api/v1/tasks", body, **headers))["data"]["id"]
+
+        async def is_done() -> bool:
+            return (await self._api(OWNER, "GET", f"/api/v1/tasks/{task}"))["status"] == "completed"
+
+        await self._until(is_done)
+        return {"task": task, "repeat": key}
+
+    async def _keyed_run(self) -> Thing:
+        key, found = secrets.token_hex(16), (await self._workflow())["workflow"]
+        headers = {"Idempotency-Key": key}
+        path = f"/api/v1/workflows/{found}/execute"
+        run = (await self.ask(OWNER, "POST", path, **headers))["data"]["id"]
+        await self._until_under_way(found, run)
+        return {"workflow": found, "run": run, "repeat": key}
+
     async def _earned(self) -> Thing:
         """What another caller bought of the owner's agent."""
         front = f"/a2a/{self.fixed['mine-slug']}"
@@ -252,9 +275,10 @@ class GatewayThings(Things):
         return {"agent": made["id"], "slug": made["slug"]}
 
     async def _private(self) -> Thing:
-        callers = [OTHERS[SELLER].principal.text]
-        made = await self.register(OWNER, f"Hidden {MARK}", callers=callers)
-        return {"agent": made["id"], "slug": made["slug"]}
+        callers, skill = [OTHERS[SELLER].principal.text], secrets.token_hex(16)
+        skills = [{"id": skill, "name": MARK}]
+        made = await self.register(OWNER, f"Hidden {MARK}", callers=callers, skills=skills)
+        return {"agent": made["id"], "slug": made["slug"], "skill": skill}
 
     async def _shared_agent(self) -> Thing:
         callers = [CALLERS[NEIGHBOUR].principal.text]
@@ -283,13 +307,16 @@ class GatewayThings(Things):
     async def _run(self) -> Thing:
         found = (await self._workflow())["workflow"]
         run = (await self._api(OWNER, "POST", f"/api/v1/workflows/{found}/execute"))["id"]
+        await self._until_under_way(found, run)
+        return {"workflow": found, "run": run}
 
+    async def _until_under_way(self, workflow: str, run: str) -> None:
         async def works() -> bool:
-            step = (await self._api(OWNER, "GET", f"/api/v1/workflows/{found}/runs/{run}"))["steps"]
-            return step[0].get("status") == "running" and "taskId" in step[0]
+            path = f"/api/v1/workflows/{workflow}/runs/{run}"
+            step = (await self._api(OWNER, "GET", path))["steps"][0]
+            return step.get("status") == "running" and "taskId" in step
 
         await self._until(works)
-        return {"workflow": found, "run": run}
 
     async def _hook(self) -> Thing:
         """The address of a task's posts, which only its agent is told: nobody has it."""
