@@ -59,7 +59,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "dragoman",
     ),
     # What runs the product from outside and reads its files.
-    "proof": (*WAIST, *INSIDE, *EDGE, "server", "dragoman", "testing"),
+    "proof": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "dragoman", "testing"),
     # `dragoman` is the package's own __init__: the names a user imports.
     "dragoman": (*WAIST, *INSIDE, *EDGE, "server", "gateway", "agents"),
     "__main__": ("cli",),

@@ -18,6 +18,7 @@ import msgspec
 from dragoman.agents.models import ModelRequest, Reply, Said, Usage
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
 from dragoman.errors import TaskFailed
+from dragoman.model.identity import Principal
 from dragoman.model.money import credits_text, micro_credits
 from dragoman.server.turn import Turn
 
@@ -149,8 +150,8 @@ class Hooks:
 
 
 class RateLimit(Hook):
-    """So many model calls of one owner in so many seconds; one more fails the turn. Counted in this
-    process alone."""
+    """So many model calls of one principal in so many seconds; one more fails the turn. Counted in
+    this process alone."""
 
     priority = 10
 
@@ -160,17 +161,17 @@ class RateLimit(Hook):
         self._calls = calls
         self._per = per
         self._now = now
-        self._made: dict[str, deque[float]] = {}
+        self._made: dict[Principal, deque[float]] = {}
 
     async def before_model(self, request: ModelRequest, turn: Turn) -> None:
         """Count a call."""
         now = self._now()
-        for owner, made in list(self._made.items()):
+        for principal, made in list(self._made.items()):
             while made and made[0] <= now - self._per:
                 made.popleft()
             if not made:
-                del self._made[owner]
-        made = self._made.setdefault(turn.caller.owner, deque())
+                del self._made[principal]
+        made = self._made.setdefault(turn.caller.principal, deque())
         if len(made) >= self._calls:
             wait = math.ceil(made[0] + self._per - now)
             raise TaskFailed(f"Too many model calls. Try again in {wait} s.")

@@ -53,7 +53,7 @@ _OWNER = own(
     default=None,
     in_environment=False,
     metavar="<owner>",
-    help="Whose account; empty: the local user's.",
+    help="Whose account, as key:ada or @tenant/key:ada; empty: the local user's.",
 )
 
 

@@ -27,7 +27,13 @@ from dragoman.cli.recording import AUDIT_OPTION, record, recording
 from dragoman.cli.trust import reading
 
 _INVALID = "InvalidParamsError"
-_LABELS = {"taskId": "Task", "agentName": "Agent", "requester": "Requester", "reason": "Reason"}
+_LABELS = {
+    "taskId": "Task",
+    "taskNumber": "Number",
+    "agentName": "Agent",
+    "requester": "Requester",
+    "reason": "Reason",
+}
 
 
 @command("disputes")
@@ -47,6 +53,7 @@ def disputes(run: Invocation, store: str | None, limit: int, page_token: str) ->
     items = [
         {
             "taskId": one.task_id,
+            "taskNumber": one.task,
             "agentId": one.agent,
             # Empty: it is registered no more.
             "agentName": names.get(one.agent, ""),
@@ -62,7 +69,7 @@ def disputes(run: Invocation, store: str | None, limit: int, page_token: str) ->
 
 def _record(run: Invocation, item: dict[str, Any]) -> None:
     for name, label in _LABELS.items():
-        run.out.field(label, item[name] or (item["agentId"] if name == "agentName" else ""))
+        run.out.field(label, str(item[name] or (item["agentId"] if name == "agentName" else "")))
     run.out.field("Since", item["openedAt"])
     run.out.note("Hint", f"dragoman trust resolve {item['taskId']} upheld")
 
@@ -77,11 +84,12 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
 )
 @own("--note", default="", in_environment=False, metavar="<text>", help="Why, for the record.")
 @own(
-    "--requester",
+    "--number",
+    type=click.IntRange(min=1),
     default=None,
     in_environment=False,
-    metavar="<owner>",
-    help="Whose task, where several have one of this id.",
+    metavar="<number>",
+    help="Which task, where several have this id; dragoman trust disputes shows it.",
 )
 @STORE_OPTION
 @AUDIT_OPTION
@@ -90,7 +98,7 @@ def resolve(
     task: str,
     outcome: str,
     note: str,
-    requester: str | None,
+    number: int | None,
     store: str | None,
     audit: str | None,
 ) -> None:
@@ -101,6 +109,7 @@ def resolve(
     """
     from dragoman.errors import InvalidParams
     from dragoman.gateway import ratings
+    from dragoman.gateway.task_reference import AmbiguousTask, TaskReference
     from dragoman.stores.sqlite.schema import connect, transaction
 
     with reading(run, store):
@@ -112,14 +121,23 @@ def resolve(
         try:
             with transaction(connection):
                 now = int(time.time() * 1000)
-                ratings.resolve(connection, task, requester, outcome == "upheld", note, now)
+                meant = TaskReference(task, number or 0)
+                decided = ratings.resolve(connection, meant, outcome == "upheld", note, now)
+        except AmbiguousTask as error:
+            numbers = ", ".join(str(one.task) for one in error.tasks)
+            raise Failure(
+                _INVALID,
+                f"several tasks have this id: {numbers}; say which by --number",
+                hint="dragoman trust disputes",
+            ) from None
         except InvalidParams as error:
             raise Failure(_INVALID, error.public, hint="dragoman trust disputes") from None
         finally:
             connection.close()
-        record(log, "trust.resolve", task, outcome)
+        record(log, "trust.resolve", str(TaskReference(task, decided)), outcome)
     if run.out.is_json:
-        run.out.json({"result": outcome, "taskId": task})
+        run.out.json({"result": outcome, "taskId": task, "taskNumber": decided})
         return
     run.out.field("Result", outcome)
     run.out.field("Task", task)
+    run.out.field("Number", str(decided))

@@ -476,7 +476,7 @@ class Engine:
         now = time.time_ns() // 1000
         if plan.errand is not None:
             log.errand = msgspec.structs.replace(
-                plan.errand, requester=scope.owner, began_at=now // 1000
+                plan.errand, requester=call.caller.principal, began_at=now // 1000
             )
         task = Task(
             id=task_id,

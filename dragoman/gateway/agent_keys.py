@@ -57,7 +57,7 @@ class AgentKeys:
                 self._path,
                 agent.id,
                 name=agent.name,
-                owner=agent.owner,
+                owner=agent.owner.owner,
                 label=label.strip(),
                 scopes=[*scopes, MARK + agent.id],
                 lifetime=None if days is None else timedelta(days=days),

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from dragoman.model.card import AgentSkill
+from dragoman.model.identity import LOCAL, Principal
 
 Status = Literal["online", "degraded", "offline"]
 # How an agent is spoken to whose card does not tell, or has none.
@@ -19,8 +20,8 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     # Its name in addresses, `/a2a/{name}`: lower case letters, digits and hyphens; unique.
     name: str
-    # Whom it belongs to; empty: the local user.
-    owner: str = ""
+    # Whom it belongs to.
+    owner: Principal = LOCAL
     title: str
     description: str = ""
     # Where it is, and where the same agent is once more: any of them may do a task.
@@ -41,7 +42,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     # Origins besides that of `url` to which the card may send calls.
     origins: list[str] = []
-    # Who besides its owner may have tasks done by it; empty: everybody.
+    # Who besides its owner may have tasks done by it, as texts of principals; empty: everybody.
     callers: list[str] = []
     dialect: HouseDialect = ""
     # Whether it gets what nobody else is asked for.
@@ -67,18 +68,24 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     credential_header: str = ""
 
 
-def serves(agent: Registered, requester: str) -> bool:
-    """Say whether an agent does tasks for somebody."""
-    return not agent.callers or requester == agent.owner or requester in agent.callers
+def serves(agent: Registered, requester: Principal) -> bool:
+    """Say whether an agent does tasks for a requester."""
+    return not agent.callers or requester == agent.owner or requester.text in agent.callers
 
 
-def voter(agent: Registered, requester: str) -> str:
+def named_callers(names: Sequence[str], owner: Principal) -> list[str]:
+    """Return callers as texts of principals. A name without a tenant is in the owner's tenant;
+    `@tenant/name` is in another, and `@/name` in none."""
+    return [Principal.read(name, owner.tenant).text for name in names]
+
+
+def voter(agent: Registered, requester: Principal) -> str:
     """Return whose voice an agent's answer is where several have to agree: one for each owner, who
     may have many agents. Whoever asks believes each of their own, and so does the local user."""
-    return agent.id if agent.owner in ("", requester) else agent.owner
+    return agent.id if agent.owner in (LOCAL, requester) else agent.owner.text
 
 
-def spread(agents: Sequence[Registered], requester: str) -> list[Registered]:
+def spread(agents: Sequence[Registered], requester: Principal) -> list[Registered]:
     """Return agents in their order, but the best of each voice before all others."""
     best = {voter(agent, requester): agent for agent in reversed(agents)}
     return sorted(agents, key=lambda agent: best[voter(agent, requester)] is not agent)

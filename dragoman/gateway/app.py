@@ -23,6 +23,7 @@ from dragoman.gateway.own import OwnToken
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.gateway.workflow_runs import Runs
 from dragoman.gateway.workflows import Workflows
+from dragoman.model.identity import LOCAL
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.request import Mount
@@ -137,10 +138,10 @@ class GatewayApp(App):
             secret = Secret(kind="header", header=self._own.header, value=self._own.token)
         # One that somebody else called so is not ours, and is not shown our token.
         named = [one for one in registry.all() if one.name == name or _is_second(one, name)]
-        known = next((one for one in named if not one.owner), None)
+        known = next((one for one in named if one.owner == LOCAL), None)
         if known is None:
             said = Registration(url=url, is_default=is_default, credential=secret)
-            await registry.register(said, "")
+            await registry.register(said)
         else:
             changes = Changes(url=url, credential=secret)
             await registry.update(known.id, changes, operator=True)

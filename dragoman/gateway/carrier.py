@@ -447,7 +447,7 @@ class Carrier(Relay):
             if name not in self._tried and self._price(name) <= self._prices[name]
         ]
         others += self._means.directory.others(
-            worker.replay.began, self._tried, price, worker.log.scope.owner
+            worker.replay.began, self._tried, price, worker.caller.principal
         )
         for other in others:
             agent = self._means.directory.get(other)

@@ -67,7 +67,7 @@ class Contest:
         self._means = means
         self._worker = worker
         self._wanted = wanted
-        self._requester = worker.log.scope.owner
+        self._requester = worker.caller.principal
         found = [agent for name in chosen if (agent := means.directory.get(name)) is not None]
         # What the dearest of them costs is held: who steps in for one that is left alone is one of
         # those that it pays for.

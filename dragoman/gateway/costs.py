@@ -8,8 +8,10 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from dragoman.gateway.forwarding import NAME
 from dragoman.gateway.ledger import Ledger
 from dragoman.model import operations as ops
+from dragoman.model.identity import Scope
 from dragoman.model.money import COST, LIMITS, credits_text
 from dragoman.model.record import TaskReading
 from dragoman.model.task import TaskState
@@ -36,7 +38,8 @@ class Costs:
         task = reply.reading.task
         if task.status.state is not TaskState.COMPLETED:
             return reply
-        errand = await self._ledger.errand(task.id, call.caller.owner)
+        scope = Scope(NAME, call.operation.tenant, call.caller.owner)
+        errand = await self._ledger.errand_in(scope, task.id)
         cost = credits_text(0 if errand is None else errand.cost)
         told = msgspec.structs.replace(task, metadata={**task.metadata, COST: cost})
         return TaskReply(TaskReading(reply.reading.seq, told), reply.history)

@@ -19,7 +19,7 @@ from dragoman.gateway.wishes import Wishes
 from dragoman.model.artifact import Artifact
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.errand import Errand
-from dragoman.model.identity import ANONYMOUS, Caller
+from dragoman.model.identity import ANONYMOUS, Caller, Principal
 from dragoman.model.message import Json, Message, Part
 from dragoman.model.operations import SendMessage, StreamMessage
 from dragoman.stores.sqlite.errands import ErrandRow
@@ -45,8 +45,8 @@ class Chosen(msgspec.Struct, frozen=True):
 class Router(Directory, Protocol):
     """Knows the agents, and which of them is for what."""
 
-    def choose(self, operation: SendMessage, wanted: Wishes, requester: str) -> Chosen:
-        """Return who does it for somebody; raises `NoAgentAvailable`, `AgentOffline`,
+    def choose(self, operation: SendMessage, wanted: Wishes, requester: Principal) -> Chosen:
+        """Return who does it for a requester; raises `NoAgentAvailable`, `AgentOffline`,
         `TrustTooLow` or `InsufficientCredits`."""
         ...
 
@@ -58,8 +58,8 @@ class Router(Directory, Protocol):
         """Note that a task ended, or is about to."""
         ...
 
-    async def errand(self, task_id: str, requester: str | None = None) -> ErrandRow | None:
-        """Return what a task means to those who keep books."""
+    async def errand(self, number: int) -> ErrandRow | None:
+        """Return the errand of a task, by its number."""
         ...
 
 
@@ -96,7 +96,7 @@ class Forwarding:
         wanted = wishes.read(operation)
         if wanted.skill == DISCOVERY and not wanted.agent:
             return Plan(self._found)
-        chosen = self._router.choose(operation, wanted, caller.owner)
+        chosen = self._router.choose(operation, wanted, caller.principal)
         if not chosen.agents:
             raise NoAgentAvailable("No agent available")
         now = self._clock.now()
@@ -150,7 +150,7 @@ class Forwarding:
         wanted = wanted or wishes.read(worker.replay.began)
         if not chosen and worker.replay.forwarded is None:
             # It was taken over before anything was sent.
-            found = self._router.choose(worker.replay.began, wanted, worker.caller.owner)
+            found = self._router.choose(worker.replay.began, wanted, worker.caller.principal)
             chosen, why = await self._agreed(worker, found.agents), found.why
         if wanted.race > 1 and worker.replay.turn == 0:
             return await Contest(self._means, worker, chosen, wanted).run()
@@ -168,8 +168,8 @@ class Forwarding:
     async def _agreed(self, worker: Worker, agents: Sequence[Registered]) -> list[str]:
         """Return who may do a task that was held for already: the one it was held for comes first,
         another does it for no more, and is the one who is paid."""
-        errand = await self._router.errand(worker.log.task_id, worker.log.scope.owner)
-        if errand is None or errand.task != worker.log.number:
+        errand = await self._router.errand(worker.log.number)
+        if errand is None:
             return [agent.id for agent in agents]
         fitting = [one for one in agents if one.id == errand.agent or one.price <= errand.held]
         if not fitting:

@@ -24,7 +24,7 @@ from dragoman.gateway.trust import Rules, Trust
 from dragoman.gateway.upstreams import Upstreams
 from dragoman.gateway.wishes import Wishes
 from dragoman.gateway.workflows import Workflows
-from dragoman.model.identity import Caller
+from dragoman.model.identity import Caller, Principal
 from dragoman.model.message import Json
 from dragoman.model.money import Terms, credits_text
 from dragoman.model.operations import SendMessage
@@ -165,9 +165,9 @@ class Gateway:
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    async def errand(self, task_id: str, requester: str | None = None) -> ErrandRow | None:
-        """Return what a task means to those who keep books; None as requester: whoever asked."""
-        return await self.ledger.errand(task_id, requester)
+    async def errand(self, number: int) -> ErrandRow | None:
+        """Return the errand of a task, by its number."""
+        return await self.ledger.errand(number)
 
     # Who does what
 
@@ -183,7 +183,7 @@ class Gateway:
         """Note that an agent did not answer."""
         self.registry.missed(agent_id)
 
-    def choose(self, operation: SendMessage, wanted: Wishes, requester: str) -> Chosen:
+    def choose(self, operation: SendMessage, wanted: Wishes, requester: Principal) -> Chosen:
         """Return who does a task for somebody, best first, and why."""
         wish = Wish(
             agent=wanted.agent,
@@ -213,7 +213,7 @@ class Gateway:
 
     def find(self, text: str, caller: Caller) -> list[Json]:
         """Return agents by what they can do, as a caller may see them."""
-        found = self.registry.search(Search(text=text[:LONGEST_TEXT], viewer=caller.owner))
+        found = self.registry.search(Search(text=text[:LONGEST_TEXT], viewer=caller.principal))
         return [
             {
                 "id": agent.id,
@@ -247,7 +247,7 @@ class Gateway:
             await asyncio.sleep(_SWEEP_EVERY)
 
     def others(
-        self, operation: SendMessage, tried: Sequence[str], most: int, requester: str
+        self, operation: SendMessage, tried: Sequence[str], most: int, requester: Principal
     ) -> list[str]:
         """Return who else could do a task that costs at most so much, best first."""
         wanted = wishes.read(operation)
@@ -274,7 +274,9 @@ class Gateway:
             # Nobody who is wanted: the failure that was met first is the one to tell of.
             return []
 
-    def _able(self, operation: SendMessage, wanted: Wishes, requester: str) -> list[Registered]:
+    def _able(
+        self, operation: SendMessage, wanted: Wishes, requester: Principal
+    ) -> list[Registered]:
         if wanted.skill:
             ids = self.shortlist.with_skill(wanted.skill)
         else:

@@ -13,6 +13,7 @@ from collections.abc import Generator
 
 from dragoman.errors import BodyTooLarge
 from dragoman.model.identity import Scope
+from dragoman.model.record import encode
 from dragoman.server.request import Request, read_body
 from dragoman.server.routes import Access, Routes
 
@@ -46,7 +47,7 @@ class Hooks:
 
     def _place(self, scope: Scope, task_id: str) -> str:
         """Return what stands for a task: two callers may have given theirs one id."""
-        which = "\n".join((scope.tenant, scope.owner, task_id)).encode()
+        which = encode([scope.tenant, scope.owner, task_id])
         return hashlib.blake2b(which, key=self._key, digest_size=16).hexdigest()
 
     def _mark(self, place: str) -> str:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import msgspec
 
-from dragoman.errors import InvalidParams, TaskNotFound, UnsupportedOperation
+from dragoman.errors import InvalidParams, UnsupportedOperation
 from dragoman.gateway import ratings, settling
 from dragoman.gateway.payments import PACKAGES, PaymentProvider
-from dragoman.model.identity import new_id
+from dragoman.gateway.task_reference import TaskReference, errand_meant
+from dragoman.model.identity import Principal, Scope, new_id
 from dragoman.stores.sqlite import (
     SQLiteStore,
     accounts,
+    errand_lists,
     escrow,
     journal,
     purchases,
@@ -28,7 +30,7 @@ from dragoman.stores.sqlite import (
 )
 from dragoman.stores.sqlite.accounts import Balance, Day, Line
 from dragoman.stores.sqlite.books import Books, Stale
-from dragoman.stores.sqlite.errands import ErrandRow, errands_of
+from dragoman.stores.sqlite.errands import ErrandRow, errand_of
 from dragoman.stores.sqlite.purchases import Checkout
 from dragoman.stores.sqlite.reconciling import Report
 
@@ -139,28 +141,28 @@ class Ledger:
 
     # What users see
 
-    async def balance(self, owner: str) -> Balance:
-        """Return what somebody has; the first look opens the account."""
-        found = await self._store.look(lambda c: accounts.balance(c, owner))
+    async def balance(self, owner: Principal) -> Balance:
+        """Return what a principal has; the first look opens the account."""
+        found = await self._store.look(lambda c: accounts.balance(c, owner.text))
         if found is None:
             await self._touch(owner)
-            found = await self._store.look(lambda c: accounts.balance(c, owner))
+            found = await self._store.look(lambda c: accounts.balance(c, owner.text))
         return found or Balance()
 
-    async def _touch(self, owner: str) -> None:
+    async def _touch(self, owner: Principal) -> None:
         grant = self._books.terms.grant
-        await self._store.change(lambda c: journal.touch(c, owner, grant, self._at()))
+        await self._store.change(lambda c: journal.touch(c, owner.text, grant, self._at()))
 
     async def statement(
         self,
-        owner: str,
+        owner: Principal,
         *,
         kind: str = "",
         limit: int = 20,
         offset: int = 0,
         with_holds: bool = False,
     ) -> Statement:
-        """Return a page of somebody's statement, the latest first; raises `InvalidParams`."""
+        """Return a page of a principal's statement, the latest first; raises `InvalidParams`."""
         known: Collection[str] = (*KINDS, *HOLDS) if with_holds else KINDS
         if kind and kind not in known:
             raise InvalidParams(f"must be one of {', '.join(known)}", field="type")
@@ -170,39 +172,43 @@ class Ledger:
         await self.balance(owner)
 
         def read(connection: apsw.Connection) -> Statement:
-            lines = accounts.statement(connection, owner, kinds, limit=limit, offset=offset)
-            return Statement(lines, accounts.total(connection, owner, kinds))
+            lines = accounts.statement(connection, owner.text, kinds, limit=limit, offset=offset)
+            return Statement(lines, accounts.total(connection, owner.text, kinds))
 
         return await self._store.look(read)
 
-    async def usage(self, owner: str, period: str = "30d") -> Usage:
+    async def usage(self, owner: Principal, period: str = "30d") -> Usage:
         """Return what each day of a period came to, those of nothing too."""
         if period not in PERIODS:
             raise InvalidParams(f"must be one of {', '.join(PERIODS)}", field="period")
         today = datetime.fromtimestamp(self._now(), UTC).date()
         first = today - timedelta(days=PERIODS[period] - 1)
         since = int(datetime(first.year, first.month, first.day, tzinfo=UTC).timestamp() * 1000)
-        found = await self._store.look(lambda c: accounts.days(c, owner, since))
+        found = await self._store.look(lambda c: accounts.days(c, owner.text, since))
         known = {day.date: day for day in found}
         dates = ((first + timedelta(days=n)).isoformat() for n in range(PERIODS[period]))
         return Usage(period, [known.get(date, Day(date, 0, 0)) for date in dates])
 
-    async def errand(self, task_id: str, requester: str | None = None) -> ErrandRow | None:
-        """Return the latest errand of an id; None as requester: whoever asked for it."""
-        found = await self._store.look(lambda c: errands_of(c, task_id))
-        fitting = [errand for errand in found if requester in (None, errand.requester)]
-        return fitting[0] if fitting else None
+    async def errand(self, number: int) -> ErrandRow | None:
+        """Return the errand of a task, by our number."""
+        return await self._store.look(lambda c: errand_of(c, number))
+
+    async def errand_in(self, scope: Scope, task_id: str) -> ErrandRow | None:
+        """Return the errand of a task that is in a scope, where ids are unique."""
+        return await self._store.look(lambda c: errand_lists.one(c, scope, task_id))
 
     # Purchases
 
-    async def checkout(self, owner: str, package: str) -> Begun:
+    async def checkout(self, owner: Principal, package: str) -> Begun:
         """Begin a purchase; raises `InvalidParams`, or `UnsupportedOperation` without provider."""
         if self._provider is None:
             raise UnsupportedOperation("Credits are not sold here: no payment provider is set up")
         chosen = PACKAGES.get(package)
         if chosen is None:
             raise InvalidParams(f"must be one of {', '.join(PACKAGES)}", field="package")
-        checkout = Checkout(new_id(), owner, chosen.name, chosen.credits, chosen.cents, self._at())
+        checkout = Checkout(
+            new_id(), owner.text, chosen.name, chosen.credits, chosen.cents, self._at()
+        )
         await self._store.change(lambda c: purchases.begin(c, checkout))
         return Begun(checkout, await self._provider.checkout(checkout))
 
@@ -228,47 +234,48 @@ class Ledger:
 
     # Escrow, refunds and receipts
 
-    async def accept(self, task_id: str, *, owner: str) -> ErrandRow:
+    async def accept(self, task: TaskReference, *, owner: Principal) -> ErrandRow:
         """Pay for a completed task of one's own that is in escrow; where it is paid already,
         nothing changes.
 
-        Raises `TaskNotFound`, and `UnsupportedOperation` where there is nothing to accept.
+        Raises `TaskNotFound`, `AmbiguousTask`, and `UnsupportedOperation` where there is nothing
+        to accept.
         """
 
         at = self._at()
-        return await self._store.change(lambda c: settling.accept(c, task_id, owner, at))
+        return await self._store.change(lambda c: settling.accept(c, task, owner, at))
 
     async def refund(
-        self, task_id: str, *, owner: str, is_operator: bool = False, memo: str = ""
+        self, task: TaskReference, *, owner: Principal, is_operator: bool = False, memo: str = ""
     ) -> ErrandRow:
         """Give back what a task cost, or would, once: its repetition changes nothing. Only whoever
         earned it may, and operators; to others there is no such task.
 
-        Raises `TaskNotFound`, `UnsupportedOperation` where nothing was taken, and
+        Raises `TaskNotFound`, `AmbiguousTask`, `UnsupportedOperation` where nothing was taken, and
         `InsufficientCredits` where it is spent already.
         """
 
         who, at = None if is_operator else owner, self._at()
         return await self._store.change(
-            lambda c: settling.refund(c, self._books, task_id, who, memo, at)
+            lambda c: settling.refund(c, self._books, task, who, memo, at)
         )
 
-    async def receipt(self, task_id: str, *, owner: str, is_operator: bool = False) -> str:
+    async def receipt(
+        self, task: TaskReference, *, owner: Principal, is_operator: bool = False
+    ) -> str:
         """Return the signed receipt of a task that has ended, to its two sides and to operators.
 
-        Raises `TaskNotFound`, and `UnsupportedOperation` before the task's end and while its price
-        is in escrow.
+        Raises `TaskNotFound`, `AmbiguousTask`, and `UnsupportedOperation` before the task's end and
+        while its price is in escrow.
         """
         from dragoman.gateway.receipts import receipt_content
 
         key = await self._receipt_key()
 
         def read(connection: apsw.Connection) -> dict[str, Any]:
-            found = errands_of(connection, task_id)
-            mine = [one for one in found if is_operator or owner in (one.requester, one.payee)]
-            if not mine:
-                raise TaskNotFound(taskId=task_id)
-            errand = mine[0]
+            errand = errand_meant(
+                connection, task, lambda one: is_operator or owner in (one.requester, one.payee)
+            )
             if errand.state is None:
                 raise UnsupportedOperation("The task has not ended; ask for its receipt then")
             if errand.is_kept:

@@ -53,4 +53,4 @@ class Limited:
     def _is_known(self, request: Request) -> bool:
         agent = self._registry.get(request.mount.agent.name)
         caller = request.caller
-        return agent is not None and (serves(agent, caller.owner) or OPERATOR in caller.scopes)
+        return agent is not None and (serves(agent, caller.principal) or OPERATOR in caller.scopes)

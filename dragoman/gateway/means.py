@@ -10,6 +10,7 @@ from dragoman.gateway.agents import Registered
 from dragoman.gateway.hooks import Hooks
 from dragoman.gateway.upstreams import Upstreams
 from dragoman.model import operations as ops
+from dragoman.model.identity import Principal
 from dragoman.stores.interface import Store
 
 
@@ -21,7 +22,7 @@ class Directory(Protocol):
         ...
 
     def others(
-        self, operation: ops.SendMessage, tried: Sequence[str], most: int, requester: str
+        self, operation: ops.SendMessage, tried: Sequence[str], most: int, requester: Principal
     ) -> list[str]:
         """Return who else could do a task that costs at most so much, best first."""
         ...

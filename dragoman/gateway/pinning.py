@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.client.cards import Fetched
 from dragoman.errors import InvalidParams, UnsupportedOperation
 from dragoman.gateway import card_review
-from dragoman.gateway.agents import Registered
+from dragoman.gateway.agents import Registered, named_callers
 from dragoman.gateway.registration import (
     LONGEST_DESCRIPTION,
     LONGEST_NAME,
@@ -101,6 +101,7 @@ def registered(agent: Registered, said: Registration) -> Registered:
     """Return an agent as its owner describes it; its card is not looked at here."""
     same = ("schemas", "tags", "metadata", "price", "replicas", "repeatable", "origins", "callers")
     found: dict[str, Any] = {name: getattr(said, name) for name in same}
+    found["callers"] = named_callers(said.callers, agent.owner)
     written = {"title": said.name.strip(), "description": said.description, "skills": said.skills}
     texts = {name: value for name, value in written.items() if value not in (None, "")}
     return replace(
@@ -145,6 +146,8 @@ def changed(agent: Registered, said: Changes) -> Registered:
         if name not in ("name", "credential")
         and not isinstance(value := getattr(said, name), UnsetType)
     }
+    if not isinstance(said.callers, UnsetType):
+        found["callers"] = named_callers(said.callers, agent.owner)
     if not isinstance(said.name, UnsetType):
         found["title"] = said.name.strip()
     texts = {"title", "description", "skills"} & found.keys()

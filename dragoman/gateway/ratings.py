@@ -10,7 +10,9 @@ from collections.abc import Sequence
 
 import apsw
 
-from dragoman.errors import InvalidParams
+from dragoman.errors import InvalidParams, TaskNotFound
+from dragoman.gateway.task_reference import TaskReference, errand_meant
+from dragoman.model.identity import Principal
 from dragoman.model.task import TaskState
 from dragoman.stores.sqlite import escrow, outcomes, trust
 from dragoman.stores.sqlite.outcomes import Outcome
@@ -92,8 +94,8 @@ def _event_of(one: Outcome) -> Event | None:
 def rate(
     connection: apsw.Connection,
     agent: str,
-    task_id: str,
-    requester: str,
+    task: TaskReference,
+    requester: Principal,
     rating: int,
     comment: str,
     at: int,
@@ -103,7 +105,7 @@ def rate(
         raise InvalidParams("must be a whole number from 1 to 5", field="rating")
     if len(comment) > LONGEST_COMMENT:
         raise InvalidParams(f"must have {LONGEST_COMMENT} characters at most", field="comment")
-    one = _completed(connection, agent, task_id, requester)
+    one = _completed(connection, agent, task, requester)
     if outcomes.rating(connection, one.task) is not None:
         raise InvalidParams("this task was already rated", field="taskId")
     outcomes.put_rating(connection, one, rating, comment, at)
@@ -113,12 +115,17 @@ def rate(
 
 
 def dispute(
-    connection: apsw.Connection, task_id: str, requester: str, reason: str, at: int
-) -> None:
-    """Keep that the requester of a completed task says it was not done."""
+    connection: apsw.Connection,
+    agent: str,
+    task: TaskReference,
+    requester: Principal,
+    reason: str,
+    at: int,
+) -> int:
+    """Keep that the requester of a completed task says it was not done; return its number."""
     if not reason.strip() or len(reason) > LONGEST_COMMENT:
         raise InvalidParams(f"must have 1 to {LONGEST_COMMENT} characters", field="reason")
-    one = _completed(connection, "", task_id, requester)
+    one = _completed(connection, agent, task, requester)
     if outcomes.dispute(connection, one.task) is not None:
         raise InvalidParams("this task was already disputed", field="taskId")
     outcomes.put_dispute(connection, one, reason, at)
@@ -126,32 +133,22 @@ def dispute(
     if not escrow.dispute(connection, one.task, at):
         # If it is in escrow at all, its time is over, and nobody has looked since.
         release(connection, one.task, escrow.IN_TIME, at)
+    return one.task
 
 
 def resolve(
-    connection: apsw.Connection,
-    task_id: str,
-    requester: str | None,
-    is_upheld: bool,
-    note: str,
-    at: int,
-) -> None:
-    """Decide on a dispute, as an operator does. If it is upheld, the task counts as failed. A price
-    that is in escrow is given back then, and else paid."""
+    connection: apsw.Connection, task: TaskReference, is_upheld: bool, note: str, at: int
+) -> int:
+    """Decide on a dispute, as an operator does; return the task's number. If it is upheld, the task
+    counts as failed. A price that is in escrow is given back then, and else paid."""
     if len(note) > LONGEST_COMMENT:
         raise InvalidParams(f"must have {LONGEST_COMMENT} characters at most", field="note")
-    found = [
-        row
-        for row in outcomes.open_disputes(connection, task_id)
-        if row[1] == task_id and requester in (None, row[2])
-    ]
-    if not found:
-        raise InvalidParams("no open dispute is about this task", field="taskId")
-    if len(found) > 1:
-        raise InvalidParams("several requesters have such a task; name one", field="requester")
-    ((number, _, owner),) = found
-    one = outcomes.outcome(connection, task_id, owner)
-    assert one is not None and one.task == number, "a disputed task is the last of its id"
+    disputed = outcomes.open_disputes(connection)
+    try:
+        errand = errand_meant(connection, task, lambda one: one.task in disputed)
+    except TaskNotFound:
+        raise InvalidParams("no open dispute is about this task", field="taskId") from None
+    one = outcomes.numbered(connection, errand.task)
     if not outcomes.is_observed(connection, one.task):
         _observe(connection, [one])
     outcome = UPHELD if is_upheld else REJECTED
@@ -163,6 +160,7 @@ def resolve(
         trust.add(connection, _key(one, one.ended_at), changed)
     if escrow.decide(connection, one.task, at, is_upheld=is_upheld) and not is_upheld:
         _paid(connection, one.task, at)
+    return one.task
 
 
 def release(connection: apsw.Connection, task: int, memo: str, at: int) -> bool:
@@ -189,11 +187,15 @@ def violate(connection: apsw.Connection, agent: str, reason: str, at: int) -> No
     trust.append(connection, event)
 
 
-def _completed(connection: apsw.Connection, agent: str, task_id: str, requester: str) -> Outcome:
-    one = outcomes.outcome(connection, task_id, requester)
-    if one is None:
-        # Of another requester, or of nobody: that it exists is not ours to reveal.
-        raise InvalidParams("you have no such task", field="taskId")
+def _completed(
+    connection: apsw.Connection, agent: str, task: TaskReference, requester: Principal
+) -> Outcome:
+    try:
+        errand = errand_meant(connection, task, lambda one: one.requester == requester)
+    except TaskNotFound:
+        # Of another requester, or of none: that it exists is not ours to reveal.
+        raise InvalidParams("you have no such task", field="taskId") from None
+    one = outcomes.numbered(connection, errand.task)
     if agent and one.agent != agent:
         raise InvalidParams("this task was not done by this agent", field="taskId")
     if one.state != _COMPLETED or outcomes.dispute(connection, one.task) == UPHELD:

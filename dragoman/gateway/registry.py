@@ -35,7 +35,7 @@ from dragoman.gateway.registration import (
 )
 from dragoman.gateway.search import Found, Index, Search, may_see
 from dragoman.model.clock import Clock, SystemClock
-from dragoman.model.identity import new_id
+from dragoman.model.identity import LOCAL, Principal, new_id
 from dragoman.security.audit import DENIED, Audit, NoAudit
 from dragoman.security.egress import Egress
 from dragoman.stores.sqlite.store import SQLiteStore
@@ -122,7 +122,7 @@ class Registry:
         """Return the agents that fit, the trusted first."""
         return self._index.search(asked, self.trust)
 
-    def visible(self, ref: str, viewer: str | None) -> Registered:
+    def visible(self, ref: str, viewer: Principal | None) -> Registered:
         """Return an agent that somebody may know of (None: anybody); raises `NoAgentAvailable`,
         the same for one that does not exist."""
         agent = self._index.get(ref)
@@ -137,7 +137,7 @@ class Registry:
     # Registering
 
     async def register(
-        self, said: Registration, owner: str = "", *, dry_run: bool = False
+        self, said: Registration, owner: Principal = LOCAL, *, dry_run: bool = False
     ) -> Registered:
         """Add an agent; return it. Raises `InvalidParams` for what is wrong with it.
 
@@ -146,7 +146,8 @@ class Registry:
         """
         said = said.checked()
         # The local user is alone, and has the machine.
-        if owner and sum(one.owner == owner for one in self.all()) >= self._most_per_owner:
+        is_local = owner == LOCAL
+        if not is_local and self._count(owner) >= self._most_per_owner:
             raise RateLimited(f"{self._most_per_owner} agents are registered; remove one first")
         now = self._clock.now()
         agent = Registered(id=new_id(), name="", owner=owner, title="", url=said.url)
@@ -172,7 +173,7 @@ class Registry:
         return agent
 
     async def update(
-        self, ref: str, said: Changes, owner: str = "", *, operator: bool = False
+        self, ref: str, said: Changes, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
         """Change an agent; return it."""
         agent = self._owned(ref, owner, operator)
@@ -198,7 +199,7 @@ class Registry:
         return await self._edit(agent, edit, "agent.update", owner, said.credential)
 
     async def accept(
-        self, ref: str, digest: str, owner: str = "", *, operator: bool = False
+        self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
     ) -> Registered:
         """Put the card in force that was held, if it is the one of this digest; return the
         agent."""
@@ -208,10 +209,12 @@ class Registry:
             return await self._edit(agent, lambda one: pinning.accepted(one, digest), act, owner)
         except A2AError as error:
             named = f"{agent.id} {agent.name}"
-            self._audit.record(act, outcome=DENIED, who=owner, object=named, reason=error.public)
+            self._audit.record(
+                act, outcome=DENIED, who=owner.text, object=named, reason=error.public
+            )
             raise
 
-    async def remove(self, ref: str, owner: str = "", *, operator: bool = False) -> None:
+    async def remove(self, ref: str, owner: Principal = LOCAL, *, operator: bool = False) -> None:
         """Forget an agent, and what it was shown."""
         agent = self._owned(ref, owner, operator)
         await self._roster.remove(agent.id, self._clock.now())
@@ -233,7 +236,7 @@ class Registry:
         ref: str,
         status: Status | None = None,
         metadata: dict[str, Any] | None = None,
-        owner: str = "",
+        owner: Principal = LOCAL,
         *,
         operator: bool = False,
     ) -> Registered:
@@ -249,7 +252,9 @@ class Registry:
         await self._roster.settled()
         return self._index.get(agent.id) or agent
 
-    async def probe(self, ref: str, owner: str = "", *, operator: bool = False) -> Registered:
+    async def probe(
+        self, ref: str, owner: Principal = LOCAL, *, operator: bool = False
+    ) -> Registered:
         """Look at an agent and its card at once; return it."""
         agent = self._owned(ref, owner, operator)
         await self._attendance.attend(agent, refresh=True)
@@ -265,6 +270,9 @@ class Registry:
         self._attendance.missed(id)
 
     # Within
+
+    def _count(self, owner: Principal) -> int:
+        return sum(one.owner == owner for one in self._index)
 
     def _check_addresses(self, agent: Registered) -> None:
         self._source.check(agent.url, "url")
@@ -292,7 +300,7 @@ class Registry:
             raise
         return replace(agent, status="online", last_seen_at=self._clock.now())
 
-    def _owned(self, ref: str, owner: str, operator: bool) -> Registered:
+    def _owned(self, ref: str, owner: Principal, operator: bool) -> Registered:
         agent = self.visible(ref, None if operator else owner)
         if agent.owner != owner and not operator:
             raise PermissionDenied("The agent belongs to somebody else")
@@ -303,7 +311,7 @@ class Registry:
         agent: Registered,
         edit: Callable[[Registered], Registered],
         act: str,
-        who: str = "",
+        who: Principal = LOCAL,
         credential: Secret | UnsetType | None = UNSET,
     ) -> Registered:
         after = await self._roster.edit(agent.id, edit, self._clock.now(), credential)
@@ -318,12 +326,12 @@ class Registry:
         for changed in self._listeners:
             changed(agent)
 
-    def _record(self, act: str, agent: Registered, who: str) -> None:
+    def _record(self, act: str, agent: Registered, who: Principal) -> None:
         card = f"card {agent.card_digest[:16]}" if agent.card_digest else "no card"
         self._audit.record(
             act,
             outcome="held" if agent.pending is not None else "done",
-            who=who,
+            who=who.text,
             object=f"{agent.id} {agent.name}",
             reason=agent.pending_reason or card,
         )

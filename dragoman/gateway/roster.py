@@ -76,7 +76,7 @@ class Roster:
 
         def deed(connection: apsw.Connection) -> tuple[Registered, int]:
             # Who was removed and comes back is the same: what was observed of it stays.
-            before = agent_places.gone(connection, agent.owner, _origin(agent), agent.url)
+            before = agent_places.gone(connection, agent.owner.text, _origin(agent), agent.url)
             id = before or agent.id
             named = replace(agent, id=id, name=rows.free_name(connection, wanted, id))
             _put_place(connection, named)
@@ -251,7 +251,7 @@ def _write_all(connection: apsw.Connection, agents: list[Registered]) -> list[in
 
 
 def _put_place(connection: apsw.Connection, agent: Registered) -> None:
-    agent_places.put(connection, agent.owner, _origin(agent), agent.id, agent.url)
+    agent_places.put(connection, agent.owner.text, _origin(agent), agent.id, agent.url)
 
 
 def _origin(agent: Registered) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from dragoman.errors import InvalidParams
 from dragoman.gateway.agents import Registered, Status, serves
 from dragoman.gateway.postings import Postings, Words, flags, members
+from dragoman.model.identity import Principal
 
 LIMIT, MOST = 20, 100
 LONGEST_TEXT, MOST_WORDS = 1000, 16
@@ -36,8 +37,8 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_price: int | None = None
     status: Status | None = None
     # Who looks: sees what is online, and its own whatever its status. None: sees everything.
-    viewer: str | None = None
-    owner: str | None = None
+    viewer: Principal | None = None
+    owner: Principal | None = None
     limit: int = LIMIT
     offset: int = 0
 
@@ -62,7 +63,7 @@ class Found(msgspec.Struct, frozen=True):
     total: int
 
 
-def may_see(agent: Registered, viewer: str | None) -> bool:
+def may_see(agent: Registered, viewer: Principal | None) -> bool:
     """Tell whether somebody may know of an agent; None may. One that is for some callers is known
     to them alone, and to its owner."""
     if viewer is None or agent.owner == viewer:

@@ -18,6 +18,7 @@ from dragoman.gateway.scores import (
     decimal,
     score,
 )
+from dragoman.model.identity import Principal
 from dragoman.stores.sqlite import outcomes, trust
 from dragoman.stores.sqlite.trust import DAY_MS, Day
 
@@ -99,10 +100,15 @@ def facts_in(
 
 
 def history_of(
-    connection: apsw.Connection, agent: str, limit: int, offset: int, viewer: str | None = None
+    connection: apsw.Connection,
+    agent: str,
+    limit: int,
+    offset: int,
+    viewer: Principal | None = None,
 ) -> tuple[list[dict[str, Any]], int]:
     """Return a page of events as the REST API has them, without the ids of tasks that are not the
     viewer's (None: all are shown)."""
+    shown = None if viewer is None else viewer.text
     events, total = trust.history(connection, agent, limit, offset)
     said = outcomes.comments(connection, [one.task for one in events])
     page = [
@@ -112,7 +118,7 @@ def history_of(
             "eventType": one.type,
             "score": one.score,
             "reason": one.reason,
-            "taskId": (one.task_id or None) if viewer in (None, one.requester) else None,
+            "taskId": (one.task_id or None) if shown in (None, one.requester) else None,
             "createdAt": one.at,
         }
         | (

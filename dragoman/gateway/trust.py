@@ -21,7 +21,9 @@ from dragoman.gateway.agents import Registered
 from dragoman.gateway.performance import Performance
 from dragoman.gateway.scores import POLICIES, REGISTERED, Score, decimal, score
 from dragoman.gateway.standing import Rules, TrustStanding, facts_in, history_of, standing_of
+from dragoman.gateway.task_reference import TaskReference
 from dragoman.gateway.trust_export import Report
+from dragoman.model.identity import Principal
 from dragoman.stores.sqlite import outcomes, trust
 from dragoman.stores.sqlite.trust import DAY_MS, Event
 
@@ -222,7 +224,12 @@ class Trust:
         return [] if found is None else found.sentences()
 
     async def history(
-        self, agent_id: str, *, limit: int = 20, offset: int = 0, viewer: str | None = None
+        self,
+        agent_id: str,
+        *,
+        limit: int = 20,
+        offset: int = 0,
+        viewer: Principal | None = None,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a page of an agent's events, the latest first, and how many there are. Ids of
         tasks are shown to whoever asked for them; None: to whoever may know them all."""
@@ -230,29 +237,37 @@ class Trust:
         return await self._store.look(lambda c: history_of(c, agent_id, limit, offset, viewer))
 
     async def rate(
-        self, agent_id: str, task_id: str, requester: str, rating: int, comment: str = ""
+        self,
+        agent_id: str,
+        task: TaskReference,
+        requester: Principal,
+        rating: int,
+        comment: str = "",
     ) -> None:
-        """Take in what the requester of a completed task says; raises `InvalidParams`."""
+        """Take in what the requester of a completed task says; raises `InvalidParams`, and
+        `AmbiguousTask`."""
         at = self._at()
         await self._store.change(
-            lambda c: ratings.rate(c, agent_id, task_id, requester, rating, comment, at)
+            lambda c: ratings.rate(c, agent_id, task, requester, rating, comment, at)
         )
         await self.digest()
 
-    async def dispute(self, task_id: str, requester: str, reason: str) -> None:
-        """Take in that a completed task was not done, says its requester."""
+    async def dispute(
+        self, agent_id: str, task: TaskReference, requester: Principal, reason: str
+    ) -> int:
+        """Take in that a completed task of an agent's was not done, says its requester; return its
+        number."""
         at = self._at()
-        await self._store.change(lambda c: ratings.dispute(c, task_id, requester, reason, at))
+        number = await self._store.change(
+            lambda c: ratings.dispute(c, agent_id, task, requester, reason, at)
+        )
         await self.digest()
+        return number
 
-    async def resolve(
-        self, task_id: str, *, is_upheld: bool, note: str = "", requester: str | None = None
-    ) -> None:
+    async def resolve(self, task: TaskReference, *, is_upheld: bool, note: str = "") -> None:
         """Decide on a dispute, as an operator."""
         at = self._at()
-        await self._store.change(
-            lambda c: ratings.resolve(c, task_id, requester, is_upheld, note, at)
-        )
+        await self._store.change(lambda c: ratings.resolve(c, task, is_upheld, note, at))
         await self.digest()
 
     async def violation(self, agent_id: str, reason: str) -> None:

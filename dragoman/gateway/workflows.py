@@ -33,7 +33,7 @@ from dragoman.gateway.workflow_plan import (
 from dragoman.gateway.workflow_runs import Runs
 from dragoman.model import operations as ops
 from dragoman.model.clock import Clock, SystemClock
-from dragoman.model.identity import Caller, ContextId, MessageId, TaskId, new_id
+from dragoman.model.identity import Caller, ContextId, MessageId, Principal, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import encode
@@ -127,7 +127,7 @@ class Workflows:
 
     # Workflows
 
-    async def create(self, owner: str, definition: Any, *, tenant: str = "") -> Workflow:
+    async def create(self, owner: Principal, definition: Any) -> Workflow:
         """Keep a workflow: a `Definition`, or the JSON of one. Raises `InvalidParams`."""
 
         def is_known(ref: str) -> bool:
@@ -138,21 +138,24 @@ class Workflows:
         row = kept.WorkflowRow(new_id(), self._clock.now(), encode(found))
 
         def put(connection: apsw.Connection) -> bool:
-            return kept.put(connection, tenant, owner, row, most=MOST)
+            return kept.put(connection, owner, row, most=MOST)
 
         if not await self._store.change(put):
             raise InvalidParams(f"There are {MOST} workflows already, which is the most")
         return _workflow(row)
 
-    async def get(self, owner: str, id: str, *, tenant: str = "") -> Workflow | None:
+    async def get(self, owner: Principal, id: str) -> Workflow | None:
         """Return a workflow with its latest runs."""
-        row = await self._row(owner, id, tenant)
+        row = await self._row(owner, id)
         if row is None:
             return None
         operation = ops.ListTasks(
-            context_id=ContextId(id), page_size=RUNS_SHOWN, include_artifacts=True, tenant=tenant
+            context_id=ContextId(id),
+            page_size=RUNS_SHOWN,
+            include_artifacts=True,
+            tenant=owner.tenant,
         )
-        reply = await self.engine.answer(Call(operation=operation, caller=Caller(owner)))
+        reply = await self.engine.answer(Call(operation=operation, caller=_caller(owner)))
         assert isinstance(reply, TaskPage), "a list is a page"
         runs = [_run(found.reading.task) for found in reply.tasks]
         # By when they began, not by when they last moved.
@@ -160,41 +163,40 @@ class Workflows:
         return msgspec.structs.replace(_workflow(row), runs=runs)
 
     async def page(
-        self, owner: str, *, tenant: str = "", limit: int = 100, offset: int = 0
+        self, owner: Principal, *, limit: int = 100, offset: int = 0
     ) -> tuple[Sequence[Workflow], int]:
         """Return some of an owner's workflows, newest first, and how many there are."""
 
         def read(connection: apsw.Connection) -> tuple[Sequence[kept.WorkflowRow], int]:
-            return kept.page(connection, tenant, owner, limit=limit, offset=offset)
+            return kept.page(connection, owner, limit=limit, offset=offset)
 
         rows, total = await self._store.look(read)
         return [_workflow(row) for row in rows], total
 
-    async def list(self, owner: str, *, tenant: str = "") -> Sequence[Workflow]:
+    async def list(self, owner: Principal) -> Sequence[Workflow]:
         """Return an owner's workflows, newest first."""
-        found, _ = await self.page(owner, tenant=tenant, limit=MOST)
+        found, _ = await self.page(owner, limit=MOST)
         return found
 
-    async def _row(self, owner: str, id: str, tenant: str) -> kept.WorkflowRow | None:
+    async def _row(self, owner: Principal, id: str) -> kept.WorkflowRow | None:
         reading: Callable[[apsw.Connection], kept.WorkflowRow | None]
-        reading = lambda connection: kept.one(connection, tenant, owner, id)  # noqa: E731 - typed
+        reading = lambda connection: kept.one(connection, owner, id)  # noqa: E731 - typed
         return await self._store.look(reading)
 
     # Runs
 
     async def execute(
         self,
-        owner: str,
+        owner: Principal,
         id: str,
         *,
-        tenant: str = "",
         scopes: frozenset[str] = frozenset(),
         key: str = "",
     ) -> Run | None:
         """Begin a run, and return it once it is recorded; None: there is no such workflow.
 
         The same key leads to the same run."""
-        row = await self._row(owner, id, tenant)
+        row = await self._row(owner, id)
         if row is None:
             return None
         order = Order(workflow_id=id, definition=_definition(row))
@@ -204,26 +206,27 @@ class Workflows:
             [Part(data=msgspec.to_builtins(order))],
             context_id=ContextId(id),
         )
-        operation = ops.SendMessage(message=message, wait=False, tenant=tenant)
-        caller = Caller(owner, bool(owner), scopes, tenant or None)
+        operation = ops.SendMessage(message=message, wait=False, tenant=owner.tenant)
+        caller = _caller(owner, scopes)
         reply = await self.engine.answer(Call(operation=operation, caller=caller))
         assert isinstance(reply, TaskReply), "a run is a task"
         return _run(reply.reading.task)
 
-    async def run(self, owner: str, run_id: str, *, tenant: str = "") -> Run | None:
+    async def run(self, owner: Principal, run_id: str) -> Run | None:
         """Return how a run stands."""
-        operation = ops.GetTask(task_id=TaskId(run_id), tenant=tenant)
+        operation = ops.GetTask(task_id=TaskId(run_id), tenant=owner.tenant)
         return await self._told(owner, operation)
 
-    async def cancel(self, owner: str, run_id: str, *, tenant: str = "") -> Run | None:
+    async def cancel(self, owner: Principal, run_id: str) -> Run | None:
         """End a run and what is under way for it. Raises `TaskNotCancelable` if it has ended."""
-        run = await self._told(owner, ops.CancelTask(task_id=TaskId(run_id), tenant=tenant))
+        cancel = ops.CancelTask(task_id=TaskId(run_id), tenant=owner.tenant)
+        run = await self._told(owner, cancel)
         # The code of the run does so too, if there was a process that had it under way.
         for step in [] if run is None else run.steps:
             if step.status == "cancelled" and step.task_id:
-                operation = ops.CancelTask(task_id=TaskId(step.task_id), tenant=tenant)
+                operation = ops.CancelTask(task_id=TaskId(step.task_id), tenant=owner.tenant)
                 with contextlib.suppress(A2AError):
-                    call = Call(operation=operation, caller=Caller(owner))
+                    call = Call(operation=operation, caller=_caller(owner))
                     await self._gateway.service.answer(call)
         return run
 
@@ -234,7 +237,7 @@ class Workflows:
         operation = call.operation
         if isinstance(operation, ops.CancelTask):
             id, tenant = operation.task_id, operation.tenant
-            if await self.cancel(call.caller.owner, id, tenant=tenant) is None:
+            if await self.cancel(Principal(tenant, call.caller.owner), id) is None:
                 raise TaskNotFound(taskId=id)
             call = Call(operation=ops.GetTask(task_id=id, tenant=tenant), caller=call.caller)
         return await self.engine.answer(call)
@@ -243,13 +246,17 @@ class Workflows:
         """Return the stream of a run."""
         return self.engine.follow(call)
 
-    async def _told(self, owner: str, operation: ops.Operation) -> Run | None:
+    async def _told(self, owner: Principal, operation: ops.Operation) -> Run | None:
         try:
-            reply = await self.engine.answer(Call(operation=operation, caller=Caller(owner)))
+            reply = await self.engine.answer(Call(operation=operation, caller=_caller(owner)))
         except TaskNotFound:
             return None
         assert isinstance(reply, TaskReply), "a run is a task"
         return _run(reply.reading.task)
+
+
+def _caller(owner: Principal, scopes: frozenset[str] = frozenset()) -> Caller:
+    return Caller(owner.owner, bool(owner.owner), scopes, owner.tenant or None)
 
 
 def _definition(row: kept.WorkflowRow) -> Definition:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from dragoman.model.identity import LOCAL, Principal
+
 # Where the price of a task is, where it goes through an escrow: reserved while it is worked on, and
 # still reserved after it was completed; disputed meanwhile; then paid, by its requester's word, in
 # time or by an operator's decision; or given back.
@@ -15,10 +17,9 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     # The registered agent that does it, by its id; empty: nobody was chosen yet.
     agent: str = ""
-    # Who asked; empty: the local user, where nobody is asked who they are.
-    requester: str = ""
-    # Whom the agent belongs to.
-    payee: str = ""
+    # Who asked, and whom the agent belongs to.
+    requester: Principal = LOCAL
+    payee: Principal = LOCAL
     # Reserved when the task is made, and taken when it is completed.
     held: int = 0
     price: int = 0

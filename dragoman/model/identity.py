@@ -85,10 +85,10 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
         return f"@{self.tenant.replace('%', '%25').replace('/', '%2F')}/{self.owner}"
 
     @classmethod
-    def read(cls, text: str) -> "Principal":
-        """Return the principal of a text."""
+    def read(cls, text: str, tenant: str = "") -> "Principal":
+        """Return the principal of a text; one that names no tenant is in the given one."""
         if not text.startswith("@"):
-            return cls("", text)
+            return cls(tenant, text)
         tenant, _, owner = text[1:].partition("/")
         return cls(tenant.replace("%2F", "/").replace("%25", "%"), owner)
 

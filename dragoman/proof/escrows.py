@@ -43,9 +43,9 @@ def deeds(one: Kept, chance: Random) -> list[Callable[[apsw.Connection], None]]:
 
 
 def _dispute(connection: apsw.Connection, one: Kept) -> None:
-    found = outcomes.outcome(connection, one.task_id, one.requester)
-    if found is not None and escrow.dispute(connection, one.task, _now()):
-        outcomes.put_dispute(connection, found, "proof", _now())
+    if escrow.dispute(connection, one.task, _now()):
+        disputed = outcomes.numbered(connection, one.task)
+        outcomes.put_dispute(connection, disputed, "proof", _now())
 
 
 def _accept(connection: apsw.Connection, one: Kept) -> None:

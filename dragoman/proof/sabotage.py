@@ -24,7 +24,7 @@ from dragoman.errors import StoreConflict
 from dragoman.model.artifact import Artifact
 from dragoman.model.errand import Errand
 from dragoman.model.events import ArtifactUpdate, Event
-from dragoman.model.identity import ContextId, Scope, TaskId, new_id
+from dragoman.model.identity import ContextId, Principal, Scope, TaskId, new_id
 from dragoman.model.message import Part
 from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
@@ -58,7 +58,7 @@ from dragoman.proof.harness import (
 from dragoman.proof.patches import Patches
 from dragoman.proof.receivers import Receiver, Treatment
 from dragoman.proof.saboteur import without
-from dragoman.proof.spenders import creation, ending
+from dragoman.proof.spenders import creation, ending, keeping_books, outcome
 from dragoman.proof.trial import Check, Finding, Guard, Trial
 from dragoman.push import NotVerified, Recent, verify
 from dragoman.push.request import EVENT_HEADER
@@ -67,7 +67,6 @@ from dragoman.security import egress
 from dragoman.stores.interface import Append, Create, Head, Standing, Write
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.accounts import balance
-from dragoman.stores.sqlite.books import Books
 from dragoman.stores.sqlite.reconciling import verify as verify_books
 
 # How often to look for what is to be taken over.
@@ -78,6 +77,7 @@ _EVERY_PORT = range(1, 65536)
 _PUBLIC_ADDRESS = "93.184.215.14"
 _OLD = 3600
 _SCOPE = Scope("sabotage")
+_ALICE, _BOB = Principal("", "alice"), Principal("", "bob")
 _SECRET = b"the secret of this proof"
 # Seconds that code which will not be cancelled goes on.
 _STUBBORN_FOR = 0.6
@@ -515,25 +515,15 @@ def _only_home(open_socket: Callable[..., socket.socket]) -> Callable[..., socke
     return checked
 
 
-@contextlib.asynccontextmanager
-async def _keeping_books(trial: Trial) -> AsyncGenerator[SQLiteStore]:
-    store = SQLiteStore(trial.store, books=Books())
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 async def many_spenders(trial: Trial) -> Finding:
     """Spend one account from many sides at once."""
     price = 60 * MICRO
-    errand = Errand(agent="a", requester="alice", payee="bob", price=price, held=price)
-    async with _keeping_books(trial) as store:
+    errand = Errand(agent="a", requester=_ALICE, payee=_BOB, price=price, held=price)
+    async with keeping_books(trial.store) as store:
         writes = [creation(f"t{n}", "alice", errand) for n in range(64)]
-        outcomes = await asyncio.gather(*(_outcome(store, write) for write in writes))
+        refused = await asyncio.gather(*(outcome(store, write) for write in writes))
         found = await store.look(lambda c: balance(c, "alice"))
-    accepted = sum(error is None for error in outcomes)
+    accepted = sum(error is None for error in refused)
     assert found is not None, "the first of them opened the account"
     over = max(0, -found.available) // MICRO
     return Finding(not over and accepted == 16, f"{accepted} accepted, {over} credits overspent")
@@ -541,25 +531,19 @@ async def many_spenders(trial: Trial) -> Finding:
 
 async def ended_twice(trial: Trial) -> Finding:
     """End a task twice, as a push that comes twice would."""
-    errand = Errand(agent="a", requester="alice", payee="bob", price=MICRO, held=MICRO)
-    async with _keeping_books(trial) as store:
-        await _outcome(store, creation("t", "alice", errand))
+    errand = Errand(agent="a", requester=_ALICE, payee=_BOB, price=MICRO, held=MICRO)
+    async with keeping_books(trial.store) as store:
+        await outcome(store, creation("t", "alice", errand))
         for _ in range(2):
             head = await store.head(Scope(spenders.AGENT, "", "alice"), TaskId("t"))
             assert head is not None, "it was made a moment ago"
-            await _outcome(store, ending(head, TaskState.COMPLETED))
+            await outcome(store, ending(head, TaskState.COMPLETED))
         found = await store.look(lambda c: balance(c, "alice"))
         report = await store.look(verify_books)
     assert found is not None
     charged = (1000 * MICRO - found.total) // MICRO
     figure = f"{charged} credits charged for 1, {len(report.differences)} differences"
     return Finding(charged == 1 and report.is_whole, figure)
-
-
-async def _outcome(store: SQLiteStore, write: Write) -> Exception | None:
-    told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    store.submit(write, lambda error, _: told.set_result(error))
-    return await asyncio.wait_for(told, WITHIN)
 
 
 # The table

@@ -6,12 +6,13 @@ with the real books, as a gateway does, and writes down outside of it what it wa
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 from dragoman.errors import HoldRefused, StoreRefused
 from dragoman.model.errand import Errand
 from dragoman.model.events import StatusUpdate
-from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.identity import ContextId, Principal, Scope, TaskId
 from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -34,6 +35,8 @@ from dragoman.stores.sqlite.purchases import Checkout, begin, pay
 from dragoman.stores.sqlite.schema import run as query
 
 AGENT = "gateway"
+# Seconds a store may take for a write.
+_WITHIN = 45.0
 OWNERS = ("alice", "bob", "carol", "dave")
 _ENDS = (TaskState.COMPLETED, TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED)
 
@@ -133,8 +136,8 @@ class Spending:
         price = chance.choice((0, 50_000, 1_110_000, 10 * MICRO, 99_990_000, 300 * MICRO))
         errand = Errand(
             agent="a1",
-            requester=requester,
-            payee=payee,
+            requester=Principal("", requester),
+            payee=Principal("", payee),
             price=price,
             held=price + chance.choice((0, MICRO)),
         )
@@ -188,7 +191,13 @@ class Spending:
     async def _spend(self, spender: int) -> None:
         """Begin tasks on the one account until there is nothing left."""
         price = self._job.price
-        errand = Errand(agent="a1", requester="alice", payee="bob", price=price, held=price)
+        errand = Errand(
+            agent="a1",
+            requester=Principal("", "alice"),
+            payee=Principal("", "bob"),
+            price=price,
+            held=price,
+        )
         tasks = 0
         while True:
             tasks += 1
@@ -236,6 +245,24 @@ def _status(head: Head, state: TaskState, errand: Errand | None = None) -> Appen
 def ending(head: Head, state: TaskState) -> Append:
     """Return a write that ends a task."""
     return _status(head, state)
+
+
+@contextlib.asynccontextmanager
+async def keeping_books(path: Path) -> AsyncGenerator[SQLiteStore]:
+    """Open a store that keeps books, for a while."""
+    store = SQLiteStore(path, books=Books())
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def outcome(store: SQLiteStore, write: Write) -> Exception | None:
+    """Hand a write to a store; return why it was refused."""
+    told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    store.submit(write, lambda error, _: told.set_result(error))
+    return await asyncio.wait_for(told, _WITHIN)
 
 
 def _some_ended(connection: apsw.Connection) -> Sequence[tuple[str, str]]:

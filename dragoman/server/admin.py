@@ -239,7 +239,7 @@ class Admin:
         self._audit.record(
             act,
             outcome="allowed",
-            who=request.caller.owner,
+            who=request.caller.principal.text,
             object=object,
             address=request.address,
         )

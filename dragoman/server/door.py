@@ -162,7 +162,7 @@ class Door:
         self._audit.record(
             act,
             outcome="denied",
-            who=who or request.caller.owner,
+            who=who or request.caller.principal.text,
             object=f"{request.verb} {request.mount.agent.name} {route}".rstrip(),
             reason=reason,
             address=request.address,

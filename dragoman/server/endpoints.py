@@ -163,7 +163,7 @@ class Endpoints:
         self._audit.record(
             "access.denied",
             outcome="denied",
-            who=request.caller.owner,
+            who=request.caller.principal.text,
             object=f"{request.mount.agent.name} {error.facts.get('skill', '')}".strip(),
             reason=error.facts.get("scope", ""),
             address=request.address,

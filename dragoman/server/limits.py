@@ -269,7 +269,7 @@ def _policy(name: str, buckets: Buckets) -> str:
 
 def _key(caller: Caller, place: str) -> str:
     """Return whom a request counts for."""
-    return caller.owner if caller.authenticated else f"@{place}"
+    return caller.principal.text if caller.authenticated else f"@{place}"
 
 
 def _less(counts: dict[str, int], key: str) -> None:

@@ -140,13 +140,13 @@ class Observed:
     def _log(self, asking: Asking) -> None:
         """Write its line: for people as one text, for programs as members."""
         milliseconds = round((time.perf_counter() - self._began) * 1000, 1)
-        owner = asking.caller.owner
+        principal = asking.caller.principal.text
         facts: dict[str, Any] = {"verb": asking.verb[:_MAX_VERB], "route": self.route}
         if self.operation != "none":
             facts |= {"operation": self.operation, "binding": _BINDINGS[self.binding]}
             facts |= {"version": self.version, "agent": self.agent}
         facts |= {"status": self.status, "outcome": self.outcome, "milliseconds": milliseconds}
-        facts |= {"caller": owner, "address": asking.address}
+        facts |= {"caller": principal, "address": asking.address}
         words = [facts["verb"], self.route or "-"]
         if self.operation != "none":
             words += [self.operation, facts["binding"], self.version]
@@ -154,9 +154,9 @@ class Observed:
         if self.outcome != "ok" and not self.outcome.startswith("http_"):
             words.append(self.outcome)
         words.append(f"{milliseconds:.1f} ms")
-        if owner:
+        if principal:
             # An owner is whatever its issuer says: it must not pass for two words.
-            words.append(f"caller={owner.replace(' ', '%20')}")
+            words.append(f"caller={principal.replace(' ', '%20')}")
         if asking.address:
             words.append(asking.address)
         facts = {name: value for name, value in facts.items() if value not in ("", 0)}

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from cli.calling import Ended, document, fields, inside
 from dragoman.gateway import ratings
+from dragoman.gateway.task_reference import TaskReference
+from dragoman.model.identity import LOCAL, Principal
 from dragoman.stores.sqlite.schema import run
 
 
@@ -28,7 +30,7 @@ def store(tmp_path: Path) -> Path:
         Past("bad", "stranger", at=now, state="failed"),
     )
     ratings.observe(connection, 100)
-    ratings.rate(connection, "good", tasks[0], "", 5, "", now)
+    ratings.rate(connection, "good", TaskReference(tasks[0]), Principal.read(""), 5, "", now)
     connection.close()
     return path
 
@@ -134,7 +136,8 @@ def test_a_dispute_is_listed_and_decided_once_and_leaves_a_trace(
     connection = opened(store)
     now = int(time.time() * 1000)
     for number in (1, 2):
-        ratings.dispute(connection, f"t{number}", "", f"nothing came of {number}", now)
+        task = TaskReference(f"t{number}")
+        ratings.dispute(connection, "good", task, LOCAL, f"nothing came of {number}", now)
     connection.close()
     first = document(typed("disputes", "-o", "json", "--limit", "1"))
     assert [one["taskId"] for one in first["items"]] == ["t1"] and first["nextPageToken"] == "1"
@@ -146,7 +149,7 @@ def test_a_dispute_is_listed_and_decided_once_and_leaves_a_trace(
 
     before = document(typed("show", "good", "-o", "json"))
     decided = document(typed("resolve", "t1", "upheld", "--note", "seen", "-o", "json"))
-    assert decided == {"result": "upheld", "taskId": "t1"}
+    assert decided == {"result": "upheld", "taskId": "t1", "taskNumber": 1}
     after = document(typed("show", "good", "-o", "json"))
     assert after["taskStats"] == {"total": 4, "completed": 3, "failed": 1}
     assert after["trustScore"] < before["trustScore"]
@@ -159,4 +162,7 @@ def test_a_dispute_is_listed_and_decided_once_and_leaves_a_trace(
     assert typed("verify").returncode == 0
     lines = store.with_name("tasks.db.audit.jsonl").read_text().splitlines()
     acts = [(one["act"], one["object"], one["reason"]) for one in map(json.loads, lines)]
-    assert acts == [("trust.resolve", "t1", "upheld"), ("trust.resolve", "t2", "rejected")]
+    assert acts == [
+        ("trust.resolve", "t1 number 1", "upheld"),
+        ("trust.resolve", "t2 number 2", "rejected"),
+    ]

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from dragoman.model.errand import Errand
-from dragoman.model.identity import Scope
+from dragoman.model.identity import Principal, Scope
 from dragoman.model.money import MICRO
 from dragoman.model.task import TaskState
 from dragoman.stores.sqlite import SQLiteStore
@@ -20,7 +20,13 @@ async def begin(
     store: SQLiteStore, task_id: str, price: int = TEN, requester: str = "alice", at: int = 1000
 ) -> None:
     """Begin a task of the agent `a1`, which is bob's."""
-    errand = Errand(agent="a1", requester=requester, payee="bob", price=price, held=price)
+    errand = Errand(
+        agent="a1",
+        requester=Principal.read(requester),
+        payee=Principal.read("bob"),
+        price=price,
+        held=price,
+    )
     await write(store, replace(creation(task_id, scope=scope_of(requester), at=at), errand=errand))
 
 

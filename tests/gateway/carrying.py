@@ -14,6 +14,7 @@ from dragoman.gateway.agents import Registered
 from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registration import Registration
+from dragoman.model.identity import Principal
 
 
 class GatewaySite(Site):
@@ -26,7 +27,9 @@ class GatewaySite(Site):
 
     async def register(self, url: str, owner: str = "", **more: Any) -> Registered:
         """Register an agent."""
-        return await self.gateway.registry.register(Registration(url=url, **more), owner)
+        return await self.gateway.registry.register(
+            Registration(url=url, **more), Principal.read(owner)
+        )
 
     def at(self, agent: Registered) -> str:
         """Return the address of an agent here."""

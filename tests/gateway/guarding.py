@@ -14,6 +14,7 @@ from serving import V1, message
 
 from dragoman import Agent
 from dragoman.gateway.registration import Registration
+from dragoman.model.identity import Principal
 from dragoman.security import key_file
 
 ALICE, BOB, OPERATOR = "alice-0123456789abcdef", "bob-0123456789abcdef", "op-0123456789abcdef"
@@ -80,7 +81,7 @@ async def was_sent(peer: Peer, name: str, times: int = 1) -> None:
 
 
 async def balance(site: GatewaySite, owner: str) -> int:
-    return (await site.gateway.ledger.balance(owner)).total // 1_000_000
+    return (await site.gateway.ledger.balance(Principal.read(owner))).total // 1_000_000
 
 
 def reply(asked: Asked, name: str, state: str = "COMPLETED") -> Answer:
@@ -120,5 +121,5 @@ async def known(site: GatewaySite, peer: Peer, name: str, **more: Any) -> Any:
     url = f"{peer.url}/{name}"
     more = {"card": card(url)} | more
     registry = site.gateway.registry
-    found = await registry.register(Registration(url=url, name=name, **more), BOBS)
-    return await registry.heartbeat(found.id, "online", owner=BOBS)
+    found = await registry.register(Registration(url=url, name=name, **more), Principal.read(BOBS))
+    return await registry.heartbeat(found.id, "online", owner=Principal.read(BOBS))

@@ -8,6 +8,7 @@ import apsw
 import msgspec
 
 from dragoman.gateway.agents import Registered
+from dragoman.model.identity import Principal
 from dragoman.stores.sqlite.schema import connect, migrate, run
 
 DAY = 24 * 3600 * 1000
@@ -58,7 +59,7 @@ def agent(id: str = "a", days: int = 0, owner: str = "owner") -> Registered:
         name=f"{id}-name",
         title=id,
         url="http://127.0.0.1:1",
-        owner=owner,
+        owner=Principal.read(owner),
         created_at=NOW - days * DAY,
     )
 

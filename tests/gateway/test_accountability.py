@@ -31,7 +31,7 @@ from dragoman.gateway.contest import Contest
 from dragoman.gateway.payments import FakeProvider
 from dragoman.gateway.registration import Changes, Registration
 from dragoman.gateway.wishes import Wishes
-from dragoman.model.identity import Scope
+from dragoman.model.identity import Caller, Principal
 from dragoman.stores.sqlite import purchases
 from dragoman.stores.sqlite.schema import run
 
@@ -178,7 +178,7 @@ async def test_who_is_removed_and_registered_anew_has_its_record(tmp_path: Path)
         assert score < 50
         # As earlier releases left it.
         await site.gateway.store.change(lambda c: run(c, "DELETE FROM agent_places"))
-        await registry.remove(bad.id, BOBS)
+        await registry.remove(bad.id, Principal.read(BOBS))
         again = await known(site, peer, "b")
         assert (again.id, again.name) == (bad.id, "b")
         assert site.gateway.trust.score(again.id) == score
@@ -186,14 +186,14 @@ async def test_who_is_removed_and_registered_anew_has_its_record(tmp_path: Path)
         assert [event["eventType"] for event in events] == ["task_failed"]
         # Another owner's agent there is another one, and so is a second beside it.
         said = Registration(url=f"{peer.url}/a", name="c", card=card(f"{peer.url}/a"))
-        assert (await registry.register(said, "token:alice")).id != bad.id
+        assert (await registry.register(said, Principal.read("token:alice"))).id != bad.id
         assert (await known(site, peer, "d")).id != bad.id
         # It takes its record along when it moves, and is known by every place it was at.
         for url in (f"{other.url}/e", f"{good.url}/e"):
-            await registry.update(again.id, Changes(url=url), BOBS)
+            await registry.update(again.id, Changes(url=url), Principal.read(BOBS))
             assert site.gateway.trust.score(again.id) == score
         for place, peer_there in (("first", peer), ("second", other)):
-            await registry.remove(bad.id, BOBS)
+            await registry.remove(bad.id, Principal.read(BOBS))
             back = await known(site, peer_there, place)
             assert back.id == bad.id, place
         assert not (await within(site.gateway.trust.verify())).problem
@@ -210,7 +210,7 @@ async def test_of_several_that_were_removed_the_one_of_the_same_address_comes_ba
             if name != "idle":
                 await failed_once(site, agent)
         for id in ids.values():
-            await site.gateway.registry.remove(id, BOBS)
+            await site.gateway.registry.remove(id, Principal.read(BOBS))
         assert (await known(site, peer, "b")).id == ids["b"]
         # Nothing was observed of the third, so there is nothing to come back to but the first.
         assert (await known(site, peer, "idle")).id == ids["a"]
@@ -228,7 +228,7 @@ async def test_a_card_that_leads_elsewhere_counts_against_its_agent_once(tmp_pat
         agent = await site.register(f"{peer.url}/a", BOBS)
         places["at"] = "https://other.example.com/a"
         for _ in range(3):
-            await site.gateway.registry.probe(agent.id, BOBS)
+            await site.gateway.registry.probe(agent.id, Principal.read(BOBS))
 
         async def events() -> list[dict[str, Any]]:
             found, _ = await site.gateway.trust.history(agent.id)
@@ -254,8 +254,8 @@ async def test_each_owner_has_one_voice(tmp_path: Path, owners: int, state: str)
             owner = "token:cid" if place == 2 and owners == 2 else BOBS
             url = f"{peer.url}/{name}"
             said = Registration(url=url, name=name, card=card(url), repeatable=True)
-            agent = await registry.register(said, owner)
-            await registry.heartbeat(agent.id, "online", owner=owner)
+            agent = await registry.register(said, Principal.read(owner))
+            await registry.heartbeat(agent.id, "online", owner=Principal.read(owner))
         wanted = {"skillId": "s", "race": 2, "quorum": 2}
         begun = await send(site, ALICE, metadata=wanted)
         assert await settled(site, ALICE, begun["id"]) == f"TASK_STATE_{state}"
@@ -296,7 +296,7 @@ async def test_a_race_tells_the_breakers_who_is_then_left_alone(tmp_path: Path) 
             breakers["dead"].failed(is_connection=True)
         assert breakers["dead"].state == "open"
         means: Any = SimpleNamespace(directory=site.gateway, upstreams=upstreams)
-        worker: Any = SimpleNamespace(log=SimpleNamespace(scope=Scope("gateway", "", "alice")))
+        worker: Any = SimpleNamespace(caller=Caller("alice", True))
         order = [agents[name].id for name in ("dead", "a", "dear", "cheap")]
         contest = Contest(means, worker, order, Wishes(race=2))
         # Who steps in costs no more than what is held.
@@ -329,7 +329,9 @@ async def test_an_agent_that_is_for_some_is_not_there_for_others(tmp_path: Path)
                 for name in ("a", "b")
             ]
             assert [one.status_code for one in answers] == [401, 401], path
-        await site.gateway.registry.update(agent.id, Changes(callers=["token:op2"]), BOBS)
+        await site.gateway.registry.update(
+            agent.id, Changes(callers=["token:op2"]), Principal.read(BOBS)
+        )
         for verb, path, body in shown:
             hidden, absent = [
                 await ask(site, verb, path.format(name=name), ALICE, body) for name in ("a", "b")
@@ -369,7 +371,7 @@ async def test_what_stands_behind_a_question_mark_is_its_owners_alone(tmp_path: 
     async with raw_peer(completes) as peer, guarded(tmp_path) as site:
         url = f"{peer.url}/a?code=c4nary"
         agent = await made(site, "POST", "/agents", BOB, {"endpoint": url, "name": "a"})
-        await site.gateway.registry.heartbeat(agent["id"], "online", owner=BOBS)
+        await site.gateway.registry.heartbeat(agent["id"], "online", owner=Principal.read(BOBS))
         paths = [f"/api/v1/agents/{agent['id']}", "/api/v1/discover", "/a2a/a"]
         for path in (*paths, "/.well-known/ai-catalog.json"):
             for token in (ALICE, OPERATOR):

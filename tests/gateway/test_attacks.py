@@ -34,6 +34,7 @@ from dragoman.errors import InvalidParams
 from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.forwarding import Forwarding
 from dragoman.gateway.registration import Changes, Registration, Secret, slug
+from dragoman.model.identity import Principal, Scope
 from dragoman.security import key_file
 
 # Keys
@@ -110,7 +111,7 @@ async def test_an_address_that_was_taken_back_sees_neither_answer_nor_credential
         assert b"the-first-one" in seen(old)
         second = Secret(kind="bearer", value="the-second-one")
         changes = Changes(url=f"{new.url}/a", credential=second)
-        await site.gateway.registry.update(agent.id, changes, BOBS)
+        await site.gateway.registry.update(agent.id, changes, Principal.read(BOBS))
         said = message("an answer", taskId=begun["id"])
         await ask(site, "POST", "/message:send", ALICE, {"message": said})
         assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_FAILED"
@@ -123,7 +124,9 @@ async def test_what_was_not_sent_goes_to_where_the_agent_moved(tmp_path: Path) -
         agent = await known(site, old, "a")
         begun = await send(site, ALICE, f"/a2a/{agent.name}")
         await was_sent(old, "a")
-        await site.gateway.registry.update(agent.id, Changes(url=f"{new.url}/a"), BOBS)
+        await site.gateway.registry.update(
+            agent.id, Changes(url=f"{new.url}/a"), Principal.read(BOBS)
+        )
         await settled(site, ALICE, begun["id"])
         # Its card was of the place before, so that it is spoken to as one that shows none.
         assert new.count("a", "send")
@@ -143,9 +146,9 @@ async def test_a_card_that_is_named_does_not_choose_where_its_credential_goes(
                 "credential": Secret(kind="bearer", value="s"),
             }
             with pytest.raises(InvalidParams, match="origin that was not registered"):
-                await site.gateway.registry.register(Registration(**said), BOBS)
+                await site.gateway.registry.register(Registration(**said), Principal.read(BOBS))
             allowed = Registration(**said, origins=[other.url])
-            agent = await site.gateway.registry.register(allowed, BOBS)
+            agent = await site.gateway.registry.register(allowed, Principal.read(BOBS))
             assert agent.url == f"{other.url}/a"
 
 
@@ -163,8 +166,11 @@ async def test_who_takes_the_name_of_an_agent_of_the_process_is_not_shown_its_to
                 found = {one.name: one for one in site.gateway.registry.all()}
                 assert sorted(found) == ["workshop", "workshop-2"]
                 assert found["workshop"].id == squatter.id
-                assert (found["workshop"].owner, found["workshop"].credential) == (BOBS, "")
-                assert (found["workshop-2"].owner, found["workshop-2"].credential) == ("", "header")
+                assert (found["workshop"].owner.text, found["workshop"].credential) == (BOBS, "")
+                assert (found["workshop-2"].owner.text, found["workshop-2"].credential) == (
+                    "",
+                    "header",
+                )
 
 
 def test_no_agent_is_called_like_the_id_of_another() -> None:
@@ -189,7 +195,9 @@ async def test_a_price_that_rises_after_the_choice_is_not_paid(tmp_path: Path) -
             metadata = {"skillId": "s", "maxPrice": 5, "policy": "cheapest"}
             begun = await send(site, ALICE, metadata=metadata)
             await was_sent(one, "a")
-            await site.gateway.registry.update(dear.id, Changes(price=900_000_000), BOBS)
+            await site.gateway.registry.update(
+                dear.id, Changes(price=900_000_000), Principal.read(BOBS)
+            )
             may_fail.set()
             assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_FAILED"
             assert (await balance(site, "token:alice"), two.count("b", "send")) == (1_000, 0)
@@ -203,7 +211,7 @@ async def test_nobody_takes_over_before_what_it_costs_is_held(tmp_path: Path) ->
             begun = await send(site, ALICE, metadata={"skillId": "s", "policy": "cheapest"})
             assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_FAILED"
             assert two.count("b", "send") == 0
-            assert (await site.gateway.ledger.balance("token:alice")).held == 0
+            assert (await site.gateway.ledger.balance(Principal.read("token:alice"))).held == 0
 
 
 async def test_agents_that_never_answer_do_not_keep_what_is_held_for_a_race(tmp_path: Path) -> None:
@@ -216,7 +224,7 @@ async def test_agents_that_never_answer_do_not_keep_what_is_held_for_a_race(tmp_
         begun = await send(site, ALICE, metadata={"skillId": "s", "race": 2})
         assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_FAILED"
         assert (peer.count("a", "send"), peer.count("b", "send")) == (1, 1)
-        assert (await site.gateway.ledger.balance("token:alice")).held == 0
+        assert (await site.gateway.ledger.balance(Principal.read("token:alice"))).held == 0
 
 
 async def test_whoever_does_a_task_after_a_crash_is_the_one_who_is_paid(
@@ -234,10 +242,11 @@ async def test_whoever_does_a_task_after_a_crash_is_the_one_who_is_paid(
                 await known(site, peer, "b", price=1_000_000)
                 await known(site, peer, "c", price=500_000_000)
                 # Only others are left.
-                await site.gateway.registry.remove(first.id, BOBS)
+                await site.gateway.registry.remove(first.id, Principal.read(BOBS))
         async with guarded(tmp_path) as site:
             assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_COMPLETED"
-            errand = await site.gateway.errand(begun["id"], "token:alice")
+            scope = Scope("gateway", "", "token:alice")
+            errand = await site.gateway.ledger.errand_in(scope, begun["id"])
             assert errand is not None
             second = site.gateway.registry.get("b")
             assert second is not None and errand.agent == second.id
@@ -305,7 +314,8 @@ async def test_an_agents_history_names_tasks_to_those_alone_who_have_to_do_with_
         await settled(site, ALICE, begun["id"])
         await site.gateway.trust.digest()
         for viewer, shown in (("token:alice", begun["id"]), (None, begun["id"]), ("key:c", None)):
-            events, _ = await site.gateway.trust.history(agent.id, viewer=viewer)
+            who = None if viewer is None else Principal.read(viewer)
+            events, _ = await site.gateway.trust.history(agent.id, viewer=who)
             assert [event["taskId"] for event in events] == [shown]
         path = f"/api/v1/trust/{agent.id}/history"
         for token in (ALICE, BOB, OPERATOR):

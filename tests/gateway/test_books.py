@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dragoman.errors import HoldRefused, StoreConflict
 from dragoman.model.errand import Errand
-from dragoman.model.identity import Scope
+from dragoman.model.identity import Principal, Scope
 from dragoman.model.money import MICRO, Terms
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Append, Create
@@ -31,6 +31,7 @@ KINDS = ("initial_grant", "hold", "release", "task_debit", "task_credit", "platf
 
 def errand(price: int = TEN, held: int | None = None, **more: str) -> Errand:
     given = {"agent": "a1", "requester": "alice", "payee": "bob"} | more
+    given |= {side: Principal.read(given[side]) for side in ("requester", "payee")}
     return Errand(price=price, held=price if held is None else held, **given)  # type: ignore[arg-type]  # texts alone
 
 
@@ -130,7 +131,7 @@ async def test_where_nobody_else_is_paid_no_money_moves_and_the_errand_is_record
 
 
 async def test_a_hold_follows_the_agent_that_is_chosen(store: SQLiteStore) -> None:
-    await write(store, begun("t", Errand(requester="alice", held=5 * MICRO)))
+    await write(store, begun("t", Errand(requester=Principal.read("alice"), held=5 * MICRO)))
     assert await of(store, "alice") == (995, 5)
     head = await head_of(store, "t", ALICE)
     dearer = replace(addition(head, status("t", TaskState.WORKING)), errand=errand(8 * MICRO))
@@ -148,7 +149,7 @@ async def test_a_hold_follows_the_agent_that_is_chosen(store: SQLiteStore) -> No
 
 
 async def test_an_own_agent_that_is_chosen_later_lets_the_hold_go(store: SQLiteStore) -> None:
-    await write(store, begun("t", Errand(requester="alice", held=5 * MICRO)))
+    await write(store, begun("t", Errand(requester=Principal.read("alice"), held=5 * MICRO)))
     last = await ended(store, "t", TaskState.COMPLETED, errand=errand(payee="alice"))
     await write(store, last)
     assert await of(store, "alice") == (1000, 0)
@@ -178,7 +179,12 @@ async def test_a_cause_is_noted_and_nothing_else_changes(store: SQLiteStore) -> 
     last = await ended(store, "t", TaskState.FAILED, errand=Errand(cause="timeout", skill="sum"))
     await write(store, last)
     found = await row(store, "t")
-    assert (found.cause, found.skill, found.agent, found.payee) == ("timeout", "sum", "a1", "bob")
+    assert (found.cause, found.skill, found.agent, found.payee.text) == (
+        "timeout",
+        "sum",
+        "a1",
+        "bob",
+    )
 
 
 async def test_a_task_that_ends_again_is_not_charged_again(store: SQLiteStore) -> None:
@@ -220,7 +226,7 @@ async def test_two_callers_who_choose_the_same_id_have_an_errand_each(store: SQL
     await write(store, begun("t", errand(requester="bob", payee="carol"), bob))
     await write(store, await ended(store, "t", TaskState.COMPLETED))
     found = await store.look(lambda c: errands_of(c, "t"))
-    assert [(one.requester, one.state) for one in found] == [
+    assert [(one.requester.text, one.state) for one in found] == [
         ("bob", None),
         ("alice", TaskState.COMPLETED),
     ]
@@ -333,7 +339,7 @@ async def test_a_house_that_keeps_everything_still_names_who_earned_nothing(
 
 
 async def test_a_task_that_nobody_was_chosen_for_costs_nothing(store: SQLiteStore) -> None:
-    await write(store, begun("t", Errand(requester="alice", price=TEN, held=TEN)))
+    await write(store, begun("t", Errand(requester=Principal.read("alice"), price=TEN, held=TEN)))
     assert await of(store, "alice") == (990, 10)
     await write(store, await ended(store, "t", TaskState.COMPLETED))
     assert await of(store, "alice") == (1000, 0)
@@ -371,14 +377,18 @@ def test_whatever_happens_credits_are_neither_made_nor_lost(
             match step:
                 case ("begin", str(requester), str(payee), int(price), int(held)):
                     one = Errand(
-                        agent="a", requester=requester, payee=payee, price=price, held=held
+                        agent="a",
+                        requester=Principal.read(requester),
+                        payee=Principal.read(payee),
+                        price=price,
+                        held=held,
                     )
                     values = (tasks, f"t{tasks}", at)
                     run(connection, "INSERT INTO tasks VALUES (?, ?, 1, '', 2, ?, 1, 1, 1)", values)
                     books.begin(connection, tasks, f"t{tasks}", one, at)
                     tasks += 1
                 case ("assign", int(task), str(payee), int(price)):
-                    change = Errand(agent="b", payee=payee, price=price, held=price)
+                    change = Errand(agent="b", payee=Principal.read(payee), price=price, held=price)
                     books.assign(connection, task, change, at)
                 case ("end", int(task), TaskState() as state):
                     books.end(connection, task, state, at)

@@ -21,6 +21,7 @@ from dragoman.errors import A2AError, InvalidParams
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Secret
+from dragoman.model.identity import Principal
 
 ALICE, BOB = "canary-alice-0123456789abcdef", "canary-bob-0123456789abcdef"
 OWN, OTHER = "credential-of-the-agent-1", "credential-of-the-agent-2"
@@ -242,7 +243,7 @@ async def test_agents_that_race_are_told_no_more_than_one_alone(tmp_path: Path) 
                 credential=Secret(kind="bearer", value=value),
                 repeatable=True,
             )
-            await gate.gateway.registry.probe(agent.id, "alice")
+            await gate.gateway.registry.probe(agent.id, Principal.read("alice"))
         headers = HEADERS | V1 | {"Authorization": f"Bearer {ALICE}"}
         said = message(
             None,
@@ -338,7 +339,7 @@ async def test_a_card_that_turns_to_another_origin_takes_no_credential_there(
             places["card"] = f"{peer.url}/one"
             agent = await gate.register(f"{peer.url}/one", "alice", credential=BEARER)
             places["card"] = f"{thief.url}/one"
-            after = await gate.gateway.registry.probe(agent.id, "alice")
+            after = await gate.gateway.registry.probe(agent.id, Principal.read("alice"))
             assert after.pending is not None and after.pending_reason
             async with gate.client(agent, bearer=ALICE) as caller:
                 await within(caller.send("x"))
@@ -346,7 +347,9 @@ async def test_a_card_that_turns_to_another_origin_takes_no_credential_there(
             assert thief.requests == []
             # Its owner accepts the card only together with where it leads.
             with pytest.raises(InvalidParams, match="origin"):
-                await gate.gateway.registry.accept(agent.id, digest(after.pending), "alice")
+                await gate.gateway.registry.accept(
+                    agent.id, digest(after.pending), Principal.read("alice")
+                )
             async with gate.client(agent, bearer=ALICE) as caller:
                 await within(caller.send("x"))
             assert thief.requests == []
@@ -391,9 +394,9 @@ async def test_an_agent_that_moves_is_shown_its_credential_where_its_owner_moved
         agent = await gate.register(url, "alice", card=card(url), credential=BEARER)
         registry = gate.gateway.registry
         with pytest.raises(A2AError):
-            await registry.update(agent.id, Changes(url=moved), "bob")
+            await registry.update(agent.id, Changes(url=moved), Principal.read("bob"))
         changes = Changes(url=moved, credential=Secret(kind="bearer", value=OTHER))
-        await registry.update(agent.id, changes, "alice")
+        await registry.update(agent.id, changes, Principal.read("alice"))
         async with gate.client(agent, bearer=ALICE) as caller:
             await settled(caller)
         assert OWN.encode() not in seen(later)

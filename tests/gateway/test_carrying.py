@@ -142,7 +142,7 @@ async def test_another_agent_takes_over_what_may_be_repeated(tmp_path: Path) -> 
         (artifact,) = task["artifacts"]
         assert "".join(part["text"] for part in artifact["parts"]) == "x: before, after"
         assert len(runs) == 2
-        errand = await site.gateway.errand(task["id"])
+        errand = await site.gateway.ledger.errand_in(Scope("gateway"), task["id"])
         assert errand is not None and errand.agent == two.id
 
 
@@ -162,7 +162,7 @@ async def test_a_task_that_is_late_fails_and_its_agent_stops(tmp_path: Path) -> 
                         return
 
             await within(stopped())
-        errand = await site.gateway.errand(answer.task.id)
+        errand = await site.gateway.ledger.errand_in(Scope("gateway"), answer.task.id)
         assert errand is not None and 0 < errand.due_at <= errand.ended_at + MARGIN
         await within(site.gateway.trust.digest())
         events, _ = await site.gateway.trust.history(registered.id)

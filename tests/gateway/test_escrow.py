@@ -24,8 +24,10 @@ from dragoman.errors import (
 from dragoman.gateway import ratings
 from dragoman.gateway.ledger import Ledger
 from dragoman.gateway.receipts import read_receipt
+from dragoman.gateway.task_reference import TaskReference
 from dragoman.gateway.trust import Trust
 from dragoman.model.errand import Errand
+from dragoman.model.identity import Principal
 from dragoman.model.money import MICRO, Terms
 from dragoman.model.task import TaskState
 from dragoman.stores.sqlite import SQLiteStore, escrow
@@ -141,7 +143,9 @@ async def test_a_completed_task_is_delivered_and_paid_when_its_time_is_over(hous
 async def test_what_its_requester_accepts_is_paid_at_once_and_once(house: House) -> None:
     await done(house.store, "t")
     for _ in range(2):
-        assert (await house.ledger.accept("t", owner="alice")).escrow == "released"
+        assert (
+            await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
+        ).escrow == "released"
         assert await sides(house) == PAID
     house.clock.now = DUE
     assert await house.ledger.release() == 0
@@ -151,11 +155,11 @@ async def test_what_its_requester_accepts_is_paid_at_once_and_once(house: House)
 async def test_only_its_requester_accepts_and_only_what_is_completed(house: House) -> None:
     await begin(house.store, "t")
     with pytest.raises(UnsupportedOperation, match="not completed"):
-        await house.ledger.accept("t", owner="alice")
+        await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     await end(house.store, "t")
     for owner in ("bob", "mallory", ""):
         with pytest.raises(TaskNotFound):
-            await house.ledger.accept("t", owner=owner)
+            await house.ledger.accept(TaskReference("t"), owner=Principal.read(owner))
     assert await sides(house) == KEPT
 
 
@@ -166,18 +170,18 @@ async def test_what_is_not_completed_is_given_back_at_once(house: House, state: 
     assert (await house.row()).escrow == "refunded"
     assert (await house.has("alice"))[1] == 0
     with pytest.raises(UnsupportedOperation, match="not completed"):
-        await house.ledger.accept("t", owner="alice")
+        await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
 
 
 async def test_a_dispute_stops_the_clock_until_it_is_decided(house: House) -> None:
     await done(house.store, "t")
-    await house.trust.dispute("t", "alice", "It is empty.")
+    await house.trust.dispute("a1", TaskReference("t"), Principal.read("alice"), "It is empty.")
     house.clock.now = DUE * 10
     assert await house.ledger.release() == 0
     assert (await house.row()).escrow == "disputed"
     assert await sides(house) == KEPT
     with pytest.raises(UnsupportedOperation, match="disputed"):
-        await house.ledger.accept("t", owner="alice")
+        await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     await house.check()
 
 
@@ -188,15 +192,15 @@ async def test_a_decision_moves_the_money_once(
     house: House, is_upheld: bool, state: str, after: Any
 ) -> None:
     await done(house.store, "t")
-    await house.trust.dispute("t", "alice", "It is empty.")
-    await house.trust.resolve("t", is_upheld=is_upheld)
+    await house.trust.dispute("a1", TaskReference("t"), Principal.read("alice"), "It is empty.")
+    await house.trust.resolve(TaskReference("t"), is_upheld=is_upheld)
     for _ in range(2):
         assert (await house.row()).escrow == state
         assert await sides(house) == after
         await house.check()
         assert await house.store.look(payers) == ([] if is_upheld else [("alice",)])
         with pytest.raises(InvalidParams):
-            await house.trust.resolve("t", is_upheld=not is_upheld)
+            await house.trust.resolve(TaskReference("t"), is_upheld=not is_upheld)
 
 
 async def test_nothing_is_decided_that_nobody_disputes(house: House) -> None:
@@ -204,7 +208,7 @@ async def test_nothing_is_decided_that_nobody_disputes(house: House) -> None:
     (task,) = await house.store.look(lambda c: escrow.due(c, DUE * 1000, 10))
     for is_upheld in (True, False):
         with pytest.raises(InvalidParams):
-            await house.trust.resolve("t", is_upheld=is_upheld)
+            await house.trust.resolve(TaskReference("t"), is_upheld=is_upheld)
         assert not await house.store.change(
             lambda c, it=is_upheld: escrow.decide(c, task, 3000, is_upheld=it)
         )
@@ -213,25 +217,25 @@ async def test_nothing_is_decided_that_nobody_disputes(house: House) -> None:
 
 async def test_a_decision_that_is_cut_off_moves_neither_money_nor_trust(house: House) -> None:
     await done(house.store, "t")
-    await house.trust.dispute("t", "alice", "It is empty.")
+    await house.trust.dispute("a1", TaskReference("t"), Principal.read("alice"), "It is empty.")
 
     def cut(connection: apsw.Connection) -> None:
-        ratings.resolve(connection, "t", "alice", False, "", 3000)
+        ratings.resolve(connection, TaskReference("t"), False, "", 3000)
         raise ZeroDivisionError
 
     with pytest.raises(StoreUnavailable):
         await house.store.change(cut)
     assert (await house.row()).escrow == "disputed"
     assert await sides(house) == KEPT
-    await house.trust.resolve("t", is_upheld=True)
+    await house.trust.resolve(TaskReference("t"), is_upheld=True)
     assert await sides(house) == BACK
 
 
 async def test_a_dispute_after_the_payment_moves_no_money(house: House) -> None:
     await done(house.store, "t")
-    await house.ledger.accept("t", owner="alice")
-    await house.trust.dispute("t", "alice", "It is empty.")
-    await house.trust.resolve("t", is_upheld=True)
+    await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
+    await house.trust.dispute("a1", TaskReference("t"), Principal.read("alice"), "It is empty.")
+    await house.trust.resolve(TaskReference("t"), is_upheld=True)
     assert (await house.row()).escrow == "released"
     assert await sides(house) == PAID
 
@@ -241,7 +245,7 @@ async def test_a_dispute_that_comes_too_late_finds_the_price_paid_though_nobody_
 ) -> None:
     await done(house.store, "t")
     house.clock.now = DUE
-    await house.trust.dispute("t", "alice", "It is empty.")
+    await house.trust.dispute("a1", TaskReference("t"), Principal.read("alice"), "It is empty.")
     assert (await house.row()).escrow == "released"
     assert await sides(house) == PAID
 
@@ -250,36 +254,42 @@ async def test_a_dispute_that_comes_too_late_finds_the_price_paid_though_nobody_
 async def test_who_did_it_gives_back_what_is_in_escrow(house: House, is_disputed: bool) -> None:
     await done(house.store, "t")
     if is_disputed:
-        await house.trust.dispute("t", "alice", "It is empty.")
+        await house.trust.dispute("a1", TaskReference("t"), Principal.read("alice"), "It is empty.")
     with pytest.raises(TaskNotFound):
-        await house.ledger.refund("t", owner="alice")
+        await house.ledger.refund(TaskReference("t"), owner=Principal.read("alice"))
     for _ in range(2):
-        await house.ledger.refund("t", owner="bob")
+        await house.ledger.refund(TaskReference("t"), owner=Principal.read("bob"))
         assert (await house.row()).escrow == "refunded"
         assert await sides(house) == BACK
     if is_disputed:
-        await house.trust.resolve("t", is_upheld=False)
+        await house.trust.resolve(TaskReference("t"), is_upheld=False)
     with pytest.raises(UnsupportedOperation, match="refunded"):
-        await house.ledger.accept("t", owner="alice")
+        await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     assert await sides(house) == BACK
 
 
 async def test_what_was_paid_out_of_escrow_is_refunded_as_any_other(house: House) -> None:
     await done(house.store, "t")
-    await house.ledger.accept("t", owner="alice")
+    await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     for _ in range(2):
-        await house.ledger.refund("t", owner="bob")
+        await house.ledger.refund(TaskReference("t"), owner=Principal.read("bob"))
     assert await sides(house) == BACK
 
 
 async def test_more_than_the_price_is_not_kept(house: House) -> None:
-    errand = Errand(agent="a1", requester="alice", payee="bob", price=TEN, held=3 * TEN)
+    errand = Errand(
+        agent="a1",
+        requester=Principal.read("alice"),
+        payee=Principal.read("bob"),
+        price=TEN,
+        held=3 * TEN,
+    )
     await write(house.store, replace(creation("t", scope=scope_of("alice")), errand=errand))
     assert await house.has("alice") == (970, 30)
     await end(house.store, "t")
     assert await sides(house) == KEPT
     await house.check()
-    await house.ledger.accept("t", owner="alice")
+    await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     assert await sides(house) == PAID
 
 
@@ -288,14 +298,16 @@ async def test_a_receipt_is_issued_when_the_money_has_moved(house: House) -> Non
     for state in ("delivered", "disputed"):
         assert (await house.row()).escrow == state
         with pytest.raises(UnsupportedOperation, match="escrow"):
-            await house.ledger.receipt("t", owner="alice")
+            await house.ledger.receipt(TaskReference("t"), owner=Principal.read("alice"))
         if state == "delivered":
-            await house.trust.dispute("t", "alice", "It is empty.")
-    await house.trust.resolve("t", is_upheld=False)
-    signed = await house.ledger.receipt("t", owner="bob")
+            await house.trust.dispute(
+                "a1", TaskReference("t"), Principal.read("alice"), "It is empty."
+            )
+    await house.trust.resolve(TaskReference("t"), is_upheld=False)
+    signed = await house.ledger.receipt(TaskReference("t"), owner=Principal.read("bob"))
     said = read_receipt(signed, await house.ledger.receipt_keys())
     assert (said["escrow"], said["charged"], said["fee"]) == ("resolved", "10.00", "0.50")
-    lines = (await house.ledger.statement("alice", kind="task_debit")).lines
+    lines = (await house.ledger.statement(Principal.read("alice"), kind="task_debit")).lines
     assert [(line.escrow, line.memo) for line in lines] == [("resolved", escrow.REJECTED)]
 
 
@@ -304,7 +316,7 @@ async def test_a_task_that_is_forgotten_meanwhile_is_paid_all_the_same(house: Ho
         await done(house.store, task_id)
     assert await house.store.prune(ended_before=1 << 50, keep=1) == 2
     await house.check()
-    await house.ledger.accept("t", owner="alice")
+    await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     house.clock.now = DUE
     assert await house.ledger.release() == 1
     assert (await house.row("u")).escrow == "released"
@@ -316,7 +328,7 @@ async def test_who_pays_counts_from_the_payment_on(house: House) -> None:
     assert await house.trust.digest() == 1
     assert await house.store.look(payers) == []
     await house.check()
-    await house.ledger.accept("t", owner="alice")
+    await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
     assert await house.store.look(payers) == [("alice",)]
     events, _ = await house.trust.history("a1")
     assert [one["eventType"] for one in events] == ["task_paid", "task_completed"]
@@ -354,8 +366,10 @@ async def test_without_an_escrow_nothing_is_said_of_one(tmp_path: Path, clock: C
         await done(store, "t")
         found = await house.row()
         assert (found.escrow, found.release_at, found.charged) == ("", 0, TEN)
-        assert (await house.ledger.accept("t", owner="alice")).charged == TEN
-        signed = await house.ledger.receipt("t", owner="alice")
+        assert (
+            await house.ledger.accept(TaskReference("t"), owner=Principal.read("alice"))
+        ).charged == TEN
+        signed = await house.ledger.receipt(TaskReference("t"), owner=Principal.read("alice"))
         assert "escrow" not in read_receipt(signed, await house.ledger.receipt_keys())
         await house.check()
     finally:
@@ -395,11 +409,13 @@ async def test_whoever_comes_first_settles_and_nobody_after_them(
     tasks = [f"t{n}" for n in range(60)]
     try:
         deeds: list[Callable[[House, str], Awaitable[Any]]] = [
-            lambda house, id: house.ledger.accept(id, owner="alice"),
-            lambda house, id: house.trust.dispute(id, "alice", "It is empty."),
-            lambda house, id: house.trust.resolve(id, is_upheld=True),
-            lambda house, id: house.trust.resolve(id, is_upheld=False),
-            lambda house, id: house.ledger.refund(id, owner="bob"),
+            lambda house, id: house.ledger.accept(TaskReference(id), owner=Principal.read("alice")),
+            lambda house, id: house.trust.dispute(
+                "a1", TaskReference(id), Principal.read("alice"), "It is empty."
+            ),
+            lambda house, id: house.trust.resolve(TaskReference(id), is_upheld=True),
+            lambda house, id: house.trust.resolve(TaskReference(id), is_upheld=False),
+            lambda house, id: house.ledger.refund(TaskReference(id), owner=Principal.read("bob")),
             lambda house, _: house.ledger.sweep(),
         ]
 
@@ -414,7 +430,9 @@ async def test_whoever_comes_first_settles_and_nobody_after_them(
                 for number, id in enumerate(some):
                     await done(stores[0], id, MICRO)
                     if number % 2:
-                        await houses[0].trust.dispute(id, "alice", "It is empty.")
+                        await houses[0].trust.dispute(
+                            "a1", TaskReference(id), Principal.read("alice"), "It is empty."
+                        )
                 # Each round begins with another deed.
                 order = [(first // 10 + step) % len(deeds) for step in range(len(deeds))]
                 await asyncio.gather(
@@ -431,7 +449,7 @@ async def test_whoever_comes_first_settles_and_nobody_after_them(
             found = await house.row(id)
             if found.is_kept:
                 # Disputed last of all: an operator is still to decide.
-                await house.trust.resolve(id, is_upheld=True)
+                await house.trust.resolve(TaskReference(id), is_upheld=True)
                 found = await house.row(id)
             ends.add(found.escrow)
             kinds = await house.store.look(

@@ -12,6 +12,7 @@ from serving import hosting, serving, within
 from dragoman import Agent, App, Budget, BudgetExceeded, Client, Settings, TaskState, Turn
 from dragoman.errors import A2AError, ConfigError
 from dragoman.model.events import StatusUpdate
+from dragoman.model.identity import Principal
 from dragoman.model.money import COST, MICRO
 from dragoman.model.task import Task
 from dragoman.server import call
@@ -84,7 +85,7 @@ async def priced(site: GatewaySite, dear: str, free: str) -> tuple[str, str]:
 
 async def paid(site: GatewaySite) -> float:
     """Return what the local user has paid."""
-    balance = await site.gateway.ledger.balance("")
+    balance = await site.gateway.ledger.balance(Principal.read(""))
     assert balance.held == 0
     return 1000 - balance.available / MICRO
 
@@ -321,7 +322,7 @@ async def test_what_waits_keeps_its_money_through_a_restart_and_an_answer_that_i
 async def settled(site: GatewaySite) -> None:
     """Wait until nothing is held any more."""
     while True:
-        if not (await site.gateway.ledger.balance("")).held:
+        if not (await site.gateway.ledger.balance(Principal.read(""))).held:
             return
         await asyncio.sleep(0.01)
 

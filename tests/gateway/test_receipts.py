@@ -14,6 +14,8 @@ from joserfc.jwk import OKPKey
 from dragoman.errors import TaskNotFound, UnsupportedOperation
 from dragoman.gateway.ledger import Ledger
 from dragoman.gateway.receipts import ReceiptKey, read_receipt
+from dragoman.gateway.task_reference import TaskReference
+from dragoman.model.identity import Principal
 from dragoman.model.task import TaskState
 from dragoman.security import base64url
 from dragoman.stores.sqlite import SQLiteStore
@@ -39,7 +41,7 @@ async def test_a_receipt_says_what_was_done_and_what_it_cost(
     ledger: Ledger, store: SQLiteStore
 ) -> None:
     await done(store, "t")
-    receipt = await ledger.receipt("t", owner="alice")
+    receipt = await ledger.receipt(TaskReference("t"), owner=Principal.read("alice"))
     said = read_receipt(receipt, await ledger.receipt_keys())
     chain = await store.look(lambda c: list(transfers(c)))
     (settled,) = [one for one in chain if one.kind == "capture"]
@@ -49,6 +51,7 @@ async def test_a_receipt_says_what_was_done_and_what_it_cost(
         "iat": 3,
         "taskId": "t",
         "agentId": "a1",
+        "taskNumber": 1,
         "requester": "alice",
         "payee": "bob",
         "skill": "",
@@ -72,7 +75,7 @@ async def test_others_can_check_a_receipt_by_the_published_key(
     ledger: Ledger, store: SQLiteStore
 ) -> None:
     await done(store, "t")
-    receipt = await ledger.receipt("t", owner="bob")
+    receipt = await ledger.receipt(TaskReference("t"), owner=Principal.read("bob"))
     (key,) = await ledger.receipt_keys()
     assert "d" not in key
     public = OKPKey.import_key({**key})
@@ -88,7 +91,10 @@ async def test_a_task_that_cost_nothing_has_a_receipt_without_a_place_in_the_led
     ledger: Ledger, store: SQLiteStore
 ) -> None:
     await done(store, "t", price=0)
-    said = read_receipt(await ledger.receipt("t", owner="alice"), await ledger.receipt_keys())
+    said = read_receipt(
+        await ledger.receipt(TaskReference("t"), owner=Principal.read("alice")),
+        await ledger.receipt_keys(),
+    )
     assert "ledger" not in said and said["charged"] == "0.00"
 
 
@@ -97,17 +103,19 @@ async def test_receipts_are_for_both_sides_and_operators_once_the_task_has_ended
 ) -> None:
     await begin(store, "t")
     with pytest.raises(UnsupportedOperation, match="has not ended"):
-        await ledger.receipt("t", owner="alice")
+        await ledger.receipt(TaskReference("t"), owner=Principal.read("alice"))
     await end(store, "t", TaskState.CANCELED)
     for owner, is_operator in (("alice", False), ("bob", False), ("root", True)):
-        receipt = await ledger.receipt("t", owner=owner, is_operator=is_operator)
+        receipt = await ledger.receipt(
+            TaskReference("t"), owner=Principal.read(owner), is_operator=is_operator
+        )
         said = read_receipt(receipt, await ledger.receipt_keys())
         assert (said["state"], said["charged"]) == ("TASK_STATE_CANCELED", "0.00")
     for owner in ("carol", ""):
         with pytest.raises(TaskNotFound):
-            await ledger.receipt("t", owner=owner)
+            await ledger.receipt(TaskReference("t"), owner=Principal.read(owner))
     with pytest.raises(TaskNotFound):
-        await ledger.receipt("nothing", owner="alice")
+        await ledger.receipt(TaskReference("nothing"), owner=Principal.read("alice"))
 
 
 def test_the_key_is_the_stores_own_and_shows_nothing_secret() -> None:

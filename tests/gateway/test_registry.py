@@ -12,6 +12,7 @@ from dragoman.gateway.registration import Changes, Registration, Secret, card_of
 from dragoman.gateway.registry import Registry
 from dragoman.gateway.search import Search
 from dragoman.model.card import AgentSkill
+from dragoman.model.identity import Principal
 from dragoman.security.egress import Egress
 from dragoman.stores.sqlite import agents as rows
 
@@ -27,8 +28,8 @@ async def there(tmp_path: Path) -> AsyncIterator[Desk]:
 
 async def test_an_agent_is_registered_by_its_url_alone(there: Desk) -> None:
     peer, registry = await there.peer(name="Maps & Ways"), await there.registry()
-    agent = await registry.register(Registration(url=peer.url), "alice")
-    assert (agent.name, agent.title, agent.owner) == ("maps-ways", "Maps & Ways", "alice")
+    agent = await registry.register(Registration(url=peer.url), Principal.read("alice"))
+    assert (agent.name, agent.title, agent.owner.text) == ("maps-ways", "Maps & Ways", "alice")
     assert agent.description == "Finds ways." and [one.id for one in agent.skills] == ["route"]
     assert agent.card == peer.cards[CARD_PATH] and agent.card_url == peer.url + CARD_PATH
     assert agent.status == "online" and len(agent.card_digest) == 64
@@ -68,7 +69,7 @@ async def test_an_agent_without_a_card_gets_one_made_of_what_was_said(there: Des
     said = Registration(
         url=DEAD, name="Sums", description="Adds up.", skills=[skill], price=5, tags=["math"]
     )
-    agent = await registry.register(said, "alice")
+    agent = await registry.register(said, Principal.read("alice"))
     assert agent.card is None and agent.status == "offline" and agent.price == 5
     card = card_of(agent)
     assert (card.name, card.description, card.version) == ("Sums", "Adds up.", "1.0.0")
@@ -169,8 +170,8 @@ async def test_a_dry_run_leaves_nothing(there: Desk) -> None:
 async def test_agents_are_there_after_a_restart(there: Desk) -> None:
     peer, first = await there.peer(name="Maps"), await there.registry()
     said = Registration(url=peer.url, tags=["geo"], metadata={"a": [1]}, replicas=[DEAD])
-    agent = await first.register(said, "alice")
-    await first.heartbeat("maps", "degraded", None, "alice")
+    agent = await first.register(said, Principal.read("alice"))
+    await first.heartbeat("maps", "degraded", None, Principal.read("alice"))
     await first.close()
     second = await there.registry()
     found = second.get("maps")
@@ -180,34 +181,42 @@ async def test_agents_are_there_after_a_restart(there: Desk) -> None:
 
 async def test_owners_change_and_remove_their_own_and_nobody_else_does(there: Desk) -> None:
     peer, registry = await there.peer(name="Maps"), await there.registry()
-    await registry.register(Registration(url=peer.url), "alice")
+    await registry.register(Registration(url=peer.url), Principal.read("alice"))
     change = Changes(name="Ways", price=7, tags=["a", "a", "b"])
-    for act in (registry.update("maps", change, "bob"), registry.remove("maps", "bob")):
+    for act in (
+        registry.update("maps", change, Principal.read("bob")),
+        registry.remove("maps", Principal.read("bob")),
+    ):
         with pytest.raises(PermissionDenied):
             await act
     with pytest.raises(PermissionDenied):
-        await registry.heartbeat("maps", owner="bob")
-    after = await registry.update("maps", change, "alice")
+        await registry.heartbeat("maps", owner=Principal.read("bob"))
+    after = await registry.update("maps", change, Principal.read("alice"))
     assert (after.title, after.name, after.price, after.tags) == ("Ways", "maps", 7, ["a", "b"])
     assert registry.get("maps") == after and after.updated_at > after.created_at
-    assert (await registry.update("maps", Changes(price=8), "root", operator=True)).price == 8
-    await registry.remove("maps", "alice")
+    assert (
+        await registry.update("maps", Changes(price=8), Principal.read("root"), operator=True)
+    ).price == 8
+    await registry.remove("maps", Principal.read("alice"))
     assert registry.get("maps") is None and registry.all() == []
     with pytest.raises(NoAgentAvailable):
-        await registry.remove("maps", "alice")
+        await registry.remove("maps", Principal.read("alice"))
     assert there.audit.names[-1] == "agent.remove"
 
 
 async def test_what_is_away_does_not_exist_for_others(there: Desk) -> None:
     registry = await there.registry()
-    await registry.register(Registration(url=DEAD, name="Gone"), "alice")
+    await registry.register(Registration(url=DEAD, name="Gone"), Principal.read("alice"))
     for ref in ("gone", "never-was"):
-        for act in (registry.update(ref, Changes(), "bob"), registry.probe(ref, "bob")):
+        for act in (
+            registry.update(ref, Changes(), Principal.read("bob")),
+            registry.probe(ref, Principal.read("bob")),
+        ):
             with pytest.raises(NoAgentAvailable) as refused:
                 await act
             assert refused.value.public == "There is no such agent"
-    assert registry.search(Search(viewer="bob")).total == 0
-    assert registry.search(Search(viewer="alice")).total == 1
+    assert registry.search(Search(viewer=Principal.read("bob"))).total == 0
+    assert registry.search(Search(viewer=Principal.read("alice"))).total == 1
 
 
 async def test_another_url_means_another_card(there: Desk) -> None:

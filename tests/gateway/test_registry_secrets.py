@@ -18,7 +18,7 @@ from dragoman.gateway.agent_keys import AgentKeys, allows, scopes_of
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.registration import Changes, Registration, Secret, card_of
 from dragoman.gateway.registry import Registry
-from dragoman.model.identity import Caller
+from dragoman.model.identity import Caller, Principal
 from dragoman.security import key_file
 from dragoman.security.api_keys import ApiKeys
 from dragoman.security.authentication import Evidence, Refused
@@ -42,7 +42,7 @@ async def secretive(there: Desk, **said: object) -> Registry:
     registry = await there.registry()
     secret = Secret(kind="bearer", value=CANARY)
     values = {"url": DEAD, "name": "Bank", "credential": secret, **said}
-    await registry.register(Registration(**values), "alice")  # type: ignore[arg-type]
+    await registry.register(Registration(**values), Principal.read("alice"))  # type: ignore[arg-type]
     return registry
 
 
@@ -101,23 +101,23 @@ async def test_a_credential_goes_to_another_address_only_if_it_is_said_anew(ther
     moved = Changes(url="http://127.0.0.1:10/", replicas=[DEAD])
     with pytest.raises(InvalidParams, match="said anew"):
         # Whoever may change an agent need not be who gave it a credential.
-        await registry.update("bank", moved, "alice")
+        await registry.update("bank", moved, Principal.read("alice"))
     anew = msgspec.structs.replace(moved, credential=Secret(kind="bearer", value=CANARY))
-    await registry.update("bank", anew, "alice")
+    await registry.update("bank", anew, Principal.read("alice"))
     assert await registry.credential("bank") == Bearer(CANARY)
-    await registry.update("bank", Changes(replicas=[]), "alice")
+    await registry.update("bank", Changes(replicas=[]), Principal.read("alice"))
     assert await registry.credential("bank") == Bearer(CANARY), "it goes to fewer places"
     other = Secret(kind="header", value="Token x", header="Authorization")
-    after = await registry.update("bank", Changes(credential=other), "alice")
+    after = await registry.update("bank", Changes(credential=other), Principal.read("alice"))
     assert (after.credential, after.credential_header) == ("header", "Authorization")
     assert await registry.credential("bank") == ApiKey("Token x")
-    await registry.update("bank", Changes(credential=None), "alice")
+    await registry.update("bank", Changes(credential=None), Principal.read("alice"))
     assert await registry.credential("bank") is None and registry.all()[0].credential == ""
 
 
 async def test_a_credential_is_gone_with_its_agent(there: Desk) -> None:
     registry = await secretive(there)
-    await registry.remove("bank", "alice")
+    await registry.remove("bank", Principal.read("alice"))
     assert await registry.credential("bank") is None
     connection = apsw.Connection(str(there.path))
     assert connection.execute("SELECT count(*) FROM agent_credentials").fetchall() == [(0,)]
@@ -190,7 +190,9 @@ async def test_a_card_that_asks_for_something_itself_says_where_it_goes(there: D
 
 # Keys of agents
 
-AGENT = Registered(id="0190-a", name="bank", title="Bank", url=DEAD, owner="token:alice")
+AGENT = Registered(
+    id="0190-a", name="bank", title="Bank", url=DEAD, owner=Principal.read("token:alice")
+)
 
 
 async def known_by(path: Path, text: str) -> Caller:

@@ -10,6 +10,7 @@ from dragoman.errors import InvalidParams
 from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Registration
 from dragoman.gateway.registry import Registry
+from dragoman.model.identity import Principal
 
 pytestmark = pytest.mark.anyio
 DEAD = "http://127.0.0.1:9/"
@@ -25,7 +26,7 @@ async def there(tmp_path: Path) -> AsyncIterator[Desk]:
 async def watched(there: Desk) -> tuple[Peer, Registry]:
     """Return an agent that is registered and looked after."""
     peer, registry = await there.peer(name="Maps"), await there.registry(watches=True)
-    await registry.register(Registration(url=peer.url), "alice")
+    await registry.register(Registration(url=peer.url), Principal.read("alice"))
     return peer, registry
 
 
@@ -38,7 +39,7 @@ def status(registry: Registry, name: str = "maps") -> str:
 async def test_a_card_is_looked_at_when_due_and_fetched_only_if_it_changed(there: Desk) -> None:
     peer, registry = await watched(there)
     assert registry.all()[0].refresh == 3600
-    await registry.update("maps", Changes(refresh=300), "alice")
+    await registry.update("maps", Changes(refresh=300), Principal.read("alice"))
     began = there.clock.now()
     peer.asked.clear()
     await there.tick(registry, lambda: there.clock.now() - began > 11 * MINUTE)
@@ -51,7 +52,7 @@ async def test_a_card_is_looked_at_when_due_and_fetched_only_if_it_changed(there
 
 async def test_a_refresh_of_ones_own_is_kept_to(there: Desk) -> None:
     peer, registry = await watched(there)
-    await registry.update("maps", Changes(refresh=120), "alice")
+    await registry.update("maps", Changes(refresh=120), Principal.read("alice"))
     peer.shows(peer.card(name="Maps", description="Other."))
     began = there.clock.now()
     await there.tick(registry, lambda: registry.all()[0].description == "Other.")
@@ -63,23 +64,25 @@ async def test_a_card_that_sends_calls_elsewhere_is_held_until_it_is_accepted(th
     peer, registry = await watched(there)
     before = registry.all()[0]
     peer.shows(peer.card(name="Maps", path="/elsewhere"))
-    after = await registry.probe("maps", "alice")
+    after = await registry.probe("maps", Principal.read("alice"))
     assert after.card == before.card and "addresses change" in after.pending_reason
     assert there.audit.all[-1]["act"] == "agent.card.hold"
     assert there.audit.all[-1]["outcome"] == "held"
     # Once is enough.
     count = len(there.audit.all)
-    assert (await registry.probe("maps", "alice")) == after and len(there.audit.all) == count
+    assert (await registry.probe("maps", Principal.read("alice"))) == after and len(
+        there.audit.all
+    ) == count
     looked_at = digest(peer.cards[CARD_PATH])
     # Meanwhile it shows yet another one.
     third = peer.shows(peer.card(name="Maps", path="/anywhere"))
-    await registry.probe("maps", "alice")
+    await registry.probe("maps", Principal.read("alice"))
     with pytest.raises(InvalidParams, match="digest"):
-        await registry.accept("maps", looked_at, "alice")
+        await registry.accept("maps", looked_at, Principal.read("alice"))
     assert (registry.all()[0].card, registry.all()[0].pending) == (before.card, third)
     refusal = there.audit.all[-1]
     assert (refusal["act"], refusal["outcome"]) == ("agent.card.accept", "denied")
-    accepted = await registry.accept("maps", digest(third), "alice")
+    accepted = await registry.accept("maps", digest(third), Principal.read("alice"))
     assert accepted.card == third and accepted.pending is None
     assert there.audit.all[-1] | {"reason": ""} == {
         "act": "agent.card.accept",
@@ -96,12 +99,12 @@ async def test_a_card_that_moves_to_another_origin_stays_held_until_it_is_allowe
     peer, registry = await watched(there)
     evil = await there.peer()
     peer.shows(peer.card(supportedInterfaces=evil.card()["supportedInterfaces"]))
-    await registry.probe("maps", "alice")
+    await registry.probe("maps", Principal.read("alice"))
     held = digest(peer.cards[CARD_PATH])
     with pytest.raises(InvalidParams, match="--origin"):
-        await registry.accept("maps", held, "alice")
-    await registry.update("maps", Changes(origins=[evil.url]), "alice")
-    assert (await registry.accept("maps", held, "alice")).pending is None
+        await registry.accept("maps", held, Principal.read("alice"))
+    await registry.update("maps", Changes(origins=[evil.url]), Principal.read("alice"))
+    assert (await registry.accept("maps", held, Principal.read("alice"))).pending is None
     assert evil.asked == []
 
 
@@ -110,12 +113,12 @@ async def test_a_card_that_is_gone_or_broken_changes_nothing(there: Desk) -> Non
     before = registry.all()[0]
     for card in (b"no json", {"name": "x"}, b"[" * 100_000):
         peer.shows(card)
-        after = await registry.probe("maps", "alice")
+        after = await registry.probe("maps", Principal.read("alice"))
         assert after.card == before.card and after.status == "online"
     peer.cards.clear()
-    assert (await registry.probe("maps", "alice")).card == before.card
+    assert (await registry.probe("maps", Principal.read("alice"))).card == before.card
     peer.shows(peer.card(name="Moved"), OLDER_PATH)
-    assert (await registry.probe("maps", "alice")).title == "Moved"
+    assert (await registry.probe("maps", Principal.read("alice"))).title == "Moved"
 
 
 async def test_a_silent_agent_is_degraded_and_then_offline(there: Desk) -> None:
@@ -181,7 +184,9 @@ async def test_who_was_ejected_by_tasks_comes_back_by_probes(there: Desk) -> Non
     assert status(registry) == "offline"
     registry.saw(agent.id)
     assert status(registry) == "offline"
-    assert (await registry.heartbeat("maps", "online", None, "alice")).status == "offline"
+    assert (
+        await registry.heartbeat("maps", "online", None, Principal.read("alice"))
+    ).status == "offline"
     began = there.clock.now()
     await there.tick(registry, lambda: status(registry) == "online")
     assert 10_000 <= there.clock.now() - began <= 30_000
@@ -189,11 +194,13 @@ async def test_who_was_ejected_by_tasks_comes_back_by_probes(there: Desk) -> Non
 
 async def test_a_heartbeat_after_an_eviction_is_enough_again(there: Desk) -> None:
     _, registry = await watched(there)
-    await registry.heartbeat("maps", None, None, "alice")
+    await registry.heartbeat("maps", None, None, Principal.read("alice"))
     for _ in range(3):
         registry.missed(registry.all()[0].id)
     await there.tick(registry, lambda: status(registry) == "online")
-    assert (await registry.heartbeat("maps", "degraded", None, "alice")).status == "degraded"
+    assert (
+        await registry.heartbeat("maps", "degraded", None, Principal.read("alice"))
+    ).status == "degraded"
 
 
 async def test_few_are_looked_at_at_once(there: Desk) -> None:

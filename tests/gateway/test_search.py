@@ -8,6 +8,7 @@ from dragoman.errors import InvalidParams
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.search import Index, Search, may_see
 from dragoman.model.card import AgentSkill
+from dragoman.model.identity import Principal
 
 TRUST = {"ada": 90, "bob": 50, "cyd": 50, "dan": 10}
 
@@ -26,10 +27,10 @@ def index() -> Index:
     found = Index()
     found.fill(
         [
-            agent("dan", tags=["Geo"], status="offline", owner="dora"),
+            agent("dan", tags=["Geo"], status="offline", owner=Principal.read("dora")),
             agent("cyd", description="Finds WAYS to Rome", price=5, tags=["travel", "geo"]),
             agent("ada", description="Sums", tags=["math"], price=9),
-            agent("bob", description="Cooks", status="degraded", owner="bo"),
+            agent("bob", description="Cooks", status="degraded", owner=Principal.read("bo")),
         ]
     )
     return found
@@ -60,11 +61,11 @@ def test_the_trusted_come_first_and_equals_by_name() -> None:
         ({"max_price": 5}, ["bob", "cyd", "dan"]),
         ({"max_price": 0}, ["bob", "dan"]),
         ({"status": "degraded"}, ["bob"]),
-        ({"viewer": "nobody"}, ["ada", "cyd"]),
-        ({"viewer": "dora"}, ["ada", "cyd", "dan"]),
-        ({"viewer": "dora", "status": "offline"}, ["dan"]),
-        ({"viewer": "bo", "status": "offline"}, []),
-        ({"owner": "bo"}, ["bob"]),
+        ({"viewer": Principal.read("nobody")}, ["ada", "cyd"]),
+        ({"viewer": Principal.read("dora")}, ["ada", "cyd", "dan"]),
+        ({"viewer": Principal.read("dora"), "status": "offline"}, ["dan"]),
+        ({"viewer": Principal.read("bo"), "status": "offline"}, []),
+        ({"owner": Principal.read("bo")}, ["bob"]),
         ({"tags": ["geo"], "max_price": 5, "status": "online", "min_trust": 20}, ["cyd"]),
     ],
 )
@@ -118,6 +119,10 @@ def test_changes_are_found_at_once() -> None:
 
 
 def test_what_is_not_online_is_its_owners_alone() -> None:
-    away = agent("dan", status="offline", owner="dora")
-    assert may_see(away, "dora") and may_see(away, None) and not may_see(away, "")
-    assert may_see(agent("ada"), "anyone")
+    away = agent("dan", status="offline", owner=Principal.read("dora"))
+    assert (
+        may_see(away, Principal.read("dora"))
+        and may_see(away, None)
+        and not may_see(away, Principal.read(""))
+    )
+    assert may_see(agent("ada"), Principal.read("anyone"))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.search import Index, Search, may_see
 from dragoman.model.card import AgentSkill
+from dragoman.model.identity import Principal
 
 # Some that everybody has, some that are parts of others, some that are rare.
 WORDS = ["agent", "gent", "Straße", "ИЩЕТ", "a", "a-b", "x1", *(f"w{n}" for n in range(60))]
@@ -26,7 +27,7 @@ def made(number: int, noise: random.Random) -> Registered:
         title=" ".join(noise.choices(WORDS, k=2)),
         description="agent " + " ".join(noise.choices(WORDS, k=noise.randrange(8))),
         url="https://agent.example.com/",
-        owner=noise.choice(OWNERS),
+        owner=Principal.read(noise.choice(OWNERS)),
         skills=[
             AgentSkill(
                 id=noise.choice(SKILLS),
@@ -97,8 +98,8 @@ def wanted(noise: random.Random) -> Search:
         "min_trust": noise.randrange(4),
         "max_price": noise.randrange(4),
         "status": noise.choice(["online", "offline"]),
-        "viewer": noise.choice(OWNERS),
-        "owner": noise.choice(OWNERS),
+        "viewer": Principal.read(noise.choice(OWNERS)),
+        "owner": Principal.read(noise.choice(OWNERS)),
     }
     named = noise.sample(sorted(choices), noise.choice([0, 1, 1, 1, 2, 3]))
     page = {"limit": noise.choice([1, 3, 20, 100]), "offset": noise.choice([0, 0, 2, 30, 200])}

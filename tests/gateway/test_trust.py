@@ -10,8 +10,10 @@ from serving import within
 
 from dragoman.errors import ConfigError, InvalidParams
 from dragoman.gateway.standing import Rules
+from dragoman.gateway.task_reference import TaskReference
 from dragoman.gateway.trust import Trust
 from dragoman.gateway.trust_export import verify_file
+from dragoman.model.identity import LOCAL, Principal
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.schema import run
 
@@ -120,7 +122,7 @@ async def test_a_standing_has_the_shape_of_the_api_and_says_what_the_memory_says
     store: SQLiteStore, trust: Trust
 ) -> None:
     task, _ = await did(store, Past(agent="b", seconds=300), Past(agent="b", state="failed"))
-    await trust.rate("b", task, "", 5, "good")
+    await trust.rate("b", TaskReference(task), Principal.read(""), 5, "good")
     found = await trust.standing("b-name")
     assert found is not None
     assert found.document() == {
@@ -140,7 +142,7 @@ async def test_a_standing_has_the_shape_of_the_api_and_says_what_the_memory_says
 async def test_the_history_is_paged_with_the_latest_first(store: SQLiteStore, trust: Trust) -> None:
     tasks = await did(store, *[Past()] * 3, Past(agent="b"))
     await trust.digest()
-    await trust.rate("a", tasks[0], "", 2, "slow")
+    await trust.rate("a", TaskReference(tasks[0]), Principal.read(""), 2, "slow")
     page, total = await trust.history("a", limit=2)
     assert total == 4 and [one["eventType"] for one in page] == [
         "rating_received",
@@ -159,11 +161,11 @@ async def test_disputes_and_violations_move_scores_at_once(
     tasks = await did(store, *[Past()] * 3)
     await strict.digest()
     assert strict.score("a") == 73
-    await strict.dispute(tasks[0], "", "nothing was done")
-    await strict.resolve(tasks[0], is_upheld=True)
+    await strict.dispute("a", TaskReference(tasks[0]), LOCAL, "nothing was done")
+    await strict.resolve(TaskReference(tasks[0]), is_upheld=True)
     assert strict.score("a") == 63
     with pytest.raises(InvalidParams):
-        await strict.resolve(tasks[0], is_upheld=False)
+        await strict.resolve(TaskReference(tasks[0]), is_upheld=False)
     for _ in range(3):
         await strict.violation("a", "another origin")
     assert strict.score("a") == 0

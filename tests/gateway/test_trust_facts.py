@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -15,6 +16,7 @@ from dragoman.errors import InvalidParams
 from dragoman.gateway import ratings
 from dragoman.gateway.scores import POLICIES, score
 from dragoman.gateway.standing import Rules, facts_in, standing_of
+from dragoman.gateway.task_reference import TaskReference
 from dragoman.gateway.trust_export import (
     computed,
     counted,
@@ -23,6 +25,7 @@ from dragoman.gateway.trust_export import (
     verify_file,
     verify_store,
 )
+from dragoman.model.identity import LOCAL, Principal
 from dragoman.stores.sqlite import trust
 from dragoman.stores.sqlite.schema import run, transaction
 
@@ -104,7 +107,7 @@ def test_a_thousand_new_identities_that_never_paid_move_a_score_by_nothing() -> 
     end(connection, *[Past(requester=f"own{n}", state="failed") for n in range(20)])
     ratings.observe(connection, 2000)
     for n, task in enumerate(ids[:50]):
-        ratings.rate(connection, "a", task, f"new{n}", 1, "", NOW)
+        ratings.rate(connection, "a", TaskReference(task), Principal.read(f"new{n}"), 1, "", NOW)
     assert (points(connection), points(connection, policy="corvid")) == before
     assert verify_store(connection, CREATED, **WAY).scores["a"] == before[0]
     # The same from people who paid moves it.
@@ -118,7 +121,7 @@ def test_nobody_can_speak_for_their_own_agent() -> None:
     end(connection, Past(requester="owner", agent="b", payee="else", charged=9))
     (task,) = end(connection, Past(requester="owner", payee="owner"))
     ratings.observe(connection, 10)
-    ratings.rate(connection, "a", task, "owner", 5, "", NOW)
+    ratings.rate(connection, "a", TaskReference(task), Principal.read("owner"), 5, "", NOW)
     assert points(connection) == 50
     assert trust.totals(connection, "a").completed == 1
 
@@ -160,9 +163,10 @@ def test_ratings_are_taken_from_the_requester_of_a_completed_task_once() -> None
     done, bad = end(connection, Past(requester="bob"), Past(requester="bob", state="failed"))
     ratings.observe(connection, 10)
 
-    def refusal(*arguments: object, comment: str = "") -> str:
+    def refusal(agent: str, task: str, who: str, rating: Any, comment: str = "") -> str:
         with pytest.raises(InvalidParams) as found:
-            ratings.rate(connection, *arguments, comment, NOW)  # type: ignore[arg-type]  # wrong on purpose
+            meant, requester = TaskReference(task), Principal.read(who)
+            ratings.rate(connection, agent, meant, requester, rating, comment, NOW)
         return str(found.value)
 
     assert "no such task" in refusal("a", "unknown", "bob", 5)
@@ -173,7 +177,7 @@ def test_ratings_are_taken_from_the_requester_of_a_completed_task_once() -> None
     for wrong in (0, 6, 4.5, True, "5"):
         assert "from 1 to 5" in refusal("a", done, "bob", wrong)
     assert "1000 characters" in refusal("a", done, "bob", 5, comment="x" * 1001)
-    ratings.rate(connection, "a", done, "bob", 4, "x" * 1000, NOW)
+    ratings.rate(connection, "a", TaskReference(done), Principal.read("bob"), 4, "x" * 1000, NOW)
     assert "already rated" in refusal("a", done, "bob", 5)
     assert events(connection)[-1] == ("rating_received", 4)
     assert [row[0] for row in run(connection, "SELECT rating FROM ratings")] == [4]
@@ -182,24 +186,24 @@ def test_ratings_are_taken_from_the_requester_of_a_completed_task_once() -> None
 def test_an_upheld_dispute_makes_the_outcome_a_failure_and_a_rejected_one_nothing() -> None:
     connection = opened()
     one, two = end(connection, Past(), Past(seconds=60))
-    ratings.dispute(connection, one, "", "it was empty", NOW)
+    ratings.dispute(connection, "a", TaskReference(one), LOCAL, "it was empty", NOW)
     with pytest.raises(InvalidParams, match="already disputed"):
-        ratings.dispute(connection, one, "", "again", NOW)
+        ratings.dispute(connection, "a", TaskReference(one), LOCAL, "again", NOW)
     with pytest.raises(InvalidParams, match="no such task"):
-        ratings.dispute(connection, one, "eve", "not mine", NOW)
-    ratings.dispute(connection, two, "", "it was late", NOW)
+        ratings.dispute(connection, "a", TaskReference(one), Principal.read("eve"), "not mine", NOW)
+    ratings.dispute(connection, "a", TaskReference(two), LOCAL, "it was late", NOW)
     # Decided before the outcomes were looked at: that makes no difference.
-    ratings.resolve(connection, one, None, True, "indeed", NOW)
+    ratings.resolve(connection, TaskReference(one), True, "indeed", NOW)
     assert verify_store(connection, CREATED, **WAY).problem == ""
     ratings.observe(connection, 10)
     before = facts_in(connection, CREATED, 20, NOW)["a"]
     assert (before.completed, before.failed, before.response_ms) == (1, 1, 60_000)
-    ratings.resolve(connection, two, "", False, "", NOW)
+    ratings.resolve(connection, TaskReference(two), False, "", NOW)
     assert facts_in(connection, CREATED, 20, NOW)["a"] == before
     with pytest.raises(InvalidParams, match="no open dispute"):
-        ratings.resolve(connection, two, None, True, "", NOW)
+        ratings.resolve(connection, TaskReference(two), True, "", NOW)
     with pytest.raises(InvalidParams, match="not completed"):
-        ratings.rate(connection, "a", one, "", 5, "", NOW)
+        ratings.rate(connection, "a", TaskReference(one), Principal.read(""), 5, "", NOW)
     assert [type for type, _ in events(connection)].count("dispute_resolved") == 2
     assert verify_store(connection, CREATED, **WAY).problem == ""
 
@@ -254,11 +258,20 @@ def test_sums_that_were_kept_along_the_way_are_what_the_log_gives_in_any_order(
                 elif tasks:
                     task, of, owner = tasks[large % len(tasks)]
                     if what == "rate":
-                        ratings.rate(connection, of, task, owner, small, "", NOW)
+                        ratings.rate(
+                            connection,
+                            of,
+                            TaskReference(task),
+                            Principal.read(owner),
+                            small,
+                            "",
+                            NOW,
+                        )
                     elif what == "dispute":
-                        ratings.dispute(connection, task, owner, "no", NOW)
+                        who = Principal.read(owner)
+                        ratings.dispute(connection, of, TaskReference(task), who, "no", NOW)
                     else:
-                        ratings.resolve(connection, task, None, small > 2, "", NOW)
+                        ratings.resolve(connection, TaskReference(task), small > 2, "", NOW)
         except (InvalidParams, OSError):
             pass
     ratings.observe(connection, 100)
@@ -281,7 +294,7 @@ def recorded() -> apsw.Connection:
     connection = opened()
     tasks = end(connection, Past(), Past(agent="b", requester="bob", charged=3), Past(seconds=400))
     ratings.observe(connection, 10)
-    ratings.rate(connection, "b", tasks[1], "bob", 5, "fine", NOW)
+    ratings.rate(connection, "b", TaskReference(tasks[1]), Principal.read("bob"), 5, "fine", NOW)
     return connection
 
 

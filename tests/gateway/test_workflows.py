@@ -20,13 +20,13 @@ from dragoman.gateway.agents import Registered
 from dragoman.gateway.workflow_plan import checked
 from dragoman.gateway.workflows import MOST, Run, Workflow, Workflows
 from dragoman.model import operations as ops
-from dragoman.model.identity import Caller
+from dragoman.model.identity import LOCAL, Caller, Principal
 from dragoman.model.task import Task, TaskState
 from dragoman.service import Batch, Call, Reply, TaskPage
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
 
-OWNER = "ann"
+OWNER = Principal("", "ann")
 
 
 def step(name: str, *depends_on: int, skill: str = "echo", **given: Any) -> dict[str, Any]:
@@ -45,7 +45,12 @@ def retrying(times: int, backoff: int = 1000) -> dict[str, Any]:
 
 HELPER = Registered(id="helper", name="helper", title="Helper", url="http://127.0.0.1:9")
 SECRET = Registered(
-    id="secret", name="secret", title="S", url="http://127.0.0.1:9", owner="bob", callers=["cid"]
+    id="secret",
+    name="secret",
+    title="S",
+    url="http://127.0.0.1:9",
+    owner=Principal.read("bob"),
+    callers=["cid"],
 )
 
 
@@ -154,7 +159,7 @@ class Town:
     async def run(self, *steps: dict[str, Any], **given: Any) -> Run:
         return await self.ended(await self.begin(*steps, **given))
 
-    async def at(self, run: Run, owner: str = OWNER) -> Run:
+    async def at(self, run: Run, owner: Principal = OWNER) -> Run:
         found = await within(self.workflows.run(owner, run.id))
         assert found is not None
         return found
@@ -197,7 +202,7 @@ class Town:
     async def tasks(self) -> list[Task]:
         """The tasks that steps made."""
         operation = ops.ListTasks(page_size=100, history=1)
-        reply = await self.engine.answer(Call(operation=operation, caller=Caller(OWNER)))
+        reply = await self.engine.answer(Call(operation=operation, caller=Caller(OWNER.owner)))
         assert isinstance(reply, TaskPage)
         return [found.reading.task for found in reply.tasks]
 
@@ -292,12 +297,12 @@ async def test_workflows_are_listed_newest_first_a_page_at_a_time(town: Town) ->
 async def test_another_owner_or_tenant_sees_runs_and_cancels_nothing(town: Town) -> None:
     made = await town.define(step("a", skill="hold"))
     run = await town.workflows.execute(OWNER, made.id)
-    for owner, tenant in (("bob", ""), ("", ""), (OWNER, "elsewhere")):
-        assert await town.workflows.get(owner, made.id, tenant=tenant) is None
-        assert await town.workflows.list(owner, tenant=tenant) == []
-        assert await town.workflows.execute(owner, made.id, tenant=tenant) is None
-        assert await town.workflows.run(owner, run.id, tenant=tenant) is None
-        assert await town.workflows.cancel(owner, run.id, tenant=tenant) is None
+    for other in (Principal("", "bob"), LOCAL, Principal("elsewhere", OWNER.owner)):
+        assert await town.workflows.get(other, made.id) is None
+        assert await town.workflows.list(other) == []
+        assert await town.workflows.execute(other, made.id) is None
+        assert await town.workflows.run(other, run.id) is None
+        assert await town.workflows.cancel(other, run.id) is None
     assert (await town.at(run)).status == "running"
 
 
@@ -310,7 +315,7 @@ async def test_an_owner_has_so_many_workflows_and_no_more(
     await town.define(step("a"))
     with pytest.raises(InvalidParams, match="2 workflows"):
         await town.define(step("a"))
-    assert await town.workflows.create("bob", {"name": "b", "steps": [step("a")]})
+    assert await town.workflows.create(Principal.read("bob"), {"name": "b", "steps": [step("a")]})
 
 
 # Runs
@@ -429,7 +434,7 @@ async def test_a_step_whose_task_was_canceled_is_not_tried_again(town: Town) -> 
     await town.reaches(run, "running")
     (task,) = await town.tasks()
     operation = ops.CancelTask(task_id=task.id)
-    await within(town.engine.answer(Call(operation=operation, caller=Caller(OWNER))))
+    await within(town.engine.answer(Call(operation=operation, caller=Caller(OWNER.owner))))
     run = await town.ended(run)
     assert statuses(run) == ["failed"] and "canceled" in run.steps[0].error
     assert len(town.given) == 1
@@ -458,7 +463,7 @@ async def test_a_question_of_a_steps_agent_is_answered_by_the_owner(town: Town) 
     assert (await town.at(run)).status == "running"
     (task,) = await town.tasks()
     said = ops.SendMessage(message=message("that one", task=task.id), wait=False)
-    await within(town.engine.answer(Call(operation=said, caller=Caller(OWNER))))
+    await within(town.engine.answer(Call(operation=said, caller=Caller(OWNER.owner))))
     assert (await town.ended(run)).steps[0].output == {"result": "told that one"}
 
 

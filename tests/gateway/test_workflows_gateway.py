@@ -9,6 +9,7 @@ from engine.house import eventually, within
 from serving import serving
 
 from dragoman.gateway.workflows import Run, Workflows
+from dragoman.model.identity import Principal, Scope
 from dragoman.model.task import TaskState
 
 
@@ -17,14 +18,16 @@ def step(name: str, agent: str, *depends_on: int, skill: str = "echo") -> dict[s
 
 
 async def begun(workflows: Workflows, *steps: dict[str, Any]) -> Run:
-    made = await within(workflows.create("", {"name": "Trip", "steps": list(steps)}))
-    run = await within(workflows.execute("", made.id))
+    made = await within(
+        workflows.create(Principal.read(""), {"name": "Trip", "steps": list(steps)})
+    )
+    run = await within(workflows.execute(Principal.read(""), made.id))
     assert run is not None
     return run
 
 
 async def at(site: GatewaySite, run: Run) -> Run:
-    found = await within(site.gateway.workflows.run("", run.id))
+    found = await within(site.gateway.workflows.run(Principal.read(""), run.id))
     assert found is not None
     return found
 
@@ -59,7 +62,7 @@ async def test_steps_are_done_by_registered_agents_and_their_errands_are_recorde
             "result": 'echo: {"step_0_output":{"result":"echo: {}"}}',
         }
         for one in run.steps[:3]:
-            errand = await site.gateway.errand(one.task_id)
+            errand = await site.gateway.ledger.errand_in(Scope("gateway"), one.task_id)
             assert errand is not None and errand.agent == agent.id
 
 
@@ -83,7 +86,7 @@ async def test_a_run_goes_on_when_the_gateway_comes_back_and_is_canceled_with_it
         async with gateway(tmp_path) as site:
             await eventually(lambda: site.gateway.workflows.engine.live_tasks == 1)
             assert (await at(site, run)).steps == before.steps
-            canceled = await within(site.gateway.workflows.cancel("", run.id))
+            canceled = await within(site.gateway.workflows.cancel(Principal.read(""), run.id))
             assert canceled is not None and canceled.status == "cancelled"
-            errand = await site.gateway.errand(before.steps[1].task_id)
+            errand = await site.gateway.ledger.errand_in(Scope("gateway"), before.steps[1].task_id)
             assert errand is not None and errand.state is TaskState.CANCELED

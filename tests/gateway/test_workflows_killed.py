@@ -20,8 +20,10 @@ from dragoman import Agent
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
 from dragoman.gateway.workflows import Workflows
+from dragoman.model.identity import Principal
 from dragoman.stores.sqlite import SQLiteStore
 
+ANN = Principal("", "ann")
 agent = Agent("gateway", "Adds up.")
 
 @agent.skill
@@ -46,15 +48,15 @@ async def main(path):
     workflows = Workflows(store, gateway)
     await engine.sweep()
     await workflows.sweep()
-    known = await workflows.list("ann")
+    known = await workflows.list(ANN)
     if not known:
         steps = [step(i) for i in range(COUNT)]
-        known = [await workflows.create("ann", {"name": "Sum", "steps": steps})]
-    run = await workflows.execute("ann", known[0].id, key="once")
+        known = [await workflows.create(ANN, {"name": "Sum", "steps": steps})]
+    run = await workflows.execute(ANN, known[0].id, key="once")
     print("begun", flush=True)
     while run.status in ("pending", "running"):
         await asyncio.sleep(0.01)
-        run = await workflows.run("ann", run.id)
+        run = await workflows.run(ANN, run.id)
     print(run.status, run.steps[-1].output["result"], flush=True)
     await workflows.stop()
     await engine.stop()

@@ -54,7 +54,7 @@ def _wrapped(found: Any, name: str, respond: Any) -> Agent:
 async def _run(runner: Any, session_id: str, turn: Turn, response: Response) -> None:
     running: Any = import_module("google.adk.agents.run_config")
     types: Any = import_module("google.genai.types")
-    user = turn.caller.owner or _SOMEBODY
+    user = turn.caller.principal.text or _SOMEBODY
     sessions, named = runner.session_service, {"app_name": runner.app_name, "user_id": user}
     if await sessions.get_session(**named, session_id=session_id) is None:
         await sessions.create_session(**named, session_id=session_id)

@@ -221,7 +221,7 @@ class _Scanned(CorvidEndpoints):
             self.audit.record(
                 "content.blocked",
                 outcome="denied",
-                who=request.caller.owner,
+                who=request.caller.principal.text,
                 object=request.mount.agent.name,
                 reason="injection",
                 address=request.address,

@@ -156,7 +156,7 @@ class Beat(msgspec.Struct, frozen=True):
 
 def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
     """Return an agent as this API shows it to whoever asks."""
-    is_mine = agent.owner == ask.owner
+    is_mine = agent.owner == ask.principal
     schemas: dict[str, dict[str, Any]] = agent.schemas
     return AgentRecord(
         id=agent.id,

@@ -23,19 +23,20 @@ from dragoman.gateway.api.asking import is_operator, micro, viewer_of, visible_a
 from dragoman.gateway.api.envelope import Code, Refused
 from dragoman.gateway.api.table import Ask, Endpoint
 from dragoman.gateway.search import Search
+from dragoman.model.identity import LOCAL
 
 
 async def _register(ask: Ask) -> AgentRecord:
     body: NewAgent = ask.body
     _check_default(ask, body.is_default)
     with _in_our_words():
-        agent = await ask.gateway.registry.register(registration_of(body), ask.owner)
+        agent = await ask.gateway.registry.register(registration_of(body), ask.principal)
     return agent_record(ask, agent)
 
 
 def _check_default(ask: Ask, is_wanted: bool) -> None:
     """Refuse that somebody's agent gets everything that was meant for nobody in particular."""
-    if is_wanted and ask.owner and not is_operator(ask):
+    if is_wanted and ask.principal != LOCAL and not is_operator(ask):
         raise PermissionDenied("Only operators say which agent is the default one")
 
 
@@ -78,7 +79,7 @@ async def _change(ask: Ask) -> AgentRecord:
     _check_default(ask, body.is_default is True)
     with _in_our_words():
         agent = await ask.gateway.registry.update(
-            ask.path["id"], changes_of(body), ask.owner, operator=is_operator(ask)
+            ask.path["id"], changes_of(body), ask.principal, operator=is_operator(ask)
         )
     return agent_record(ask, agent)
 
@@ -86,7 +87,7 @@ async def _change(ask: Ask) -> AgentRecord:
 async def _remove(ask: Ask) -> None:
     registry = ask.gateway.registry
     agent = registry.get(ask.path["id"])
-    await registry.remove(ask.path["id"], ask.owner, operator=is_operator(ask))
+    await registry.remove(ask.path["id"], ask.principal, operator=is_operator(ask))
     if agent is not None:
         await keys.end_all(ask, agent)
 
@@ -95,13 +96,15 @@ async def _beat(ask: Ask) -> AgentRecord:
     body: Beat = ask.body
     metadata = None if body.metadata is UNSET else body.metadata
     agent = await ask.gateway.registry.heartbeat(
-        ask.path["id"], body.status, metadata, ask.owner, operator=is_operator(ask)
+        ask.path["id"], body.status, metadata, ask.principal, operator=is_operator(ask)
     )
     return agent_record(ask, agent)
 
 
 async def _probe(ask: Ask) -> AgentRecord:
-    agent = await ask.gateway.registry.probe(ask.path["id"], ask.owner, operator=is_operator(ask))
+    agent = await ask.gateway.registry.probe(
+        ask.path["id"], ask.principal, operator=is_operator(ask)
+    )
     return agent_record(ask, agent)
 
 
@@ -110,7 +113,7 @@ async def _accept(ask: Ask) -> AgentRecord:
     ref = ask.path["id"]
     try:
         agent = await ask.gateway.registry.accept(
-            ref, body.digest, ask.owner, operator=is_operator(ask)
+            ref, body.digest, ask.principal, operator=is_operator(ask)
         )
     except InvalidParams as error:
         if error.field != "digest":

@@ -149,13 +149,13 @@ class Api:
         if endpoint.path.startswith("/api/v1/agents/{id}") and endpoint.scope != "agents:read":
             agent = self._gateway.registry.get(found.path["id"])
             # One that the caller may not know of is none.
-            is_known = agent is not None and may_see(agent, request.caller.owner)
+            is_known = agent is not None and may_see(agent, request.caller.principal)
             agent_id = agent.id if agent is not None and is_known else ""
         if not allows(request.caller, endpoint.scope, agent_id):
             self._gateway.audit.record(
                 "access.denied",
                 outcome=DENIED,
-                who=request.caller.owner,
+                who=request.caller.principal.text,
                 object=endpoint.name,
                 reason=f"the key of an agent is not for {endpoint.scope}",
                 address=request.address,

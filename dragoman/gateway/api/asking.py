@@ -1,7 +1,9 @@
 """What several endpoints have in common: fields, pages, and how tasks and agents are found."""
 
+import contextlib
 import uuid
-from typing import Annotated
+from collections.abc import Generator
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -11,8 +13,10 @@ from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.envelope import Refused
 from dragoman.gateway.api.record import TaskRecord, record
 from dragoman.gateway.api.table import Ask
+from dragoman.gateway.task_reference import AmbiguousTask, TaskReference
 from dragoman.model import operations as ops
-from dragoman.model.identity import OPERATOR, Scope, TaskId, is_id
+from dragoman.model.identity import OPERATOR, Principal, Scope, TaskId, is_id
+from dragoman.model.instant import stamp
 from dragoman.model.money import LARGEST, MICRO
 from dragoman.model.record import TaskReading
 from dragoman.model.task import Task
@@ -69,9 +73,9 @@ def is_operator(ask: Ask) -> bool:
     return OPERATOR in ask.caller.scopes
 
 
-def viewer_of(ask: Ask) -> str | None:
+def viewer_of(ask: Ask) -> Principal | None:
     """Return who looks; None: who may see everything."""
-    return None if is_operator(ask) else ask.owner
+    return None if is_operator(ask) else ask.principal
 
 
 def note(ask: Ask, act: str, object: str, reason: str = "", outcome: str = "done") -> None:
@@ -79,7 +83,7 @@ def note(ask: Ask, act: str, object: str, reason: str = "", outcome: str = "done
     ask.gateway.audit.record(
         act,
         outcome=outcome,
-        who=ask.owner,
+        who=ask.principal.text,
         object=object,
         reason=reason,
         address=ask.request.address,
@@ -132,6 +136,44 @@ def idempotency_key(ask: Ask) -> str:
             f"has 1 to {_MAX_KEY} visible ASCII characters", field="Idempotency-Key"
         )
     return key
+
+
+TaskNumber = Annotated[int, Meta(ge=1, le=1 << 53)]
+
+
+class NumberQuery(msgspec.Struct, frozen=True):
+    """Which of several tasks of one id is meant, by our own number."""
+
+    number: TaskNumber | msgspec.UnsetType = msgspec.UNSET
+
+
+def reference(id: str, number: int | msgspec.UnsetType) -> TaskReference:
+    """Return which task a request means."""
+    return TaskReference(id, 0 if number is msgspec.UNSET else number)
+
+
+@contextlib.contextmanager
+def one_task(task_id: str) -> Generator[None]:
+    """Refuse an id that means no task of the caller's, and one that could mean several: with the
+    list of these."""
+    try:
+        yield
+    except TaskNotFound:
+        raise missing_task(task_id) from None
+    except AmbiguousTask as error:
+        meant = [_meaning(one) for one in error.tasks[:MOST]]
+        raise Refused("CONFLICT", error.public, taskId=task_id, tasks=meant) from None
+
+
+def _meaning(errand: ErrandRow) -> dict[str, Any]:
+    return {
+        "number": errand.task,
+        "agentId": errand.agent,
+        "requester": errand.requester.text,
+        "payee": errand.payee.text,
+        "price": errand.price / MICRO,
+        "beganAt": stamp(errand.began_at * 1000),
+    }
 
 
 async def row_of(ask: Ask, task_id: str) -> ErrandRow | None:

@@ -38,6 +38,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     amount: float
     balance_after: float
     reference_id: str | None
+    # Our own number of the task it is for: an id may be that of several.
+    task_number: int | None
     description: str
     created_at: str
     # Where the price of the task is at present, if it goes through an escrow.
@@ -117,7 +119,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 async def _balance(ask: Ask) -> BalanceRecord:
-    found = await ask.gateway.ledger.balance(ask.owner)
+    found = await ask.gateway.ledger.balance(ask.principal)
     return BalanceRecord(credit(found.total), credit(found.held), credit(found.available))
 
 
@@ -125,7 +127,7 @@ async def _transactions(ask: Ask) -> Transactions:
     query: TransactionQuery = ask.query
     kind = "" if query.type is msgspec.UNSET else query.type
     found = await ask.gateway.ledger.statement(
-        ask.owner, kind=kind, limit=query.limit, offset=query.offset
+        ask.principal, kind=kind, limit=query.limit, offset=query.offset
     )
     shown = [_transaction(line) for line in found.lines]
     return Transactions(shown, found.total, query.limit, query.offset)
@@ -138,6 +140,7 @@ def _transaction(line: Line) -> Transaction:
         amount=credit(line.amount),
         balance_after=credit(line.balance),
         reference_id=line.reference or None,
+        task_number=line.task or None,
         description=line.memo,
         created_at=stamp(line.at * 1000),
         escrow=escrow_of(line.escrow),
@@ -146,7 +149,7 @@ def _transaction(line: Line) -> Transaction:
 
 async def _usage(ask: Ask) -> UsageRecord:
     query: UsageQuery = ask.query
-    found = await ask.gateway.ledger.usage(ask.owner, query.period)
+    found = await ask.gateway.ledger.usage(ask.principal, query.period)
     days = [DayRecord(day.date, credit(day.spent), credit(day.earned)) for day in found.days]
     return UsageRecord(query.period, days, credit(found.spent), credit(found.earned))
 
@@ -159,7 +162,7 @@ async def _packages(ask: Ask) -> Packages:
 
 async def _checkout(ask: Ask) -> CheckoutRecord:
     body: Purchase = ask.body
-    begun = await ask.gateway.ledger.checkout(ask.owner, body.package)
+    begun = await ask.gateway.ledger.checkout(ask.principal, body.package)
     return CheckoutRecord(begun.checkout.id, begun.url)
 
 

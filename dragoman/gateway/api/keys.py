@@ -59,7 +59,7 @@ class Keys(msgspec.Struct, frozen=True):
 
 def _own_agent(ask: Ask) -> Registered:
     agent = visible_agent(ask)
-    if agent.owner != ask.owner and not is_operator(ask):
+    if agent.owner != ask.principal and not is_operator(ask):
         raise PermissionDenied("The agent belongs to somebody else")
     return agent
 

@@ -74,6 +74,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A task. `a2a_state` is the exact state of the protocol, where `status` has fewer words."""
 
     id: str
+    # Our own number of it, which is given once; null before it is recorded.
+    number: int | None
     title: str
     description: str
     status: Status
@@ -114,6 +116,7 @@ def record(task: Task, row: ErrandRow | None) -> TaskRecord:
     updated = task.status.timestamp or (stamp(row.began_at * 1000) if row else "")
     return TaskRecord(
         id=task.id,
+        number=row.task if row else None,
         title=_text(task, "title") or _first_words(task),
         description=_text(task, "description"),
         status=status,

@@ -2,12 +2,20 @@
 
 import msgspec
 
-from dragoman.errors import TaskNotFound
-from dragoman.gateway.api.asking import is_operator, missing_task, note, task_id_of
+from dragoman.gateway.api.asking import (
+    NumberQuery,
+    is_operator,
+    note,
+    one_task,
+    reference,
+    task_id_of,
+)
 from dragoman.gateway.api.record import credit, escrow_of
 from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.gateway.task_reference import TaskReference
 from dragoman.model.errand import Escrow
 from dragoman.model.money import credits_text
+from dragoman.stores.sqlite.errands import ErrandRow
 
 
 class Receipt(msgspec.Struct, frozen=True, rename="camel"):
@@ -34,37 +42,40 @@ class RefundRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 async def _receipt(ask: Ask) -> Receipt:
     task_id = task_id_of(ask)
-    try:
+    with one_task(task_id):
         signed = await ask.gateway.ledger.receipt(
-            task_id, owner=ask.owner, is_operator=is_operator(ask)
+            reference(task_id, ask.query.number),
+            owner=ask.principal,
+            is_operator=is_operator(ask),
         )
-    except TaskNotFound:
-        raise missing_task(task_id) from None
     return Receipt(task_id, signed)
 
 
 async def _accept(ask: Ask) -> AcceptRecord:
     task_id = task_id_of(ask)
-    try:
-        errand = await ask.gateway.ledger.accept(task_id, owner=ask.owner)
-    except TaskNotFound:
-        raise missing_task(task_id) from None
-    note(ask, "ledger.accept", f"{task_id} {errand.agent}", credits_text(errand.charged))
+    with one_task(task_id):
+        task = reference(task_id, ask.query.number)
+        errand = await ask.gateway.ledger.accept(task, owner=ask.principal)
+    note(ask, "ledger.accept", _named(errand), credits_text(errand.charged))
     return AcceptRecord(task_id, credit(errand.charged), escrow_of(errand.escrow))
 
 
 async def _refund(ask: Ask) -> RefundRecord:
     task_id = task_id_of(ask)
-    try:
+    with one_task(task_id):
         errand = await ask.gateway.ledger.refund(
-            task_id, owner=ask.owner, is_operator=is_operator(ask)
+            reference(task_id, ask.query.number),
+            owner=ask.principal,
+            is_operator=is_operator(ask),
         )
-    except TaskNotFound:
-        raise missing_task(task_id) from None
     # What is given back out of an escrow was never taken.
     amount = errand.charged or errand.price
-    note(ask, "ledger.refund", f"{task_id} {errand.agent}", credits_text(amount))
+    note(ask, "ledger.refund", _named(errand), credits_text(amount))
     return RefundRecord(task_id, credit(amount))
+
+
+def _named(errand: ErrandRow) -> str:
+    return f"{TaskReference(errand.task_id, errand.task)} {errand.agent}"
 
 
 ENDPOINTS = [
@@ -75,8 +86,9 @@ ENDPOINTS = [
         name="get_receipt",
         summary="Read the signed receipt of a task that has ended",
         answer=_receipt,
+        query=NumberQuery,
         reply=Receipt,
-        errors=("TASK_NOT_FOUND",),
+        errors=("TASK_NOT_FOUND", "CONFLICT"),
     ),
     Endpoint(
         verb="POST",
@@ -85,8 +97,9 @@ ENDPOINTS = [
         name="accept_task",
         summary="Pay for a completed task of one's own that is in escrow",
         answer=_accept,
+        query=NumberQuery,
         reply=AcceptRecord,
-        errors=("TASK_NOT_FOUND",),
+        errors=("TASK_NOT_FOUND", "CONFLICT"),
     ),
     Endpoint(
         verb="POST",
@@ -95,7 +108,8 @@ ENDPOINTS = [
         name="refund_task",
         summary="Give back what a task brought in, once",
         answer=_refund,
+        query=NumberQuery,
         reply=RefundRecord,
-        errors=("TASK_NOT_FOUND", "INSUFFICIENT_CREDITS"),
+        errors=("TASK_NOT_FOUND", "CONFLICT", "INSUFFICIENT_CREDITS"),
     ),
 ]

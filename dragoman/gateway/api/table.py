@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from dragoman.errors import InvalidParams
 from dragoman.gateway.api.envelope import Code
-from dragoman.model.identity import Caller
+from dragoman.model.identity import Caller, Principal
 from dragoman.server.request import Request
 from dragoman.server.routes import Access
 from dragoman.server.streams import OpenStreams
@@ -47,9 +47,9 @@ class Ask(msgspec.Struct, frozen=True):
         return self.request.caller
 
     @property
-    def owner(self) -> str:
-        """The account, the agents and the tasks of whom it is about."""
-        return self.request.caller.owner
+    def principal(self) -> Principal:
+        """Whose account, agents and tasks it is about."""
+        return self.request.caller.principal
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

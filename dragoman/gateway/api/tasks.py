@@ -81,7 +81,7 @@ async def _create_in_words(ask: Ask) -> Made:
 def _assignee(ask: Ask, ref: str, field: str) -> Registered:
     """Return the agent that is named by its id or its name, if it can be given a task."""
     agent = ask.gateway.registry.get(ref)
-    if agent is None or not serves(agent, ask.owner):
+    if agent is None or not serves(agent, ask.principal):
         if is_uuid(ref):
             raise no_agent(ref)
         raise InvalidParams(
@@ -107,7 +107,7 @@ async def _begin(
         reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
     except InsufficientCredits as error:
         # Nothing was made: what a task costs is held by the write that begins it.
-        balance = await ask.gateway.ledger.balance(ask.owner)
+        balance = await ask.gateway.ledger.balance(ask.principal)
         raise Refused(
             "INSUFFICIENT_CREDITS",
             error.public,

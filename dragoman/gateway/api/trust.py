@@ -5,17 +5,20 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dragoman.errors import InvalidParams
 from dragoman.gateway.api.asking import (
     Paged,
+    TaskNumber,
     is_operator,
     no_agent,
     note,
+    one_task,
+    reference,
     viewer_of,
     visible_agent,
 )
 from dragoman.gateway.api.envelope import Code
 from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.gateway.task_reference import TaskReference
 from dragoman.model.instant import stamp
 
 _TaskId = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -82,6 +85,8 @@ class Rating(msgspec.Struct, frozen=True, rename="camel"):
     task_id: _TaskId
     rating: Annotated[int, Meta(ge=1, le=5)]
     comment: Annotated[str, Meta(max_length=1000)] = ""
+    # Which one, where several tasks have the id.
+    task_number: TaskNumber | msgspec.UnsetType = msgspec.UNSET
 
 
 class Dispute(msgspec.Struct, frozen=True, rename="camel"):
@@ -89,6 +94,8 @@ class Dispute(msgspec.Struct, frozen=True, rename="camel"):
 
     task_id: _TaskId
     reason: Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"\S")]
+    # Which one, where several tasks have the id.
+    task_number: TaskNumber | msgspec.UnsetType = msgspec.UNSET
 
 
 class Taken(msgspec.Struct, frozen=True, rename="camel"):
@@ -111,7 +118,7 @@ async def _history(ask: Ask) -> History:
     agent = visible_agent(ask)
     query: HistoryQuery = ask.query
     # Whoever owns the agent did the tasks, and knows of them.
-    viewer = None if agent.owner == ask.owner else viewer_of(ask)
+    viewer = None if agent.owner == ask.principal else viewer_of(ask)
     events, total = await ask.gateway.trust.history(
         agent.id, limit=query.limit, offset=query.offset, viewer=viewer
     )
@@ -128,7 +135,9 @@ async def _rate(ask: Ask) -> Taken:
     trust = ask.gateway.trust
     # What ended a moment ago may not have been looked at yet.
     await trust.digest()
-    await trust.rate(agent.id, body.task_id, ask.owner, body.rating, body.comment)
+    task = reference(body.task_id, body.task_number)
+    with one_task(body.task_id):
+        await trust.rate(agent.id, task, ask.principal, body.rating, body.comment)
     if is_operator(ask):
         # Who runs the gateway and moves a score leaves a trace outside the file with the scores.
         note(ask, "trust.rate", f"{body.task_id} {agent.id}", str(body.rating))
@@ -140,11 +149,10 @@ async def _dispute(ask: Ask) -> Taken:
     body: Dispute = ask.body
     trust = ask.gateway.trust
     await trust.digest()
-    errand = await ask.gateway.errand(body.task_id, ask.owner)
-    if errand is not None and errand.agent != agent.id:
-        raise InvalidParams("this task was not done by this agent", field="taskId")
-    await trust.dispute(body.task_id, ask.owner, body.reason)
-    note(ask, "trust.dispute", f"{body.task_id} {agent.id}")
+    task = reference(body.task_id, body.task_number)
+    with one_task(body.task_id):
+        number = await trust.dispute(agent.id, task, ask.principal, body.reason)
+    note(ask, "trust.dispute", f"{TaskReference(body.task_id, number)} {agent.id}")
     return Taken(body.task_id, trust.score(agent.id))
 
 
@@ -181,7 +189,7 @@ ENDPOINTS = [
         status=201,
         body=Rating,
         reply=Taken,
-        errors=_MISSING,
+        errors=(*_MISSING, "CONFLICT"),
     ),
     Endpoint(
         verb="POST",
@@ -193,6 +201,6 @@ ENDPOINTS = [
         status=201,
         body=Dispute,
         reply=Taken,
-        errors=_MISSING,
+        errors=(*_MISSING, "CONFLICT"),
     ),
 ]

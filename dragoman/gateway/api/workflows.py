@@ -24,16 +24,12 @@ class WorkflowPage(msgspec.Struct, frozen=True):
     offset: int
 
 
-def _tenant(ask: Ask) -> str:
-    return ask.caller.tenant or ""
-
-
 def _missing(what: str) -> Refused:
     return Refused("NOT_FOUND", f"{what} not found")
 
 
 async def _create(ask: Ask) -> Workflow:
-    made = await ask.gateway.workflows.create(ask.owner, ask.body, tenant=_tenant(ask))
+    made = await ask.gateway.workflows.create(ask.principal, ask.body)
     note(ask, "workflow.create", made.id)
     return made
 
@@ -41,13 +37,13 @@ async def _create(ask: Ask) -> Workflow:
 async def _list(ask: Ask) -> WorkflowPage:
     query: WorkflowQuery = ask.query
     found, total = await ask.gateway.workflows.page(
-        ask.owner, tenant=_tenant(ask), limit=query.limit, offset=query.offset
+        ask.principal, limit=query.limit, offset=query.offset
     )
     return WorkflowPage(list(found), total, query.limit, query.offset)
 
 
 async def _get(ask: Ask) -> Workflow:
-    found = await ask.gateway.workflows.get(ask.owner, ask.path["id"], tenant=_tenant(ask))
+    found = await ask.gateway.workflows.get(ask.principal, ask.path["id"])
     if found is None:
         raise _missing("Workflow")
     return found
@@ -59,7 +55,7 @@ async def _execute(ask: Ask) -> Run:
         named = f"{ask.path['id']}\0{key}".encode()
         key = f"key-{hashlib.blake2b(named, digest_size=16).hexdigest()}"
     run = await ask.gateway.workflows.execute(
-        ask.owner, ask.path["id"], tenant=_tenant(ask), scopes=ask.caller.scopes, key=key
+        ask.principal, ask.path["id"], scopes=ask.caller.scopes, key=key
     )
     if run is None:
         raise _missing("Workflow")
@@ -68,15 +64,15 @@ async def _execute(ask: Ask) -> Run:
 
 
 async def _run(ask: Ask) -> Run:
-    run = await ask.gateway.workflows.run(ask.owner, ask.path["runId"], tenant=_tenant(ask))
+    run = await ask.gateway.workflows.run(ask.principal, ask.path["runId"])
     return _of_workflow(ask, run)
 
 
 async def _cancel(ask: Ask) -> Run:
     workflows = ask.gateway.workflows
     # Of another workflow, it is not cancelled by mistake.
-    _of_workflow(ask, await workflows.run(ask.owner, ask.path["runId"], tenant=_tenant(ask)))
-    run = await workflows.cancel(ask.owner, ask.path["runId"], tenant=_tenant(ask))
+    _of_workflow(ask, await workflows.run(ask.principal, ask.path["runId"]))
+    run = await workflows.cancel(ask.principal, ask.path["runId"])
     run = _of_workflow(ask, run)
     note(ask, "workflow.cancel", f"{run.id} {run.workflow_id}")
     return run

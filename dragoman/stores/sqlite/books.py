@@ -79,7 +79,7 @@ WHERE ended_at = 0 AND (tasks.state IS NULL OR tasks.state IN (3, 4, 5, 7))
 
 
 class _Row(NamedTuple):
-    """What of an errand moves money."""
+    """What of an errand moves money. The two sides are the texts of principals."""
 
     task_id: str
     agent: str
@@ -126,9 +126,10 @@ class Books:
     ) -> bool:
         """Record an errand and hold what it may cost; raises `HoldRefused`. Say whether it is over:
         one that nothing is held for ends with its task, be it in the same write."""
-        held = _to_hold(errand.agent, errand.requester, errand)
+        requester, payee = errand.requester.text, errand.payee.text
+        held = _to_hold(errand.agent, requester, errand)
         is_over = state.is_terminal and not held
-        values = (task, task_id, errand.agent, errand.requester, errand.payee, errand.skill)
+        values = (task, task_id, errand.agent, requester, payee, errand.skill)
         began_at = errand.began_at or at
         prices = (held, errand.price, int(held > 0), began_at, errand.due_at, errand.cause)
         outcome = (max(at, began_at), state.value) if is_over else (0, "")
@@ -136,7 +137,7 @@ class Books:
         run(connection, _BEGIN, (*values, *prices, *standing))
         if held:
             transfer = _transfer(task, task_id, "hold", 0, at)
-            hold(connection, transfer, errand.requester, held, self.terms.grant)
+            hold(connection, transfer, requester, held, self.terms.grant)
         return is_over
 
     def assign(self, connection: apsw.Connection, task: int, errand: Errand, at: int) -> None:
@@ -154,7 +155,7 @@ class Books:
     ) -> None:
         held = _to_hold(errand.agent, row.requester, errand)
         values: dict[str, str | int]
-        values = {"agent": errand.agent, "payee": errand.payee, "price": errand.price}
+        values = {"agent": errand.agent, "payee": errand.payee.text, "price": errand.price}
         holds = row.holds + int(held != row.held)
         values |= {"held": held, "holds": holds, "escrow": self._funded(held)}
         run(connection, _ASSIGN, {"task": task, **values})
@@ -248,7 +249,7 @@ class Books:
 def _to_hold(agent: str, requester: str, errand: Errand) -> int:
     """Return what is to be reserved: nothing where nobody else is paid."""
     # As long as nobody was chosen, nobody knows whom it will be paid to.
-    if agent and requester == errand.payee:
+    if agent and requester == errand.payee.text:
         return 0
     return max(errand.held, errand.price)
 

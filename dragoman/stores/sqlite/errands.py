@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import apsw
 import msgspec
 
+from dragoman.model.identity import Principal
 from dragoman.model.task import TaskState
 from dragoman.stores.sqlite.escrow import KEPT
 from dragoman.stores.sqlite.schema import Row, run
@@ -21,8 +22,8 @@ class ErrandRow(msgspec.Struct, frozen=True, gc=False):
     task: int
     task_id: str
     agent: str
-    requester: str
-    payee: str
+    requester: Principal
+    payee: Principal
     skill: str
     # Reserved at present, agreed, taken, and what of that the house kept.
     held: int
@@ -62,9 +63,10 @@ class ErrandRow(msgspec.Struct, frozen=True, gc=False):
 def errands(rows: Iterable[Row]) -> list[ErrandRow]:
     """Return rows of `COLUMNS` as errands."""
     found: list[ErrandRow] = []
-    for *facts, state, cause, escrow, release_at in rows:
+    for task, task_id, agent, requester, payee, *facts, state, cause, escrow, release_at in rows:
+        sides = (Principal.read(requester), Principal.read(payee))
         ended = TaskState(state) if state else None
-        values: Row = (*facts, ended, cause, escrow, release_at)
+        values: Row = (task, task_id, agent, *sides, *facts, ended, cause, escrow, release_at)
         found.append(ErrandRow(*values))
     return found
 

@@ -17,11 +17,6 @@ SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at,
     cause
 FROM errands WHERE ended_at > 0 AND is_observed = 0 ORDER BY task LIMIT ?
 """
-_OF_REQUESTER = """
-SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at, ended_at, state,
-    cause
-FROM errands WHERE task_id = ? AND requester = ? ORDER BY task DESC LIMIT 1
-"""
 _NUMBERED = """
 SELECT task, task_id, agent, requester, payee, skill, charged, began_at, due_at, ended_at, state,
     cause
@@ -60,22 +55,20 @@ _RATE = "INSERT INTO ratings VALUES (?, ?, ?, ?, ?, ?)"
 _COMMENTS = "SELECT task, comment FROM ratings WHERE task IN (SELECT value FROM json_each(?))"
 _DISPUTE = "INSERT INTO disputes (task, agent, requester, reason, opened_at) VALUES (?, ?, ?, ?, ?)"
 _DISPUTED = "SELECT outcome FROM disputes WHERE task = ?"
+_OPEN = "SELECT task FROM disputes WHERE outcome = ''"
 _RESOLVE = "UPDATE disputes SET outcome = ?, note = ?, resolved_at = ? WHERE task = ?"
-_OPEN = """
-SELECT errands.task, errands.task_id, errands.requester FROM disputes
-JOIN errands ON errands.task = disputes.task
-WHERE outcome = '' AND (:task_id = '' OR errands.task_id = :task_id) ORDER BY errands.task
-"""
 _DISPUTES = """
-SELECT errands.task_id, disputes.agent, disputes.requester, reason, opened_at FROM disputes
+SELECT errands.task, errands.task_id, disputes.agent, disputes.requester, reason, opened_at
+FROM disputes
 JOIN errands ON errands.task = disputes.task
 WHERE outcome = '' ORDER BY disputes.task LIMIT ? OFFSET ?
 """
 
 
 class Dispute(NamedTuple):
-    """A dispute that nobody decided on: the task and its agent by their ids, and since when."""
+    """A dispute without a decision: the task by its number and its id, and since when."""
 
+    task: int
     task_id: str
     agent: str
     requester: str
@@ -84,7 +77,7 @@ class Dispute(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """An errand that ended."""
+    """An errand that ended. Its two sides are the texts of principals."""
 
     task: int
     task_id: str
@@ -119,12 +112,6 @@ def ended(connection: apsw.Connection, limit: int) -> list[Outcome]:
 def waiting(connection: apsw.Connection) -> int:
     """Return how many of these there are."""
     return int(run(connection, _WAITING)[0][0])
-
-
-def outcome(connection: apsw.Connection, task_id: str, requester: str) -> Outcome | None:
-    """Return somebody's own errand."""
-    rows = run(connection, _OF_REQUESTER, (task_id, requester))
-    return Outcome(*rows[0]) if rows else None
 
 
 def numbered(connection: apsw.Connection, task: int) -> Outcome:
@@ -192,10 +179,9 @@ def resolve(connection: apsw.Connection, task: int, outcome: str, note: str, at:
     run(connection, _RESOLVE, (outcome, note, at, task))
 
 
-def open_disputes(connection: apsw.Connection, task_id: str = "") -> list[tuple[int, str, str]]:
-    """Return number, id and requester of disputed tasks that nobody decided on."""
-    rows = run(connection, _OPEN, {"task_id": task_id})
-    return [(task, id, requester) for task, id, requester in rows]
+def open_disputes(connection: apsw.Connection) -> set[int]:
+    """Return the numbers of disputed tasks that wait for a decision."""
+    return {task for (task,) in run(connection, _OPEN)}
 
 
 def disputes(connection: apsw.Connection, limit: int, offset: int) -> list[Dispute]:

@@ -116,12 +116,12 @@ class _Reconciliation:
     def errands(self, held: dict[str, int]) -> None:
         """Hold errands against what was taken and what is held for them."""
         expected: Counter[str] = Counter()
-        disputed = {task for task, _, _ in outcomes.open_disputes(self._connection)}
+        disputed = outcomes.open_disputes(self._connection)
         for row in rows_of(self._connection, _ERRANDS, ()):
             (errand,) = errands([row])
             self.report.errands += 1
             self.report.charged += errand.charged
-            expected[errand.requester] += errand.held
+            expected[errand.requester.text] += errand.held
             captured = self._captured.pop(errand.task, 0)
             for problem in _problems(errand, captured):
                 self.differ("errand", f"task {errand.task_id}: {problem}")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import apsw
 
+from dragoman.model.identity import Principal
 from dragoman.stores.sqlite.schema import run
 
 _COLUMNS = "id, made_at, definition"
@@ -34,24 +35,22 @@ class WorkflowRow(NamedTuple):
     definition: bytes
 
 
-def put(
-    connection: apsw.Connection, tenant: str, owner: str, row: WorkflowRow, *, most: int
-) -> bool:
+def put(connection: apsw.Connection, owner: Principal, row: WorkflowRow, *, most: int) -> bool:
     """Keep a workflow; tell whether its owner had fewer than so many."""
-    values = (row.id, tenant, owner, row.made_at, row.definition, most)
+    values = (row.id, owner.tenant, owner.owner, row.made_at, row.definition, most)
     return bool(run(connection, _PUT, values))
 
 
-def one(connection: apsw.Connection, tenant: str, owner: str, id: str) -> WorkflowRow | None:
+def one(connection: apsw.Connection, owner: Principal, id: str) -> WorkflowRow | None:
     """Return a workflow of an owner's."""
-    found = run(connection, _ONE, (id, tenant, owner))
+    found = run(connection, _ONE, (id, owner.tenant, owner.owner))
     return WorkflowRow(*found[0]) if found else None
 
 
 def page(
-    connection: apsw.Connection, tenant: str, owner: str, *, limit: int, offset: int
+    connection: apsw.Connection, owner: Principal, *, limit: int, offset: int
 ) -> tuple[Sequence[WorkflowRow], int]:
     """Return some of an owner's workflows, newest first, and how many there are."""
-    rows = run(connection, _PAGE, (tenant, owner, limit, offset))
-    ((total,),) = run(connection, _TOTAL, (tenant, owner))
+    rows = run(connection, _PAGE, (owner.tenant, owner.owner, limit, offset))
+    ((total,),) = run(connection, _TOTAL, (owner.tenant, owner.owner))
     return [WorkflowRow(*row) for row in rows], total
