@@ -17,8 +17,8 @@ from dragoman.proof.wire import Answer
 
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{32}\b")
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
-# Positions in the books of everybody.
-_NUMBER = re.compile(rb'"id":"\d+"')
+# Positions in the books of everybody, and numbers of tasks.
+_NUMBER = re.compile(rb'"(id":"|number":)\d+')
 _LENGTH = re.compile(rb"\r\ncontent-length: \d+", re.IGNORECASE)
 _WORD = re.compile(r"<([a-z-]+)>")
 _SHOWN = 300
@@ -126,7 +126,9 @@ class RouteScene:
             return f"got {_short(answer)}"
         other = imagined(thing)
         never = await self.ask(row, caller, other)
-        return _other_than(_whole(answer, thing), _whole(never, other), "one that never existed")
+        # The number of a new thing may have other digits.
+        seen = _plain if row.cells[caller] == "free" else _whole
+        return _other_than(seen(answer, thing), seen(never, other), "one that never existed")
 
 
 def filled(template: str, words: Thing) -> str:
@@ -151,7 +153,7 @@ def _is_error(answer: Answer) -> bool:
 def _whole(answer: Answer, thing: Thing) -> bytes:
     """Return an answer without ids and times."""
     found = answer.without(*thing.values())
-    return _NUMBER.sub(b'"id":"<n>"', _TIME.sub(b"<time>", _ID.sub(b"<id>", found)))
+    return _NUMBER.sub(rb'"\1<n>', _TIME.sub(b"<time>", _ID.sub(b"<id>", found)))
 
 
 def _plain(answer: Answer, thing: Thing) -> bytes:
