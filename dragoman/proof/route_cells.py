@@ -109,6 +109,9 @@ class RouteScene:
         match outcome:
             case "none" | "free":
                 return await self._not_as_never(row, caller, thing, answer)
+            case "new":
+                is_made = answer.status == row.status and not _is_error(answer)
+                return "" if is_made else f"got {_short(answer)}"
             case "empty" | "same" | "public":
                 newcomer = await self.ask(row, NEWCOMER, thing)
                 return _other_than(_plain(answer, thing), _plain(newcomer, thing), "a newcomer's")

@@ -27,7 +27,9 @@ KEY_COLUMNS = (AGENT_KEY, READ_KEY)
 # Kinds of keys that speak for the owner, as far as their scopes go.
 _OWNERS = (OWNER, *KEY_COLUMNS)
 
-OUTCOMES = frozenset({"yes", "none", "free", "empty", "same", "public", "401", "403", "refused"})
+OUTCOMES = frozenset(
+    {"yes", "none", "free", "new", "empty", "same", "public", "401", "403", "refused"}
+)
 # What tells a caller nothing of what is another's, and gives it nothing.
 _CLOSED = frozenset({"none", "empty", "same", "401"})
 
@@ -192,4 +194,4 @@ def _path(route: str, said: _Row) -> str:
 def of_app(app: App, found: Sequence[RouteRow] | None = None) -> list[RouteRow]:
     """Return the rows of an app; those that make things of other callers come after all lists."""
     chosen = [row for row in (rows() if found is None else found) if row.app == app]
-    return sorted(chosen, key=lambda row: row.last or "free" in row.cells.values())
+    return sorted(chosen, key=lambda row: row.last or bool({"free", "new"} & {*row.cells.values()}))
