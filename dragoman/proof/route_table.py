@@ -126,7 +126,7 @@ class RouteRow(msgspec.Struct, frozen=True, kw_only=True):
             if outcome not in _CLOSED
             and not (outcome == "yes" and name in _OWNERS)
             # What a key lacks the scope for is refused whatever it is about.
-            and not (outcome == "403" and name == READ_KEY)
+            and not (outcome in ("403", "refused") and name == READ_KEY)
         ]
 
 
