@@ -9,6 +9,7 @@ from dragoman.proof.harness import HOST, Progress, Server
 from dragoman.proof.route_cells import RouteScene, gather
 from dragoman.proof.route_table import of_app
 from dragoman.proof.route_things import GatewayThings, Things
+from dragoman.proof.wire import Wire
 
 AGENT = Path(tenancy_agent.__file__)
 
@@ -44,9 +45,9 @@ async def ask_routes(folder: Path, progress: Progress) -> tuple[int, list[str]]:
         for one in (upstream, server, gateway):
             await one.start()
         progress("asking at the routes of a server")
-        served = await gather(RouteScene(Things(server.port), of_app("server")))
+        served = await gather(RouteScene(Things(Wire(server.port)), of_app("server")))
         progress("asking at the routes of a gateway")
-        things = GatewayThings(gateway.port, f"http://{HOST}:{upstream.port}")
+        things = GatewayThings(Wire(gateway.port), f"http://{HOST}:{upstream.port}")
         await things.open()
         found = await gather(RouteScene(things, of_app("gateway")))
     finally:

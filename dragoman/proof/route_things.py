@@ -13,7 +13,7 @@ from typing import Any, cast
 from dragoman.model.identity import MessageId, new_id
 from dragoman.proof.callers import BUYER, CALLERS, KEYS, NEIGHBOUR, OTHERS, OWNER, SELLER
 from dragoman.proof.harness import ANSWER_WITHIN, HOST, Gone
-from dragoman.proof.wire import Answer, Wire
+from dragoman.proof.wire import Line
 
 # In all that the owner writes.
 MARK = "confidential-of-ada"
@@ -55,8 +55,8 @@ class Things:
     # The path at which messages begin tasks.
     _front = "/"
 
-    def __init__(self, port: int) -> None:
-        self.wire = Wire(port)
+    def __init__(self, wire: Line) -> None:
+        self.wire = wire
         # Keys of callers; and the ids of what belongs to nobody who asks.
         self.keys = dict(KEYS)
         self.fixed: dict[str, str] = {"free": "finished"}
@@ -164,8 +164,8 @@ class Things:
 class GatewayThings(Things):
     """The things of the owner at a gateway. Agents are all at one address."""
 
-    def __init__(self, port: int, upstream: str) -> None:
-        super().__init__(port)
+    def __init__(self, wire: Line, upstream: str) -> None:
+        super().__init__(wire)
         self.fixed["upstream"] = upstream
         self.makers |= {
             "agent": self._agent,
@@ -346,6 +346,3 @@ def _steady(value: Any) -> Any:
             return [_steady(one) for one in cast("list[Any]", value)]
         case _:
             return value
-
-
-__all__ = ["MARK", "Answer", "GatewayThings", "Thing", "Things", "imagined", "request"]

@@ -5,7 +5,8 @@ Small on purpose: what two answers have in common is the question, so nothing ma
 
 import asyncio
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.house import CORVID, NEXUS, Corvid, nexus, r
@@ -110,6 +111,18 @@ class Answer(NamedTuple):
         return kept + b"\r\n\r\n" + body
 
 
+class Line(Protocol):
+    """A way to a server."""
+
+    async def ask(self, request: bytes) -> Answer:
+        """Return the answer to a request; of a stream, what it begins with."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the server."""
+        ...
+
+
 class Wire:
     """One connection, opened again where an answer ended it."""
 
@@ -151,3 +164,46 @@ class Wire:
         # A stream: its first piece tells whether it is one.
         size = int(await reader.readline(), 16)
         return await reader.readexactly(size), False
+
+
+class AppLine:
+    """An ASGI app in this process, asked without a socket."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    async def ask(self, request: bytes) -> Answer:
+        """Return the answer to a request."""
+        head, _, body = request.partition(b"\r\n\r\n")
+        first, *lines = head.split(b"\r\n")
+        verb, target, version = first.decode().split(" ")
+        path, _, query = target.partition("?")
+        fields = [line.split(b": ", 1) for line in lines]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "http_version": version.removeprefix("HTTP/"),
+            "method": verb,
+            "scheme": "http",
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.lower(), value) for name, value in fields],
+            "client": (HOST, 1),
+        }
+        began, said = time.perf_counter(), list[dict[str, Any]]()
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            said.append(message)
+
+        async with asyncio.timeout(ANSWER_WITHIN):
+            await self._app(scope, receive, send)
+        status: int = said[0]["status"]
+        told = [b"HTTP/1.1 %d" % status, *(b"%b: %b" % field for field in said[0]["headers"])]
+        content = b"".join(one.get("body", b"") for one in said[1:])
+        return Answer(status, b"\r\n".join(told), content, time.perf_counter() - began)

@@ -12,6 +12,7 @@ from dragoman.gateway.app import GatewayApp
 from dragoman.proof.callers import write_keys
 from dragoman.proof.route_things import GatewayThings, Things
 from dragoman.proof.tenancy_agent import agent
+from dragoman.proof.wire import Wire
 
 
 def settings_in(folder: Path, **more: Any) -> Settings:
@@ -39,7 +40,7 @@ async def server_in(folder: Path) -> AsyncGenerator[tuple[Things, App]]:
     """Serve an agent."""
     app = App(agent, settings=settings_in(folder))
     async with hosting(app) as url:
-        things = Things(port_of(url))
+        things = Things(Wire(port_of(url)))
         try:
             yield things, app
         finally:
@@ -53,7 +54,7 @@ async def gateway_in(folder: Path) -> AsyncGenerator[tuple[GatewayThings, Gatewa
         chosen = settings_in(folder, payment_secret="a secret of this test", escrow=3600)
         app = GatewayApp(settings=chosen)
         async with hosting(app) as url:
-            things = GatewayThings(port_of(url), upstream.url)
+            things = GatewayThings(Wire(port_of(url)), upstream.url)
             await things.open()
             try:
                 yield things, app

@@ -142,8 +142,7 @@ async def test_every_cell_of_an_mcp_server_is_answered_as_the_table_says(
 ) -> None:
     desk = tools_of(url_of(things), OWNER)[0]
     async with mcp_server(tmp_path, desk) as (wire, _):
-        served = Things(wire.port)
+        served = Things(wire)
         served.makers["task"] = things.makers["task"]
         _, wrong = await gather(RouteScene(served, of_app("mcp")))
-        served.wire.close()
     assert wrong == [], "\n".join(wrong)

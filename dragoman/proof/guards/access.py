@@ -1,24 +1,40 @@
 """Guards on who may do what: keys of agents and their offspring, principals, money by number."""
 
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from dragoman.config import Settings
 from dragoman.gateway import settling
+from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.ledger import Ledger
+from dragoman.gateway.limited import Limited
 from dragoman.gateway.task_reference import AmbiguousTask, TaskReference
 from dragoman.model.errand import Errand
-from dragoman.model.identity import Caller, Principal, Scope, TaskId
+from dragoman.model.identity import Caller, Principal, Scope, TaskId, new_id
 from dragoman.model.money import MICRO
 from dragoman.model.task import TaskState
+from dragoman.proof import tenancy_agent
+from dragoman.proof.callers import write_keys
 from dragoman.proof.patches import Patches, Removal
+from dragoman.proof.route_cells import RouteScene, gather
+from dragoman.proof.route_table import COLUMNS, RouteRow, of_app
+from dragoman.proof.route_things import GatewayThings, Things
 from dragoman.proof.spenders import AGENT, creation, ending, keeping_books, outcome
 from dragoman.proof.trial import Finding, Guard, Trial
+from dragoman.proof.wire import AppLine
+from dragoman.server import admin
+from dragoman.server.app import App
+from dragoman.server.request import Request
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.books import Books
 from dragoman.stores.sqlite.errands import errands_of
 
 _SELLER = Caller("eve", True, tenant="acme")
+_NOWHERE = "http://127.0.0.1:9"
 
 
 async def _sold(store: SQLiteStore, buyer: Caller, task_id: str, price: int) -> None:
@@ -72,11 +88,69 @@ def _number(patches: Patches) -> None:
     patches.put(settling, "errand_meant", lambda _: latest)
 
 
+# The table of routes
+
+
+def _asked(folder: Path, make: Callable[..., App], **settings: Any) -> App:
+    """Return an app that knows the callers of the table."""
+    keys = write_keys(folder / f"{new_id()}.json")
+    chosen = Settings(store=str(folder / f"{new_id()}.db"), auth="api-key", keys=str(keys))
+    return make(settings=replace(chosen, rate_limit_failures="off", **settings))
+
+
+async def _differences(things: Things, rows: Sequence[RouteRow]) -> Finding:
+    cells, wrong = await gather(RouteScene(things, rows))
+    return Finding(not wrong, f"{len(wrong)} of {cells} cells are not what the table says")
+
+
+async def tenants_of_admins(trial: Trial) -> Finding:
+    """Look at a task of another tenant as the admin of one."""
+    app = _asked(trial.folder, functools.partial(App, tenancy_agent.agent))
+    rows = [row for row in of_app("server") if row.about == "other-task"]
+    async with app.running():
+        return await _differences(Things(AppLine(app)), rows)
+
+
+async def private_agents(trial: Trial) -> Finding:
+    """Look at the address of an agent that is for other callers."""
+    app = _asked(trial.folder, GatewayApp, allow_private=True)
+    rows = [
+        replace(row, cells={name: row.cells[name] for name in COLUMNS})
+        for row in of_app("gateway")
+        if row.template == "/a2a/{name}" and row.about == "private" and row.verb == "GET"
+    ]
+    async with app.running():
+        # No agent is there: what is asked for is its card, which the gateway makes.
+        return await _differences(GatewayThings(AppLine(app), _NOWHERE), rows)
+
+
+def _admins(patches: Patches) -> None:
+    """Let the admin of a tenant look into all."""
+
+    def anywhere(request: Request, asked: str | None) -> str | None:
+        return asked
+
+    patches.put(admin, "_tenant", lambda _: anywhere)
+
+
+def _private(patches: Patches) -> None:
+    """Take every caller for one that an agent is for."""
+
+    def everybody(limited: Limited, request: Request) -> bool:
+        return True
+
+    patches.put(Limited, "_is_known", lambda _: everybody)
+
+
 GUARDS: tuple[Guard, ...] = (
     Guard("principal", "A3", "callers are known by their owner alone", twins, is_here=True),
     Guard("number", "L3", "money goes by an id of the caller's", one_id_twice, is_here=True),
+    Guard("matrix admin", "A3", "admins see all tenants", tenants_of_admins, is_here=True),
+    Guard("matrix private", "A3", "agents are shown to all callers", private_agents, is_here=True),
 )
 REMOVALS: dict[str, Removal] = {
     "principal": _principal,
     "number": _number,
+    "matrix admin": _admins,
+    "matrix private": _private,
 }
