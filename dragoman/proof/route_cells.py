@@ -54,7 +54,7 @@ class RouteScene:
     async def _cells_of(self, row: RouteRow) -> AsyncGenerator[RouteCell]:
         thing = await self._thing(row)
         before = await self._looks(row, thing)
-        closed = [name for name, outcome in row.cells.items() if outcome != "yes"]
+        closed = [name for name in row.cells if not _is_owners(row, name)]
         for caller in closed:
             problem = await self._problem(row, caller, thing)
             yield RouteCell(row, caller, problem)
@@ -132,6 +132,12 @@ class RouteScene:
         # The number of a new thing may have other digits.
         seen = _plain if row.cells[caller] == "free" else _whole
         return _other_than(seen(answer, thing), seen(never, other), "one that never existed")
+
+
+def _is_owners(row: RouteRow, caller: str) -> bool:
+    """Tell whether a caller may change what the owner has."""
+    outcome = row.cells[caller]
+    return outcome == "yes" or (outcome == "new" and caller in KEY_COLUMNS)
 
 
 def filled(template: str, words: Thing) -> str:
