@@ -1,6 +1,7 @@
 """What the keys of agents open through the protocol's own operations: what their scopes name.
 
-The REST API asks its table; here are all other doors, which have the same tasks behind them.
+The REST API asks its table, and routes of their own say which scopes open them; here are all other
+ways to a service. An operation that no scope names needs `*`.
 """
 
 from collections.abc import AsyncGenerator
@@ -8,14 +9,26 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from dragoman.errors import PermissionDenied
-from dragoman.gateway.agent_keys import REQUESTER, agent_of, allows
+from dragoman.gateway.agent_keys import REQUESTER
 from dragoman.model import operations as ops
+from dragoman.security.key_scopes import EVERYTHING, allows
 from dragoman.service import Batch, Call, Reply, Service
 
-_READS = (ops.GetTask, ops.ListTasks, ops.SubscribeToTask, ops.GetPush, ops.ListPush)
+_SCOPES: dict[type[ops.Operation], str] = {
+    ops.GetTask: "tasks:read",
+    ops.ListTasks: "tasks:read",
+    ops.SubscribeToTask: "tasks:read",
+    ops.GetPush: "tasks:read",
+    ops.ListPush: "tasks:read",
+    ops.SendMessage: "tasks:write",
+    ops.StreamMessage: "tasks:write",
+    ops.CancelTask: "tasks:write",
+    ops.CreatePush: "tasks:write",
+    ops.DeletePush: "tasks:write",
+}
 
 
-class Held:
+class ScopedService:
     """A service whose callers are held to the scopes of the key they came by."""
 
     def __init__(self, service: Service) -> None:
@@ -35,7 +48,9 @@ class Held:
 
 
 def _refusal(call: Call) -> PermissionDenied | None:
-    scope = "tasks:read" if isinstance(call.operation, _READS) else "tasks:write"
+    if call.caller.key_scopes is None:
+        return None
+    scope = _SCOPES.get(type(call.operation), EVERYTHING)
     if allows(call.caller, scope):
         return None
     return PermissionDenied("The key is not for this", scope=scope)
@@ -43,7 +58,7 @@ def _refusal(call: Call) -> PermissionDenied | None:
 
 def _signed(call: Call) -> Call:
     """Return a call that names the agent by whose key it came, and none if it came by another."""
-    operation, agent = call.operation, agent_of(call.caller)
+    operation, agent = call.operation, call.caller.agent
     if not isinstance(operation, ops.SendMessage):
         return call
     if not agent and REQUESTER not in operation.metadata:
