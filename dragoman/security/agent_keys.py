@@ -144,7 +144,7 @@ class AgentKeys:
         if self._now() >= entry.until:
             raise Refused("expired key", id)
         if not self.stands(entry.parent, entry.parent_ref, entry.parent_mark):
-            raise Refused(f"ended with its parent {entry.parent}", id)
+            raise Refused("ended with its parent", id)
         made_by = self.lineage(entry.parent)
         mark = sha256(entry.hash).hexdigest()
         credential = Credential(CREDENTIAL + id, "", mark, entry.until, made_by)

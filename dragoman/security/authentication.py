@@ -76,6 +76,9 @@ class Credential(msgspec.Struct, frozen=True):
     # What it was made by, and what that was made by: the nearest first.
     ancestors: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r}, mark='***')"
+
 
 class Pass(msgspec.Struct, frozen=True):
     """A caller, and for how long it may be taken for one."""

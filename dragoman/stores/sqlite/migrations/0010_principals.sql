@@ -1,0 +1,1 @@
+-- Nothing: the number is another change's.
