@@ -21,7 +21,7 @@ from dragoman.gateway.gateway import Gateway, books_of, store_of
 from dragoman.gateway.limited import Limited
 from dragoman.gateway.own import OwnToken
 from dragoman.gateway.registration import Changes, Registration, Secret
-from dragoman.gateway.scoped import ScopedService
+from dragoman.gateway.requesters import NamesRequester
 from dragoman.gateway.workflow_runs import Runs
 from dragoman.gateway.workflows import Workflows
 from dragoman.security.agent_keys import AgentKeys
@@ -30,6 +30,7 @@ from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.request import Mount
 from dragoman.server.routes import Access, Routes
+from dragoman.server.scoped import ScopedService
 from dragoman.stores.sqlite import SQLiteStore
 
 logger = logging.getLogger("dragoman")
@@ -93,9 +94,9 @@ class GatewayApp(App):
         own = self._mounts[self.agents[0].name]
         own.service = Costs(own.service, gateway.ledger)
         for mount in self._mounts.values():
-            mount.service = ScopedService(mount.service)
+            mount.service = ScopedService(NamesRequester(mount.service))
         signer = self._discovery.signer
-        behind = ScopedService(Costs(gateway.service, gateway.ledger))
+        behind = ScopedService(NamesRequester(Costs(gateway.service, gateway.ledger)))
         self._front = Front(self.settings, ways, behind, signer)
         # Their cards are not for whoever keeps answers for others.
         private = msgspec.structs.replace(self.settings, card_public=False)

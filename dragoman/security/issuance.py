@@ -9,8 +9,8 @@ from collections.abc import Collection
 import msgspec
 
 from dragoman.errors import PermissionDenied
-from dragoman.model.identity import Principal
-from dragoman.security.authentication import NEVER, Credential, Pass
+from dragoman.model.identity import Caller, Principal
+from dragoman.security.authentication import Credential, Pass
 from dragoman.security.key_scopes import EVERYTHING, grantable
 
 # Keys of agents that may be made one by the other.
@@ -33,7 +33,7 @@ class KeyTerms(msgspec.Struct, frozen=True):
 def terms_of(maker: Pass | None, scopes: Collection[str], *, until: float, now: float) -> KeyTerms:
     """Return what a key will be that somebody makes; raises `PermissionDenied` for more than its
     maker has. Without scopes it is for all that its maker may give."""
-    if maker is None or not maker.caller.authenticated or not maker.caller.owner:
+    if maker is None or not _is_proven(maker.caller):
         raise PermissionDenied(
             "No key is made for a caller that did not prove who it is: start the gateway with "
             "--auth, and come back with a credential"
@@ -52,10 +52,21 @@ def terms_of(maker: Pass | None, scopes: Collection[str], *, until: float, now: 
         caller.principal,
         caller.tenant,
         _granted(maker, scopes),
-        min(until, parent.until, maker.until, NEVER),
+        _end(maker, until),
         parent,
         generation,
     )
+
+
+def _is_proven(caller: Caller) -> bool:
+    """Tell whether a caller proved who it is: a key for the local user would be one for everybody
+    to whom no name was given."""
+    return caller.authenticated and bool(caller.owner)
+
+
+def _end(maker: Pass, wanted: float) -> float:
+    ends = maker.credential.until if maker.credential is not None else 0.0
+    return min(wanted, ends, maker.until)
 
 
 def _granted(maker: Pass, wanted: Collection[str]) -> frozenset[str]:

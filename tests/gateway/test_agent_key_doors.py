@@ -22,6 +22,7 @@ from dragoman.model import operations as ops
 from dragoman.model.identity import Caller
 from dragoman.security import key_file
 from dragoman.server.routes import BY_REQUEST, CLOSED, Access
+from dragoman.server.scoped import ScopedService
 from dragoman.service import Call
 
 TENANTS = """
@@ -260,8 +261,6 @@ async def test_no_dialect_takes_a_task_from_a_key_that_is_for_heartbeats(
 
 
 async def test_an_operation_that_no_scope_names_needs_all_of_them() -> None:
-    from dragoman.gateway.scoped import ScopedService
-
     class Unnamed(ops.Operation, frozen=True, kw_only=True):
         """Made up."""
 

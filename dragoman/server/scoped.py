@@ -6,10 +6,7 @@ ways to a service. An operation that no scope names needs `*`.
 
 from collections.abc import AsyncGenerator
 
-import msgspec
-
 from dragoman.errors import PermissionDenied
-from dragoman.gateway.agent_keys import REQUESTER
 from dragoman.model import operations as ops
 from dragoman.security.key_scopes import EVERYTHING, allows
 from dragoman.service import Batch, Call, Reply, Service
@@ -39,12 +36,12 @@ class ScopedService:
         refusal = _refusal(call)
         if refusal is not None:
             raise refusal
-        return await self._service.answer(_signed(call))
+        return await self._service.answer(call)
 
     def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Return the stream of a call."""
         refusal = _refusal(call)
-        return self._service.follow(_signed(call)) if refusal is None else _refused(refusal)
+        return self._service.follow(call) if refusal is None else _refused(refusal)
 
 
 def _refusal(call: Call) -> PermissionDenied | None:
@@ -54,20 +51,6 @@ def _refusal(call: Call) -> PermissionDenied | None:
     if allows(call.caller, scope):
         return None
     return PermissionDenied("The key is not for this", scope=scope)
-
-
-def _signed(call: Call) -> Call:
-    """Return a call that names the agent by whose key it came, and none if it came by another."""
-    operation, agent = call.operation, call.caller.agent
-    if not isinstance(operation, ops.SendMessage):
-        return call
-    if not agent and REQUESTER not in operation.metadata:
-        return call
-    metadata = {name: one for name, one in operation.metadata.items() if name != REQUESTER}
-    if agent:
-        metadata[REQUESTER] = agent
-    operation = msgspec.structs.replace(operation, metadata=metadata)
-    return msgspec.structs.replace(call, operation=operation)
 
 
 async def _refused(refusal: PermissionDenied) -> AsyncGenerator[Batch]:
