@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from dragoman.errors import InvalidParams, PermissionDenied, RateLimited
+from dragoman.errors import InvalidParams, NoAgentAvailable, PermissionDenied, RateLimited
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.registration import LONGEST_NAME
 from dragoman.model.identity import Caller
@@ -100,9 +100,13 @@ class AgentKeyring:
         await self._store.prepare()
         text = new_text(id := new_id(), AGENT_PREFIX)
         row = self._row(id, hash_of(text), agent, label.strip(), terms, int(now * 1000))
-        deed = functools.partial(agent_keys.put, row=row, most=MOST_KEYS)
-        if not await self._store.change(deed):
+        became = await self._store.change(
+            functools.partial(agent_keys.put, row=row, most=MOST_KEYS)
+        )
+        if became == "full":
             raise RateLimited(f"The agent has {MOST_KEYS} keys; revoke one first")
+        if became == "gone":
+            raise NoAgentAvailable("There is no such agent")
         self.look_again()
         return row, text
 

@@ -13,7 +13,7 @@ import pytest
 from security.certifying import DAY, Authority, pem, uri
 from security.minting import AUDIENCE, ISSUER, jwks, token
 
-from dragoman.errors import InvalidParams, PermissionDenied, RateLimited
+from dragoman.errors import InvalidParams, NoAgentAvailable, PermissionDenied, RateLimited
 from dragoman.gateway import agent_keys
 from dragoman.gateway.agent_keys import AgentKeyring, StoredKeys
 from dragoman.gateway.agents import Registered
@@ -28,6 +28,7 @@ from dragoman.security.key_scopes import SCOPES, allows, grantable
 from dragoman.security.tokens import BearerTokens
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite import agents as stored_agents
+from dragoman.stores.sqlite.agents import AgentRow
 
 pytestmark = pytest.mark.anyio
 ALICE = "alice-0123456789abcdef"
@@ -97,6 +98,8 @@ class Desk:
 async def desk(folder: Path, *ways: Any) -> AsyncGenerator[Desk]:
     store, clock = SQLiteStore(folder / "gateway.db"), Clock()
     await store.open()
+    row = AgentRow("0190-a", "bank", b"{}", "online", 0, 0, 0)
+    await store.change(lambda connection: stored_agents.put(connection, row))
     try:
         yield Desk(store, clock, [one(clock) for one in ways])
     finally:
@@ -459,6 +462,9 @@ async def test_a_key_ends_with_its_agent_and_with_the_way_in_that_made_it(tmp_pa
         await store.change(lambda connection: stored_agents.remove(connection, "0190-a", 1))
         there.clock.passed += 1
         assert "revoked" in await there.reason(key) and "revoked" in await there.reason(child)
+        # Nor does one begin that was asked for while the agent was removed.
+        with pytest.raises(NoAgentAvailable):
+            await there.made(maker)
 
 
 async def test_other_processes_see_within_a_second_what_one_made_or_revoked(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from dragoman.server.scoped import ScopedService
 from dragoman.service import Call
 from dragoman.stores.sqlite import SQLiteStore, agent_keys, agents
 from dragoman.stores.sqlite.agent_keys import AgentKeyRow
+from dragoman.stores.sqlite.agents import AgentRow
 
 _AGENT = "0190-agent"
 _DAY = timedelta(days=1)
@@ -130,6 +131,8 @@ async def _desk(trial: Trial) -> AsyncGenerator[_Desk]:
     await store.open()
     try:
         await store.prepare()
+        row = AgentRow(_AGENT, "bank", b"{}", "online", 0, 0, 0)
+        await store.change(lambda connection: agents.put(connection, row))
         yield _Desk(trial.folder, store)
     finally:
         await store.close()

@@ -5,7 +5,7 @@ decided here. A key that ended stays for a while, so that its owner sees what be
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import apsw
 
@@ -23,6 +23,7 @@ _VERSION = "SELECT version FROM agent_keys_version"
 _CHANGED = f"SELECT {_COLUMNS} FROM agent_keys WHERE version > ? ORDER BY version"
 _ALL = f"SELECT {_COLUMNS} FROM agent_keys ORDER BY number"
 _OF_AGENT = f"SELECT {_COLUMNS} FROM agent_keys WHERE agent = ? ORDER BY number"
+_IS_THERE = "SELECT 1 FROM agents WHERE id = ?"
 _FORGET = (
     "DELETE FROM agent_keys "
     "WHERE min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)) < ?"
@@ -36,6 +37,10 @@ _REVOKE = (
     "UPDATE agent_keys SET revoked_at = ?, version = ? "
     "WHERE revoked_at IS NULL AND {} = ? RETURNING id"
 )
+
+
+# What became of a key that was to be kept.
+Put = Literal["kept", "gone", "full"]
 
 
 class AgentKeyRow(NamedTuple):
@@ -78,14 +83,16 @@ def of_agent(connection: apsw.Connection, agent: str) -> Sequence[AgentKeyRow]:
     return [AgentKeyRow(*row) for row in run(connection, _OF_AGENT, (agent,))]
 
 
-def put(connection: apsw.Connection, row: AgentKeyRow, *, most: int) -> bool:
-    """Keep a key; tell whether its agent had fewer than so many that are good."""
+def put(connection: apsw.Connection, row: AgentKeyRow, *, most: int) -> Put:
+    """Keep a key, unless its agent was removed meanwhile or has so many that are good."""
+    if not run(connection, _IS_THERE, (row.agent,)):
+        return "gone"
     run(connection, _FORGET, (row.made_at - _REMEMBER_MS,))
     ((live,),) = run(connection, _LIVE, (row.agent, row.made_at))
     if live >= most:
-        return False
+        return "full"
     run(connection, _PUT, (*row, _next(connection)))
-    return True
+    return "kept"
 
 
 def revoke(connection: apsw.Connection, id: str, now: int) -> bool:
