@@ -239,9 +239,10 @@ class App:
 
     async def _end_expired_streams(self) -> None:
         """End the streams of readers who have lost the right since they were let in."""
-        while self._gatekeeper is not None:
+        while True:
             await asyncio.sleep(min(EXPIRE_EVERY, self.settings.keepalive / 4))
-            self._streams.end_expired(self._gatekeeper.holds)
+            if self._gatekeeper is not None:
+                self._streams.end_expired(self._gatekeeper.holds)
 
     async def _keep_lease(self) -> None:
         """Renew our lease. Two renewals may be lost before another process takes our tasks over; if
