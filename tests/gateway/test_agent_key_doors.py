@@ -219,11 +219,22 @@ async def test_every_row_of_the_api_is_refused_to_a_key_that_is_for_heartbeats(
             assert answer.status_code == 403, (row.verb, path, answer.text)
 
 
+async def test_the_card_of_an_agent_for_some_callers_needs_a_scope_as_well(tmp_path: Path) -> None:
+    async with known(tmp_path) as (site, agent):
+        body = {"callers": ["token:bob"]}
+        changed = await ask(site, "PATCH", f"/api/v1/agents/{agent}", ALICE, body)
+        assert changed.status_code == 200, changed.text
+        path = "/a2a/workshop/.well-known/agent-card.json"
+        for scope, found in (("agents:heartbeat", 403), ("agents:read", 200), ("tasks:write", 200)):
+            key = (await mint(site, agent, ALICE, scope))["key"]
+            assert await status(site, "GET", path, key) == found, scope
+
+
 CALLS = {
     "1.0": ("/", "SendMessage", V1, {"message": message("hi")}),
     "1.0 stream": ("/", "SendStreamingMessage", V1, {"message": message("hi")}),
     "1.0 list": ("/", "ListTasks", V1, {}),
-    "1.0 card": ("/", "GetExtendedAgentCard", V1, {}),
+    "1.0 card": ("/agents/workshop/", "GetExtendedAgentCard", V1, {}),
     "0.3": ("/", "message/send", {}, {"message": old_message("hi")}),
     "nexus": ("/a2a", "tasks/send", {}, {"id": "t-1", "message": old_message("hi")}),
     "selectools": ("/", "tasks/get", {}, {"id": "t-1"}),
@@ -246,12 +257,14 @@ async def test_no_dialect_takes_a_task_from_a_key_that_is_for_heartbeats(
         return text
 
     async with guarded(tmp_path, agent) as site:
+        await site._app.listening([site.url])
         own = await registered(site, ALICE, AWAY)
         key = (await mint(site, own, ALICE, "agents:heartbeat"))["key"]
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         answer = await site.http.post(path, json=body, headers={"x-api-key": key, **headers})
         told = json.loads(answer.text.removeprefix("data: "))
         assert "error" in told and "result" not in told, answer.text
+        assert "not for this" in answer.text, answer.text
         operation = ops.ListTasks(page_size=10)
         for engine in site._app._engines.values():
             reply: Any = await engine.answer(
