@@ -57,6 +57,12 @@ def api_keys(subject: "Subject") -> Verdict:
     now = time.time()
     # One that has a successor, or was taken back, ends as it should.
     held = [key for key in keys if not key.followed_by and key.revoked_at is None]
+    if refused := [key.id for key in held if key.state(now) == "refused"]:
+        ids = ", ".join(refused[:_IDS_SHOWN])
+        return warning(
+            f"{count(len(refused), 'key')} of agents, made by 0.5, let nobody in: {ids}",
+            "their owners make new ones at the gateway; `dragoman keys revoke` ends these for good",
+        )
     ended = [key.id for key in held if key.until <= now]
     soon = [key.id for key in held if now < key.until <= now + _SOON]
     if ended or soon:

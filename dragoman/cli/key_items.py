@@ -18,6 +18,10 @@ def item_of(key: "Key") -> dict[str, Any]:
         "owner": key.owner,
         "scopes": key.scopes,
         "tenant": key.tenant,
+        "agent": key.agent or None,
+        "name": key.label or None,
+        "parent": None,
+        "madeBy": [],
         "createdAt": instant(key.created_at),
         "expiresAt": instant(key.expires_at),
         "revokedAt": instant(key.revoked_at),
@@ -37,6 +41,9 @@ _LABELS = {
     "owner": "Owner",
     "scopes": "Scopes",
     "tenant": "Tenant",
+    "agent": "Agent",
+    "name": "Name",
+    "madeBy": "Made-By",
     "createdAt": "Created",
     "expiresAt": "Expires",
     "revokedAt": "Revoked",
@@ -47,9 +54,15 @@ _LABELS = {
 }
 
 
+_BETWEEN = {"scopes": " ", "madeBy": " < "}
+
+
 def show_fields(run: Invocation, item: dict[str, Any]) -> None:
     for name, label in _LABELS.items():
-        if value := " ".join(item["scopes"]) if name == "scopes" else item.get(name):
+        value = item.get(name)
+        if value and name in _BETWEEN:
+            value = _BETWEEN[name].join(value)
+        if value:
             run.out.field(label, str(value))
 
 

@@ -7,7 +7,7 @@ a second, without a restart, and each is in the audit log.
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -139,13 +139,15 @@ def create(
 
 @command("list")
 @_FILE
+@STORE_OPTION
 @LIMIT
 @PAGE_TOKEN
-def list_(run: Invocation, file: str | None, limit: int, page_token: str) -> None:
-    """List keys in the order they were made. Their secrets are kept nowhere."""
-    from dragoman.security import key_file
-
-    found = [item_of(key) for key in key_file.read_keys(_path(run, file))]
+def list_(
+    run: Invocation, file: str | None, store: str | None, limit: int, page_token: str
+) -> None:
+    """List keys in the order they were made: those of the file, then the keys of agents that the
+    gateway of the store made, each with what it was made by. Their secrets are kept nowhere."""
+    found = _items(run, file, store)
     ids = [item["id"] for item in found]
     if page_token and page_token not in ids:
         raise usage("--page-token names no key; begin without it")
@@ -158,11 +160,10 @@ def list_(run: Invocation, file: str | None, limit: int, page_token: str) -> Non
 @command("show")
 @click.argument("id", metavar="KEY_ID")
 @_FILE
-def show(run: Invocation, id: str, file: str | None) -> None:
+@STORE_OPTION
+def show(run: Invocation, id: str, file: str | None, store: str | None) -> None:
     """Show a key without its secret, which is kept nowhere."""
-    from dragoman.security import key_file
-
-    tell(run, item_of(key_file.find(_path(run, file), _id(id))))
+    tell(run, _item(run, file, store, _id(id)))
 
 
 @command("revoke")
@@ -180,22 +181,23 @@ def revoke(
     audit: str | None,
     store: str | None,
 ) -> None:
-    """End a key: servers let nobody in by it any more, within seconds."""
-    from dragoman.security import key_file
-
-    path, id = _path(run, file), _id(id)
+    """End a key: servers let nobody in by it any more, within seconds, nor by what was made by
+    it. It is a key of the file, or one of an agent in a gateway's store."""
+    id = _id(id)
+    item = _item(run, file, store, id)
     if dry_run:
-        tell(run, {"result": "would be revoked", **item_of(key_file.find(path, id))})
+        tell(run, {"result": "would be revoked", **item})
         return
-    key_file.find(path, id)
     if not yes:
         from dragoman.cli.hints import again
 
         raise usage(f"{id} cannot be brought back; --yes revokes it", again(run, "--yes"))
     with budget(run), recording(run, audit, store) as log:
-        key = key_file.revoke(path, id)
-        record(log, "key.revoke", _object(key))
-    tell(run, {"result": "revoked", **item_of(key)})
+        _revoke(run, file, store, item)
+        made_by = " < ".join(item["madeBy"])
+        whose = f"{item['agent']} {item['owner']}" if made_by else item["owner"]
+        record(log, "key.revoke", f"{id} {whose}", f"made by {made_by}" if made_by else "")
+    tell(run, {"result": "revoked", **_item(run, file, store, id)})
 
 
 @command("rotate")
@@ -225,15 +227,20 @@ def rotate(
     """Make a key with the owner and the rights of another, which ends after a while.
 
     The successor is shown this once. Without --expires it is good for as long as the key before
-    was when it was made.
+    was when it was made, and never for longer. What was made by the key before ends with it.
     """
     from dragoman.security import key_file
 
     _check_lifetime(expires)
     path, id = _path(run, file), _id(id)
+    if _item(run, file, store, id)["parent"] is not None:
+        raise usage(
+            f"{id} is the key of an agent, which the gateway made: have it make another by "
+            "POST /api/v1/agents/ID/api-keys, then revoke this one"
+        )
     if dry_run:
         before = key_file.find(path, id)
-        key_file.check_rotation(before)
+        key_file.check_rotation(before, expires)
         tell(run, {"result": "would be rotated", **item_of(before)})
         return
     with budget(run), recording(run, audit, store) as log:
@@ -252,6 +259,44 @@ def rotate(
     _only_now(run)
 
 
+def _items(run: Invocation, file: str | None, store: str | None) -> list[dict[str, Any]]:
+    """Return all keys as they are shown: those of the file, and those of agents in the store."""
+    from dragoman.cli.stored_keys import items_of, stored_keys
+    from dragoman.security import key_file
+
+    settings = settings_of(run, keys=file, store=store)
+    found = [item_of(key) for key in key_file.read_keys(settings.keys_path())]
+    return [*found, *items_of(stored_keys(settings), settings)]
+
+
+def _item(run: Invocation, file: str | None, store: str | None, id: str) -> dict[str, Any]:
+    """Return a key as it is shown; raises `ConfigError` if there is none. The file comes first:
+    a store that cannot be read keeps no key of the file from being revoked."""
+    from dragoman.cli.stored_keys import items_of, stored_keys
+    from dragoman.security import key_file
+
+    settings = settings_of(run, keys=file, store=store)
+    of_file = [item_of(key) for key in key_file.read_keys(settings.keys_path()) if key.id == id]
+    if of_file:
+        return of_file[0]
+    for item in items_of(stored_keys(settings), settings):
+        if item["id"] == id:
+            return item
+    return item_of(key_file.find(settings.keys_path(), id))
+
+
+def _revoke(run: Invocation, file: str | None, store: str | None, item: dict[str, Any]) -> None:
+    """End a key where it is: in the store if a credential of a gateway's caller made it."""
+    if item["parent"] is None:
+        from dragoman.security import key_file
+
+        key_file.revoke(_path(run, file), item["id"])
+        return
+    from dragoman.cli.stored_keys import revoke_stored
+
+    revoke_stored(settings_of(run, store=store).store_path(), item["id"])
+
+
 def _object(key: "Key") -> str:
     return f"{key.id} {key.owner}"
 
@@ -266,9 +311,9 @@ def _path(run: Invocation, file: str | None) -> Path:
 
 def _id(text: str) -> str:
     """Return the id that was named; a whole key has one too, but is nothing to type."""
-    from dragoman.security.api_keys import PREFIX
+    from dragoman.security.api_keys import AGENT_PREFIX, PREFIX
 
-    if text.startswith(f"{PREFIX}_"):
+    if text.startswith((f"{PREFIX}_", f"{AGENT_PREFIX}_")):
         raise usage(
             "name the id of the key, and not the key: it is in the history of your shell and in "
             "the list of processes; rotate it",

@@ -1,108 +1,170 @@
-"""API keys of registered agents: made, listed and revoked by whoever owns the agent.
+"""API keys of registered agents: made, listed and revoked by who owns the agent.
 
-They are in the key file like all others, so that the authenticator of API keys knows them. They
-speak for the agent's owner, for nothing but what their scopes name. A key's text is shown once.
+They are in the gateway's own store, so no other server knows them. A key acts for the principal
+that made it, for what its scopes name, and is no stronger than the credential that made it. Its
+text is shown once.
 """
 
-import asyncio
-import logging
-from collections.abc import Sequence
-from datetime import timedelta
-from pathlib import Path
+import functools
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from dragoman.errors import ConfigError, InternalError, InvalidParams
+from dragoman.errors import InvalidParams, NoAgentAvailable, PermissionDenied, RateLimited
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.registration import LONGEST_NAME
-from dragoman.model.identity import Caller
-from dragoman.security import key_file
-from dragoman.security.api_keys import Key
+from dragoman.model.identity import LOCAL, Caller
+from dragoman.security.agent_keys import AgentKeys
+from dragoman.security.api_keys import AGENT_PREFIX, hash_of, new_id, new_text
+from dragoman.security.authentication import NEVER, Pass
+from dragoman.security.issuance import KeyTerms, terms_of
+from dragoman.security.key_scopes import SCOPES
+from dragoman.stores.sqlite import SQLiteStore, agent_keys
+from dragoman.stores.sqlite.agent_keys import AgentKeyRow
 
-logger = logging.getLogger("dragoman")
-
-# What a key may be for; `*` is all of it. None of them opens what is an operator's.
-SCOPES = frozenset(
-    {"*", "agents:read", "agents:write", "agents:heartbeat", "tasks:read", "tasks:write"}
-)
 LONGEST_DAYS = 365
-# Marks a caller as one that came by the key of an agent, whose id follows.
-MARK = "dragoman:agent:"
+# Good ones of one agent: each is in the memory of every process.
+MOST_KEYS = 100
 # The member of a task's metadata that names the agent by whose key it was made.
 REQUESTER = "requesterAgentId"
+_DAY = 24 * 3600
+
+KeyState = Literal["active", "expired", "revoked", "ended_with_parent"]
 
 
-class AgentKeys:
-    """The keys of agents, in the file of all keys."""
+def owns(agent: Registered, caller: Caller) -> bool:
+    """Tell whether an agent belongs to a caller. What belongs to the local user, as agents of
+    this process do, belongs to no caller that has a credential."""
+    return caller.principal != LOCAL and agent.owner == caller.principal
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class StoredKeys:
+    """The keys of agents in a gateway's store, for the authenticator that knows them."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
+        self._key = b""
+
+    def version(self) -> int:
+        """Return how often they have changed."""
+        return self._store.glance(agent_keys.version_of)
+
+    def changed(self, after: int) -> Sequence[AgentKeyRow]:
+        """Return those that changed after a version."""
+        return self._store.glance(lambda connection: agent_keys.changed(connection, after))
+
+    def secret(self) -> bytes:
+        """Return what marks of other credentials are keyed with."""
+        if not self._key:
+            self._key = hashlib.sha256(b"agent keys" + self._store.secret).digest()
+        return self._key
+
+
+class AgentKeyring:
+    """Makes and ends the keys of agents."""
+
+    def __init__(
+        self,
+        store: SQLiteStore,
+        way: AgentKeys | None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`way` lets their holders in; None: no caller has to prove anything, and none is made."""
+        self._store = store
+        self._way = way
+        self._now = now
 
     async def create(
         self,
         agent: Registered,
+        maker: Pass | None,
         label: str,
         *,
-        scopes: Sequence[str] = ("*",),
+        scopes: Sequence[str] = (),
         days: int | None = None,
-    ) -> tuple[Key, str]:
+    ) -> tuple[AgentKeyRow, str]:
         """Make a key; return it and its text, which is nowhere else."""
         if not 1 <= len(label.strip()) <= LONGEST_NAME:
             raise InvalidParams(f"must have 1 to {LONGEST_NAME} characters", field="name")
-        if not scopes or not SCOPES.issuperset(scopes):
+        if not SCOPES.issuperset(scopes):
             raise InvalidParams(f"are some of {', '.join(sorted(SCOPES))}", field="scopes")
         if days is not None and not 1 <= days <= LONGEST_DAYS:
             raise InvalidParams(f"must be between 1 and {LONGEST_DAYS}", field="expiresInDays")
-        try:
-            return await asyncio.to_thread(
-                key_file.create_for_agent,
-                self._path,
-                agent.id,
-                name=agent.name,
-                owner=agent.owner.owner,
-                label=label.strip(),
-                scopes=[*scopes, MARK + agent.id],
-                lifetime=None if days is None else timedelta(days=days),
-            )
-        except ConfigError as error:
-            raise _unusable(error) from None
+        now = self._now()
+        until = NEVER if days is None else now + days * _DAY
+        terms = terms_of(maker if self._way else None, scopes, until=until, now=now)
+        if maker is None or not owns(agent, maker.caller):
+            raise PermissionDenied("A key acts for who makes it: the agent's owner makes its keys")
+        await self._store.prepare()
+        text = new_text(id := new_id(), AGENT_PREFIX)
+        row = self._row(id, hash_of(text), agent, label.strip(), terms, int(now * 1000))
+        became = await self._store.change(
+            functools.partial(agent_keys.put, row=row, most=MOST_KEYS)
+        )
+        if became == "full":
+            raise RateLimited(f"The agent has {MOST_KEYS} keys; revoke one first")
+        if became == "gone":
+            raise NoAgentAvailable("There is no such agent")
+        self.look_again()
+        return row, text
 
-    async def all(self, agent: Registered) -> list[Key]:
+    def _row(
+        self, id: str, hash: bytes, agent: Registered, label: str, terms: KeyTerms, now: int
+    ) -> AgentKeyRow:
+        assert self._way is not None, "without it there are no terms"
+        parent = terms.parent
+        return AgentKeyRow(
+            id=id,
+            hash=hash,
+            agent=agent.id,
+            label=label,
+            tenant=terms.tenant,
+            owner=terms.principal.owner,
+            scopes=" ".join(sorted(terms.scopes)),
+            parent=parent.name,
+            parent_ref=parent.ref,
+            parent_mark=self._way.keyed(parent.name, parent.mark),
+            generation=terms.generation,
+            made_at=now,
+            expires_at=None if terms.until == NEVER else math.floor(terms.until * 1000),
+        )
+
+    async def all(self, agent: Registered) -> Sequence[AgentKeyRow]:
         """Return the keys of an agent, in the order they were made."""
-        try:
-            found = await asyncio.to_thread(key_file.read_keys, self._path)
-        except ConfigError as error:
-            raise _unusable(error) from None
-        return [key for key in found if key.agent == agent.id]
+        return await self._store.look(lambda connection: agent_keys.of_agent(connection, agent.id))
 
-    async def revoke(self, agent: Registered, id: str) -> Key:
-        """End a key of an agent at once; raises `InvalidParams` for one that it has not."""
-        if all(key.id != id for key in await self.all(agent)):
-            raise InvalidParams("the agent has no such key", field="keyId")
-        return await asyncio.to_thread(key_file.revoke, self._path, id)
+    async def find(self, agent: Registered, id: str) -> AgentKeyRow:
+        """Return a key of an agent; raises `InvalidParams` for one that it has not."""
+        for key in await self.all(agent):
+            if key.id == id:
+                return key
+        raise InvalidParams("the agent has no such key", field="keyId")
 
+    async def revoke(self, agent: Registered, id: str) -> AgentKeyRow:
+        """End a key of an agent, and all that were made by it, at once."""
+        found = await self.find(agent, id)
+        now = int(self._now() * 1000)
+        await self._store.change(lambda connection: agent_keys.revoke(connection, id, now))
+        self.look_again()
+        return found
 
-def scopes_of(key: Key) -> list[str]:
-    """Return what a key is for, as it was asked for."""
-    return [scope for scope in key.scopes if not scope.startswith(MARK)]
+    def state(self, key: AgentKeyRow) -> KeyState:
+        """Return how a key is."""
+        if key.revoked_at is not None:
+            return "revoked"
+        if key.expires_at is not None and key.expires_at <= self._now() * 1000:
+            return "expired"
+        way = self._way
+        stands = way is not None and way.stands(key.parent, key.parent_ref, key.parent_mark)
+        return "active" if stands else "ended_with_parent"
 
+    def lineage(self, key: AgentKeyRow) -> tuple[str, ...]:
+        """Return the credentials that a key comes of, the nearest first."""
+        return (key.parent,) if self._way is None else self._way.lineage(key.parent)
 
-def agent_of(caller: Caller) -> str:
-    """Return the id of the agent by whose key a caller came; empty: it came by another way."""
-    return next((one.removeprefix(MARK) for one in caller.scopes if one.startswith(MARK)), "")
-
-
-def allows(caller: Caller, scope: str, agent_id: str = "") -> bool:
-    """Tell whether a caller may do what a scope names, to an agent if one is named.
-
-    Who came by another way than the key of an agent is not held by these scopes.
-    """
-    agents = [one.removeprefix(MARK) for one in caller.scopes if one.startswith(MARK)]
-    if not agents:
-        return True
-    is_own = not agent_id or agent_id in agents
-    return is_own and bool({"*", scope} & caller.scopes)
-
-
-def _unusable(error: ConfigError) -> InternalError:
-    # Where the file is concerns its operator alone.
-    logger.error("API keys of agents cannot be read or changed: %s", error)
-    return InternalError("API keys cannot be read or changed at present")
+    def look_again(self) -> None:
+        """Have this process act on what changed at once."""
+        if self._way is not None:
+            self._way.look_again()

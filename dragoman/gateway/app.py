@@ -11,23 +11,28 @@ import msgspec
 from dragoman.config import Settings
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import A2AError
+from dragoman.gateway.agent_keys import AgentKeyring, StoredKeys
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.api import Api
 from dragoman.gateway.catalog import Catalog
 from dragoman.gateway.costs import Costs
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway, books_of, store_of
-from dragoman.gateway.held import Held
 from dragoman.gateway.limited import Limited
 from dragoman.gateway.own import OwnToken
 from dragoman.gateway.registration import Changes, Registration, Secret
+from dragoman.gateway.requesters import NamesRequester
 from dragoman.gateway.workflow_runs import Runs
 from dragoman.gateway.workflows import Workflows
 from dragoman.model.identity import LOCAL
+from dragoman.security.agent_keys import AgentKeys
+from dragoman.security.authentication import recalling
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.request import Mount
 from dragoman.server.routes import Access, Routes
+from dragoman.server.scoped import ScopedService
+from dragoman.stores.sqlite import SQLiteStore
 
 logger = logging.getLogger("dragoman")
 
@@ -42,12 +47,15 @@ class GatewayApp(App):
         self._books = books_of(settings)
         # Where callers have to say who they are, the gateway has to say so to its own agents.
         self._own = OwnToken() if agents and settings.ways() else None
+        store = store_of(settings, self._books)
+        self._agent_keys = _agent_keys(settings, store)
+        given = [self._own, self._agent_keys]
         super().__init__(
             front_agent(),
             *agents,
             settings=settings,
-            store=store_of(settings, self._books),
-            authenticators=[] if self._own is None else [self._own],
+            store=store,
+            authenticators=[one for one in given if one is not None],
             is_local=is_local,
         )
 
@@ -62,6 +70,9 @@ class GatewayApp(App):
             self.audit,
             is_local=self._is_local,
         )
+        self.gateway.keys = AgentKeyring(self.gateway.store, self._agent_keys)
+        if self._agent_keys is not None and self._gatekeeper is not None:
+            self._agent_keys.others = recalling(self._gatekeeper.authenticators)
         self.gateway.hooks.add_to(routes)
         self._limited = Limited(self.gateway.registry, lambda: self._mounts[self.agents[0].name])
         self._limited.add_to(routes)
@@ -84,9 +95,9 @@ class GatewayApp(App):
         own = self._mounts[self.agents[0].name]
         own.service = Costs(own.service, gateway.ledger)
         for mount in self._mounts.values():
-            mount.service = Held(mount.service)
+            mount.service = ScopedService(NamesRequester(mount.service))
         signer = self._discovery.signer
-        behind = Held(Costs(gateway.service, gateway.ledger))
+        behind = ScopedService(NamesRequester(Costs(gateway.service, gateway.ledger)))
         self._front = Front(self.settings, ways, behind, signer)
         # Their cards are not for whoever keeps answers for others.
         private = msgspec.structs.replace(self.settings, card_public=False)
@@ -148,6 +159,15 @@ class GatewayApp(App):
 
     def _status(self) -> dict[str, Any]:
         return {**super()._status(), "gateway": self.gateway.status()}
+
+
+def _agent_keys(settings: Settings, store: SQLiteStore) -> AgentKeys | None:
+    """Return the way in for agents; None where no caller has to prove anything."""
+    if not settings.ways():
+        return None
+    is_declared = "api-key" not in settings.ways()
+    source, header = StoredKeys(store), settings.api_key_header
+    return AgentKeys(source, header=header, is_declared=is_declared)
 
 
 def _is_second(agent: Registered, name: str) -> bool:

@@ -25,7 +25,7 @@ class Catalog:
 
     def add_to(self, routes: Routes, access: Access) -> None:
         """Serve it."""
-        routes.add(PATH, self._answer, access)
+        routes.add(PATH, self._answer, access, frozenset({"agents:read"}))
 
     async def _answer(self, request: Request) -> None:
         if request.verb != "GET":

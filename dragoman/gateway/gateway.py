@@ -10,6 +10,7 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.errors import A2AError, AgentOffline, ConfigError, StoreRefused
 from dragoman.gateway import routing, wishes
+from dragoman.gateway.agent_keys import AgentKeyring
 from dragoman.gateway.agents import Registered, serves, spread
 from dragoman.gateway.forwarding import Chosen, Forwarding
 from dragoman.gateway.hooks import Hooks
@@ -119,6 +120,7 @@ class Gateway:
         self._beside: set[asyncio.Task[None]] = set()
         self.service: Service
         self.workflows: Workflows
+        self.keys: AgentKeyring
         self.id = ""
 
     def allow(self, url: str) -> None:

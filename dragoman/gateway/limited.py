@@ -7,13 +7,14 @@ route of its own, to callers alone, and from there where it would have gone.
 
 from collections.abc import Callable
 
+from dragoman.errors import PermissionDenied
 from dragoman.gateway.agents import serves
 from dragoman.gateway.front import PREFIX
 from dragoman.gateway.registry import Registry
 from dragoman.model.identity import OPERATOR
-from dragoman.server.discovery import CARD_PATH
+from dragoman.server.discovery import CARD_PATH, denied
 from dragoman.server.request import Mount, Request
-from dragoman.server.routes import Access, Routes
+from dragoman.server.routes import BY_REQUEST, Access, Routes
 
 _PLACE = "/.limited"
 
@@ -29,7 +30,7 @@ class Limited:
     def add_to(self, routes: Routes) -> None:
         """Serve them."""
         self._routes = routes
-        routes.add(f"{_PLACE}/*", self._answer, Access.CALLER)
+        routes.add(f"{_PLACE}/*", self._answer, Access.CALLER, BY_REQUEST)
 
     def place(self, path: str) -> str:
         """Return by which way a path at such an agent is answered."""
@@ -48,6 +49,9 @@ class Limited:
         if route.access not in (Access.PUBLIC, Access.CALLER) or route.answer == self._answer:
             route = self._routes.others
         request.watched.route = route.name
+        if not route.opens_to(request.caller):
+            await denied(request, PermissionDenied("The key is not for this"))
+            return
         await route.answer(request)
 
     def _is_known(self, request: Request) -> bool:

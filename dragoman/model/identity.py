@@ -106,6 +106,10 @@ class Caller(msgspec.Struct, frozen=True):
     scopes: frozenset[str] = frozenset()
     # The one tenant it may act in; None: its credential names none.
     tenant: str | None = None
+    # The agent by whose key it came, and what that key is for: it grants nothing of the scopes
+    # above, and opens no more than it names. None: it came by a credential of another kind.
+    agent: str = ""
+    key_scopes: frozenset[str] | None = None
 
     @property
     def principal(self) -> Principal:

@@ -22,6 +22,8 @@ _NUMBER = re.compile(rb'"(id":"|number":)\d+')
 _LENGTH = re.compile(rb"\r\ncontent-length: \d+", re.IGNORECASE)
 _WORD = re.compile(r"<([a-z-]+)>")
 _SHOWN = 300
+# Looks at a list that others add to meanwhile.
+_LOOKS = 5
 
 
 class RouteCell(NamedTuple):
@@ -113,8 +115,7 @@ class RouteScene:
                 is_made = answer.status == row.status and not _is_error(answer)
                 return "" if is_made else f"got {_short(answer)}"
             case "empty" | "same" | "public":
-                newcomer = await self.ask(row, NEWCOMER, thing)
-                return _other_than(_plain(answer, thing), _plain(newcomer, thing), "a newcomer's")
+                return await self._not_as_a_newcomers(row, caller, thing, answer)
             case "401":
                 shut = self._shut.setdefault(self.shape(row), answer.without())
                 is_shut = answer.status == 401 and answer.without() == shut
@@ -123,6 +124,19 @@ class RouteScene:
                 return "" if _is_error(answer) else f"got {_short(answer)}"
             case _:
                 return "" if answer.status == int(outcome) else f"got {_short(answer)}"
+
+    async def _not_as_a_newcomers(
+        self, row: RouteRow, caller: str, thing: Thing, answer: Answer
+    ) -> str:
+        """What is open to everybody may change between two looks, so a difference has to last."""
+        problem = ""
+        for _ in range(_LOOKS):
+            newcomer = await self.ask(row, NEWCOMER, thing)
+            problem = _other_than(_plain(answer, thing), _plain(newcomer, thing), "a newcomer's")
+            if not problem:
+                break
+            answer = await self.ask(row, caller, thing)
+        return problem
 
     async def _not_as_never(self, row: RouteRow, caller: str, thing: Thing, answer: Answer) -> str:
         if answer.status != row.never:

@@ -5,6 +5,7 @@ second. A file that is gone lets nobody in; while one cannot be understood, what
 """
 
 import hmac
+import logging
 import re
 import secrets
 import shlex
@@ -22,13 +23,24 @@ from msgspec import Meta
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
-from dragoman.security.authentication import HEADER, NEVER, Evidence, Pass, Refused
+from dragoman.security.authentication import (
+    HEADER,
+    NEVER,
+    Credential,
+    Evidence,
+    Pass,
+    Refused,
+)
 from dragoman.security.watched import WatchedFile
+
+logger = logging.getLogger("dragoman")
 
 # A prefix and a checksum, so that whoever looks for keys that leaked knows one when it sees one.
 PREFIX = "dgm"
-# Of keys that belong to an agent which a gateway knows.
+# Of keys of agents, which are in the store of the gateway that made them and in no file.
 AGENT_PREFIX = "nxk"
+# What a key that is in a file is called where something was made by it.
+CREDENTIAL = "key:"
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH = 10
@@ -36,12 +48,12 @@ _SECRET_BYTES = 32
 _SECRET_LENGTH = 43
 _SUM_LENGTH = 6
 _KEY = re.compile(
-    rf"(?:{PREFIX}|{AGENT_PREFIX})_([0-9a-z]{{{_ID_LENGTH}}})_[0-9A-Za-z]{{{_SECRET_LENGTH}}}"
+    rf"({PREFIX}|{AGENT_PREFIX})_([0-9a-z]{{{_ID_LENGTH}}})_[0-9A-Za-z]{{{_SECRET_LENGTH}}}"
     rf"_[0-9A-Za-z]{{{_SUM_LENGTH}}}",
     re.ASCII,
 )
 # What an unknown id is compared with, so that it takes as long as a known one.
-_NOBODY = bytes(32)
+NO_HASH = bytes(32)
 
 _Name = Annotated[str, Meta(min_length=1, max_length=256)]
 _Instant = Annotated[datetime, Meta(tz=True)]
@@ -63,17 +75,19 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     revoked_at: _Instant | None = None
     # The id of the key that was made to replace it.
     followed_by: str = ""
-    # Of a key that belongs to an agent which a gateway knows: the agent's id, what the key is
-    # called, and whom it speaks for, the agent's owner.
+    # Of a key of an agent, as 0.5 wrote them into this file: the agent's id, what the key is
+    # called, and whom it spoke for. No server takes such a key.
     agent: str = ""
     label: str = ""
     acts_for: str = ""
 
     def state(self, now: float) -> str:
-        """Return how it is: `active`, `expired` or `revoked`."""
+        """Return how it is: `active`, `expired`, `revoked`, or `refused` for one of an agent."""
         if self.revoked_at is not None:
             return "revoked"
-        return "active" if now < self.until else "expired"
+        if now >= self.until:
+            return "expired"
+        return "refused" if self.agent else "active"
 
     @property
     def until(self) -> float:
@@ -83,8 +97,7 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel
     @property
     def caller(self) -> Caller:
         """Return whom it stands for."""
-        owner = self.acts_for if self.agent else f"key:{self.owner}"
-        return Caller(owner, True, frozenset(self.scopes), self.tenant)
+        return Caller(f"key:{self.owner}", True, frozenset(self.scopes), self.tenant)
 
 
 class KeyFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -124,6 +137,14 @@ def hash_of(text: str) -> bytes:
     return sha256(text.encode()).digest()
 
 
+def read_text(text: str) -> tuple[str, str]:
+    """Return the prefix and the id of what may be a key; raises `Refused` for what cannot."""
+    shape = _KEY.fullmatch(text)
+    if shape is None:
+        raise Refused("not shaped like a key")
+    return shape[1], shape[2]
+
+
 def decode_keys(path: Path, body: bytes) -> list[Key]:
     """Return what a key file says; raises `ConfigError` for one that makes no sense."""
     try:
@@ -140,6 +161,13 @@ class _Entry(msgspec.Struct, frozen=True):
     caller: Caller
     until: float
     is_revoked: bool
+    is_of_agent: bool
+
+    def credential(self, id: str) -> Credential:
+        """Return it as what something may be made by."""
+        rights = repr((self.caller.owner, sorted(self.caller.scopes), self.caller.tenant))
+        mark = sha256(self.hash + rights.encode()).hexdigest()
+        return Credential(CREDENTIAL + id, mark=mark, until=self.until)
 
 
 class ApiKeys:
@@ -175,7 +203,16 @@ class ApiKeys:
                 f"{self._file.path}: there are no keys; make one: "
                 f"dragoman keys create --owner <name> --keys {shlex.quote(str(self._file.path))}"
             )
-        self._file.load()
+        refused = [id for id, one in self._file.load().items() if one.is_of_agent]
+        if refused:
+            logger.warning(
+                "%s: %d keys of agents, made by an earlier release, let nobody in any more (%s): "
+                "their owners make new ones at the gateway (POST /api/v1/agents/ID/api-keys); "
+                "dragoman keys revoke ends these for good",
+                self._file.path,
+                len(refused),
+                ", ".join(refused[:5]),
+            )
 
     async def stop(self) -> None:
         """There is nothing to let go of."""
@@ -187,15 +224,14 @@ class ApiKeys:
             return None
         if len(values) > 1:
             raise Refused("two keys")
-        shape = _KEY.fullmatch(text := values[0].decode("latin-1"))
-        if shape is None:
-            raise Refused("not shaped like a key")
-        id = shape[1]
+        prefix, id = read_text(text := values[0].decode("latin-1"))
+        if prefix == AGENT_PREFIX:
+            raise Refused("the key of an agent, which only its own gateway takes", id)
         entries = self._file.says()
         if entries is None:
             raise Refused("the key file cannot be used", id)
         entry = entries.get(id)
-        is_right = hmac.compare_digest(hash_of(text), entry.hash if entry else _NOBODY)
+        is_right = hmac.compare_digest(hash_of(text), entry.hash if entry else NO_HASH)
         if entry is None:
             raise Refused("unknown key", id)
         if not is_right:
@@ -204,7 +240,10 @@ class ApiKeys:
             raise Refused("revoked key", id)
         if self._now() >= entry.until:
             raise Refused("expired key", id)
-        return Pass(entry.caller, self, entry.until, f"{id} {entry.hash.hex()}")
+        if entry.is_of_agent:
+            raise Refused("the key of an agent, in a file of keys", id)
+        ref = f"{id} {entry.hash.hex()}"
+        return Pass(entry.caller, self, entry.until, ref, entry.credential(id))
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the key is there, with what it was given, and neither revoked nor over."""
@@ -214,13 +253,28 @@ class ApiKeys:
         return (
             entry is not None
             and entry.hash.hex() == hash
-            and not entry.is_revoked
-            and self._now() < entry.until
+            and self._is_good(entry)
             and (entry.caller is found.caller or entry.caller == found.caller)
         )
 
+    def recall(self, name: str, ref: str) -> list[Credential]:
+        """Return a key of the file as it is now, by what it is called as a credential."""
+        entries = self._file.says() if name.startswith(CREDENTIAL) else None
+        id = name.removeprefix(CREDENTIAL)
+        entry = entries.get(id) if entries else None
+        return [entry.credential(id)] if entry is not None and self._is_good(entry) else []
+
+    def _is_good(self, entry: _Entry) -> bool:
+        return not (entry.is_revoked or entry.is_of_agent) and self._now() < entry.until
+
     def _entries(self, body: bytes) -> dict[str, _Entry]:
         return {
-            key.id: _Entry(bytes.fromhex(key.hash), key.caller, key.until, bool(key.revoked_at))
+            key.id: _Entry(
+                bytes.fromhex(key.hash),
+                key.caller,
+                key.until,
+                bool(key.revoked_at),
+                bool(key.agent),
+            )
             for key in decode_keys(self._file.path, body)
         }

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -59,6 +59,27 @@ class Refused(Exception):
         self.subject = subject
 
 
+class Credential(msgspec.Struct, frozen=True):
+    """What a caller was let in by, so that it is known again later and in other processes.
+
+    Nothing in it is a secret, but `mark` may come of one that can be guessed: keep it keyed.
+    """
+
+    # `key:ID`, `token:NAME`, `jwt:ISSUER#ID`, `cert:FINGERPRINT` or `agent-key:ID`.
+    name: str
+    # What its way finds it by besides the name.
+    ref: str = ""
+    # Another one as soon as its secret or its rights are others.
+    mark: str = ""
+    # When it ends, in seconds since the epoch: no clock is forgiven here.
+    until: float = NEVER
+    # What it was made by, and what that was made by: the nearest first.
+    ancestors: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Credential({self.name!r}, mark='***')"
+
+
 class Pass(msgspec.Struct, frozen=True):
     """A caller, and for how long it may be taken for one."""
 
@@ -68,6 +89,8 @@ class Pass(msgspec.Struct, frozen=True):
     until: float = NEVER
     # What the authenticator knows its credential by: the id of a key, the state of a key set.
     ref: str = ""
+    # None: it cannot be known again, so nothing may be made by it that outlives the request.
+    credential: Credential | None = None
 
 
 class Authenticator(Protocol):
@@ -99,6 +122,20 @@ class Authenticator(Protocol):
         """Tell whether a pass given before would be given again: not revoked, its key not
         retired. Asked for every request and now and then for open streams, so it is quick."""
         ...
+
+
+class Recalling(Protocol):
+    """A way that knows a credential again by its name; authenticators of ours do, others may."""
+
+    def recall(self, name: str, ref: str) -> Sequence[Credential]:
+        """Return the credentials of a name that hold now, as they are now; none: they hold no
+        more, or are of another way. Asked as often as `still_holds`."""
+        ...
+
+
+def recalling(ways: Sequence[Authenticator]) -> list[Recalling]:
+    """Return the ways that know a credential again."""
+    return [cast(Recalling, one) for one in ways if hasattr(one, "recall")]
 
 
 class Gatekeeper:
@@ -169,7 +206,10 @@ class Gatekeeper:
             try:
                 found = await one.look(evidence)
             except Refused as error:
-                reason, subject = f"{one.name}: {error.reason}", error.subject
+                # The first to refuse: a way that reads the same header may only say that it is
+                # not its own.
+                if reason == NO_CREDENTIALS:
+                    reason, subject = f"{one.name}: {error.reason}", error.subject
                 continue
             except Exception:
                 # Whatever it was: who cannot be told apart is not let in.

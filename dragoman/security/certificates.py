@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
-from dragoman.security.authentication import Evidence, Pass, Refused
+from dragoman.security.authentication import Credential, Evidence, Pass, Refused
 from dragoman.security.proxies import Proxies
 from dragoman.security.revocation import Revocations, name_of, read_revocations
 from dragoman.security.watched import WatchedFile
@@ -32,6 +33,8 @@ _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{1,2040}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253})", re.ASCII)
 _MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
 _SPIFFE = "spiffe://"
+# What a certificate is called where something was made by it.
+_CREDENTIAL = "cert:"
 
 
 class ClientCertificates:
@@ -107,11 +110,18 @@ class ClientCertificates:
         if problem := self._problem(ref):
             raise Refused(problem, name)
         caller = Caller(f"cert:{name}", authenticated=True)
-        return Pass(caller, self, certificate.not_valid_after_utc.timestamp(), ref)
+        until = certificate.not_valid_after_utc.timestamp()
+        credential = Credential(f"{_CREDENTIAL}{sha256(der).hexdigest()[:32]}", ref, until=until)
+        return Pass(caller, self, until, ref, credential)
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the certificate is in date and not revoked."""
         return self._now() < found.until and not self._problem(found.ref)
+
+    def recall(self, name: str, ref: str) -> list[Credential]:
+        """Return a certificate unless it was revoked; who made something by it keeps its end."""
+        is_ours = name.startswith(_CREDENTIAL) and not self._problem(ref)
+        return [Credential(name, ref)] if is_ours else []
 
     def _problem(self, ref: str) -> str:
         if self._revoked is None:

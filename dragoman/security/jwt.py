@@ -5,6 +5,7 @@ what was made with a shared secret. What a token says about where its key is (`j
 `x5c`) is not looked at.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +13,16 @@ from pathlib import Path
 from dragoman.errors import ConfigError
 from dragoman.model.clock import Clock
 from dragoman.model.message import Json
-from dragoman.security.authentication import Evidence, Pass, Refused, bearer_token
+from dragoman.security.authentication import (
+    Credential,
+    Evidence,
+    Pass,
+    Refused,
+    bearer_token,
+)
 from dragoman.security.egress import Egress
 from dragoman.security.jwks import DISCOVERY, RemoteKeys
-from dragoman.security.jwt_claims import Expected, read_claims
+from dragoman.security.jwt_claims import Expected, owner_of, read_claims
 from dragoman.security.jwt_flows import Flows, schemes
 from dragoman.security.jwt_form import Token, claimed_subject, is_shaped, read_token
 from dragoman.security.jwt_keys import (
@@ -75,6 +82,9 @@ class JwtAuthenticator:
             token_type=token_type,
         )
         self._expected.check()
+        # What decides whom a token speaks for: with other settings it is another credential.
+        rules = (issuer, sorted(audience), owner_claim, tenant_claim)
+        self._mark = hashlib.sha256(repr(rules).encode()).hexdigest()
         if sum(map(bool, (jwks_url, key_file, secret))) > 1:
             raise ConfigError("jwt: give the keys in one way: a URL, a file or a secret")
         self._algorithms = _accepted(algorithms, SYMMETRIC if secret else ASYMMETRIC)
@@ -129,11 +139,23 @@ class JwtAuthenticator:
             raise Refused("the name of the key is too long", subject)
         said = read_claims(token.claims, self._expected, self._now(), evidence.certificate)
         key = await self._signer(token, subject)
-        return Pass(said.caller, self, said.until, key.ref)
+        # A token without a name of its own goes by its digest.
+        id = said.id or hashlib.sha256(text.encode()).hexdigest()[:32]
+        name = owner_of(self._expected.issuer, id)
+        credential = Credential(name, key.ref, self._mark, said.expires_at)
+        return Pass(said.caller, self, said.until, key.ref, credential)
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the key behind a pass is still one of the issuer's."""
         return found.ref in self._source.current().refs
+
+    def recall(self, name: str, ref: str) -> list[Credential]:
+        """Return a token of the issuer's, as far as that can be told without it: whether the key
+        that signed it is still one of the issuer's. Who made something by it keeps its end."""
+        is_ours = name.startswith(owner_of(self._expected.issuer, ""))
+        if not is_ours or ref not in self._source.current().refs:
+            return []
+        return [Credential(name, ref, self._mark)]
 
     async def _signer(self, token: Token, subject: str) -> VerificationKey:
         """Return the key that signed a token; raises `Refused` if none of the issuer's did."""

@@ -67,8 +67,11 @@ class Statement(msgspec.Struct, frozen=True):
     """What a token says, once its signature holds."""
 
     caller: Caller
-    # Seconds since the epoch, the leeway included.
+    # Seconds since the epoch, the leeway included; and without it, as the token says.
     until: float
+    expires_at: float
+    # What the issuer calls this token; empty: nothing.
+    id: str
 
 
 def read_claims(
@@ -80,7 +83,8 @@ def read_claims(
         _check_addressee(claims, expected)
         until = _check_times(claims, expected.leeway, now)
         _check_binding(claims, certificate)
-        return Statement(_caller(claims, expected), until)
+        expires_at = until - expected.leeway
+        return Statement(_caller(claims, expected), until, expires_at, _id(claims))
     except Refused as refused:
         raise Refused(refused.reason, claimed_subject(claims)) from None
 
@@ -176,6 +180,14 @@ def _caller(claims: Object, expected: Expected) -> Caller:
         scopes=frozenset([*_scopes(claims, "scope"), *_scopes(claims, "scp")]),
         tenant=tenant,
     )
+
+
+def _id(claims: Object) -> str:
+    """Return the token's own name; one that makes no sense is none, as nothing depends on it."""
+    value = claims.get("jti")
+    if not isinstance(value, str) or len(value) > LONGEST_NAME or not value.isprintable():
+        return ""
+    return value
 
 
 def _name(claims: Object, claim: str) -> str:

@@ -14,16 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.errors import ConfigError
 from dragoman.security import files
-from dragoman.security.api_keys import (
-    AGENT_PREFIX,
-    PREFIX,
-    Key,
-    KeyFile,
-    decode_keys,
-    hash_of,
-    new_id,
-    new_text,
-)
+from dragoman.security.api_keys import Key, KeyFile, decode_keys, hash_of, new_id, new_text
 
 
 def read_keys(path: Path) -> list[Key]:
@@ -51,25 +42,6 @@ def create(
     return key, text
 
 
-def create_for_agent(
-    path: Path,
-    agent: str,
-    *,
-    name: str,
-    owner: str,
-    label: str,
-    scopes: list[str],
-    lifetime: timedelta | None,
-) -> tuple[Key, str]:
-    """Make a key of an agent, by its id and name, that speaks for the agent's owner."""
-    with _changing(path) as keys:
-        known = {one.id for one in keys}
-        key, text = _made(name, scopes, None, lifetime, known, AGENT_PREFIX)
-        key = replace(key, agent=agent, label=label, acts_for=owner)
-        keys.append(key)
-    return key, text
-
-
 def revoke(path: Path, id: str) -> Key:
     """End a key at once; return it. One that was revoked before stays as it was."""
     with _changing(path) as keys:
@@ -87,15 +59,12 @@ def rotate(
     with _changing(path) as keys:
         place = _place(keys, id, path)
         before = keys[place]
-        check_rotation(before)
+        check_rotation(before, lifetime)
         if lifetime is None and before.expires_at is not None:
             # As long as it was given: a successor without an end would be more than it had.
             lifetime = before.expires_at - before.created_at
         known = {one.id for one in keys}
-        prefix = AGENT_PREFIX if before.agent else PREFIX
-        key, text = _made(before.owner, before.scopes, before.tenant, lifetime, known, prefix)
-        of_agent = {name: getattr(before, name) for name in ("agent", "label", "acts_for")}
-        key = replace(key, **of_agent)
+        key, text = _made(before.owner, before.scopes, before.tenant, lifetime, known)
         ends_at = _now() + overlap
         if before.expires_at is not None:
             ends_at = min(ends_at, before.expires_at)
@@ -110,12 +79,25 @@ def find(path: Path, id: str) -> Key:
     return keys[_place(keys, id, path)]
 
 
-def check_rotation(key: Key) -> None:
-    """Refuse to give a key a successor that was taken from its holder, or that has one."""
+def check_rotation(key: Key, lifetime: timedelta | None = None) -> None:
+    """Refuse to give a key a successor that was taken from its holder, that has one, or that would
+    be good for longer than it was."""
+    if key.agent:
+        raise ConfigError(
+            f"{key.id} is the key of an agent, and no server takes it; its owner makes another at "
+            "the gateway: POST /api/v1/agents/ID/api-keys"
+        )
     if key.revoked_at is not None:
         raise ConfigError(f"{key.id} is revoked; dragoman keys create makes another for its owner")
     if key.followed_by:
         raise ConfigError(f"{key.id} was rotated before; rotate its successor {key.followed_by}")
+    if lifetime is not None and key.expires_at is not None:
+        longest = key.expires_at - key.created_at
+        if lifetime > longest:
+            raise ConfigError(
+                f"{key.id} was made for {longest}, and its successor is for no longer; "
+                "dragoman keys create makes another key"
+            )
 
 
 def _place(keys: list[Key], id: str, path: Path) -> int:
@@ -131,11 +113,10 @@ def _made(
     tenant: str | None,
     lifetime: timedelta | None,
     known: set[str],
-    prefix: str = PREFIX,
 ) -> tuple[Key, str]:
     while (id := new_id()) in known:
         pass
-    text = new_text(id, prefix)
+    text = new_text(id)
     now = _now()
     key = Key(
         id=id,

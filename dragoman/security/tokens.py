@@ -22,7 +22,13 @@ from msgspec import Meta
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
-from dragoman.security.authentication import MAX_REMEMBERED, Evidence, Pass, bearer_token
+from dragoman.security.authentication import (
+    MAX_REMEMBERED,
+    Credential,
+    Evidence,
+    Pass,
+    bearer_token,
+)
 from dragoman.security.watched import WatchedFile
 
 logger = logging.getLogger("dragoman")
@@ -46,6 +52,13 @@ class _Holder(msgspec.Struct, forbid_unknown_fields=True):
 
     def __repr__(self) -> str:
         return f"_Holder(token='***', scopes={self.scopes!r}, tenant={self.tenant!r})"
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A token that a setting or a file has, without its text."""
+
+    caller: Caller
+    credential: Credential
 
 
 class _Asked(msgspec.Struct):
@@ -89,7 +102,7 @@ class BearerTokens:
         self._asked: dict[str, _Asked] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._pepper = os.urandom(16)
-        self._fixed: dict[str, Caller] = {}
+        self._fixed: dict[str, _Known] = {}
         if token:
             self._add(self._fixed, token, Caller("default"), "auth_token")
         for text, caller in (tokens or {}).items():
@@ -118,17 +131,27 @@ class BearerTokens:
         if token is None:
             return None
         ref = self._hash(token)
-        caller = self._known(ref) or await self._ask(token, ref)
+        if known := self._known(ref):
+            return Pass(known.caller, self, ref=ref, credential=known.credential)
+        # What a function knows cannot be asked about later without the token.
+        caller = await self._ask(token, ref)
         return Pass(caller, self, ref=ref) if caller else None
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the token still has this holder."""
-        known = self._known(found.ref) or self._said(found.ref)
-        return known is found.caller or known == found.caller
+        known = self._known(found.ref)
+        caller = self._said(found.ref) if known is None else known.caller
+        return caller is found.caller or caller == found.caller
 
-    def _known(self, ref: str) -> Caller | None:
-        if caller := self._fixed.get(ref):
-            return caller
+    def recall(self, name: str, ref: str) -> list[Credential]:
+        """Return the tokens of a holder that a setting or the file has now."""
+        holders = self._file.says() if self._file else None
+        known = [*self._fixed.values(), *(holders or {}).values()]
+        return [one.credential for one in known if one.credential.name == name]
+
+    def _known(self, ref: str) -> _Known | None:
+        if known := self._fixed.get(ref):
+            return known
         holders = self._file.says() if self._file else None
         return holders.get(ref) if holders else None
 
@@ -177,7 +200,7 @@ class BearerTokens:
     def _hash(self, token: str) -> str:
         return hashlib.blake2b(token.encode(), key=self._pepper, digest_size=16).hexdigest()
 
-    def _holders(self, body: bytes) -> dict[str, Caller]:
+    def _holders(self, body: bytes) -> dict[str, _Known]:
         """Make sense of the file; what is said about it never quotes it, since it has secrets."""
         assert self._file is not None
         path = self._file.path
@@ -187,7 +210,7 @@ class BearerTokens:
             raise ConfigError(f"{path}: is not UTF-8") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path}: is not TOML ({_place(error)})") from None
-        found: dict[str, Caller] = {}
+        found: dict[str, _Known] = {}
         for name, table in tables.items():
             try:
                 one = msgspec.convert(table, _Holder)
@@ -197,7 +220,7 @@ class BearerTokens:
             self._add(found, one.token, caller, f"{path}: [{name}]")
         return found
 
-    def _add(self, found: dict[str, Caller], token: str, caller: Caller, where: str) -> None:
+    def _add(self, found: dict[str, _Known], token: str, caller: Caller, where: str) -> None:
         if len(token) < SHORTEST:
             raise ConfigError(
                 f"{where}: a token needs at least {SHORTEST} characters; make one: "
@@ -208,7 +231,10 @@ class BearerTokens:
         ref = self._hash(token)
         if ref in found or ref in self._fixed:
             raise ConfigError(f"{where}: two have the same token; give each its own")
-        found[ref] = _holder(caller, where)
+        caller = _holder(caller, where)
+        rights = repr((token, sorted(caller.scopes), caller.tenant))
+        mark = hashlib.sha256(rights.encode()).hexdigest()
+        found[ref] = _Known(caller, Credential(caller.owner, mark=mark))
 
 
 def _holder(caller: Caller, where: str) -> Caller:

@@ -32,7 +32,7 @@ from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
 from dragoman.server.push import PostRoom
 from dragoman.server.request import Mount, Request, Scope
-from dragoman.server.routes import Access, Routes
+from dragoman.server.routes import BY_REQUEST, Access, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
@@ -43,6 +43,7 @@ logger = logging.getLogger("dragoman")
 
 PRUNE_EVERY = 3600.0
 SWEEP_EVERY = 1.0
+EXPIRE_EVERY = 0.5
 _RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/")
 
 
@@ -95,7 +96,7 @@ class App:
         endpoints = Endpoints(self.settings, self._discovery, self._streams, self.audit, houses)
         if JSONRPC in self.settings.bindings():
             for path in (*_RPC_PATHS, *houses.paths()):
-                routes.add(path, endpoints.answer_jsonrpc, Access.CALLER)
+                routes.add(path, endpoints.answer_jsonrpc, Access.CALLER, BY_REQUEST)
         if houses.serves("corvid"):
             CorvidEndpoints(self.settings, endpoints).add_to(routes, endpoints.answer_rest)
         self._discovery.add_to(routes, lambda: self._post_room, endpoints.answer_rest)
@@ -107,7 +108,7 @@ class App:
             is_open = self._is_local and self._gatekeeper is None
             routes.add("/metrics", _metrics, Access.PUBLIC if is_open else Access.OPERATOR)
         self._add_routes(routes)
-        routes.add_others(endpoints.answer_rest, Access.CALLER)
+        routes.add_others(endpoints.answer_rest, Access.CALLER, BY_REQUEST)
         routes.check()
         return routes
 
@@ -160,6 +161,7 @@ class App:
         opened.push_async_callback(self._close_post_room)
         chores = (
             self._keep_streams_alive(),
+            self._end_expired_streams(),
             self._keep_lease(),
             self._sweep(),
             self._prune(),
@@ -234,8 +236,12 @@ class App:
         while True:
             await asyncio.sleep(self.settings.keepalive / 4)
             self._streams.keep_alive(self.settings.keepalive)
+
+    async def _end_expired_streams(self) -> None:
+        """End the streams of readers who have lost the right since they were let in."""
+        while True:
+            await asyncio.sleep(min(EXPIRE_EVERY, self.settings.keepalive / 4))
             if self._gatekeeper is not None:
-                # Who was let in an hour ago may have lost the right since.
                 self._streams.end_expired(self._gatekeeper.holds)
 
     async def _keep_lease(self) -> None:

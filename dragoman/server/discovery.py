@@ -27,11 +27,12 @@ from dragoman.errors import (
 from dragoman.model.card import AgentCard
 from dragoman.model.record import encode
 from dragoman.security.authentication import Gatekeeper
+from dragoman.security.key_scopes import allows_any
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack, build
 from dragoman.server.push import PostRoom
 from dragoman.server.request import JSON, Headers, Request
-from dragoman.server.routes import Access, Answer, Routes
+from dragoman.server.routes import CARDS, Access, Answer, Routes
 
 if TYPE_CHECKING:
     # Loaded where a setting names a file for them.
@@ -78,14 +79,15 @@ class Discovery:
         """Serve all of it; `elsewhere` answers at the paths of what there is not."""
         self._elsewhere = elsewhere
         shown = Access.PUBLIC if self._settings.card_public else Access.CALLER
-        routes.add(CARD_PATH, self._card, shown)
-        routes.add(_OLD_CARD_PATH, self._card, shown)
+        routes.add(CARD_PATH, self._card, shown, CARDS)
+        routes.add(_OLD_CARD_PATH, self._card, shown, CARDS)
         # Whether there is one is decided by the card's own rules, where that is public as well.
         is_open = self._settings.extended_card_public
         routes.add(
             _OLD_EXTENDED_PATH,
             self._old_extended_card,
             Access.PUBLIC if is_open else Access.CALLER,
+            CARDS,
         )
 
         async def keys(request: Request) -> None:
@@ -134,6 +136,8 @@ class Discovery:
             raise UnsupportedOperation if dialect is V1_0 else ExtendedCardNotConfigured
         if not self._settings.extended_card_public and not request.caller.authenticated:
             raise Unauthenticated
+        if not allows_any(request.caller, CARDS):
+            raise PermissionDenied("The key is not for this", scope="agents:read")
         # Whoever keeps answers for others must not give them this one.
         request.extra.append((b"vary", self._identifying))
         more = await request.mount.agent.skills_for(request.caller)

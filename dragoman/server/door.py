@@ -129,6 +129,10 @@ class Door:
             self._note(request, route.name, "access.denied", reason="not an operator")
             await denied(request, PermissionDenied(scope=OPERATOR))
             return False
+        if request.caller.key_scopes is not None and not route.opens_to(request.caller):
+            self._note(request, route.name, "access.denied", reason="the key is not for this")
+            await denied(request, PermissionDenied("The key is not for this"))
+            return False
         return True
 
     async def _turn_away(self, request: Request, route: Route, error: Overloaded) -> None:

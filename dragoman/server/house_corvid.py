@@ -16,7 +16,7 @@ from dragoman.server.endpoints import Endpoints, incident
 from dragoman.server.limits import SOURCE_AGENT
 from dragoman.server.rates import Buckets, parse
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
-from dragoman.server.routes import Access, Answer, Routes
+from dragoman.server.routes import BY_REQUEST, Access, Answer, Routes
 from dragoman.transports import rest
 
 # Who sends, where nobody says so.
@@ -48,8 +48,8 @@ class CorvidEndpoints:
         async def get(request: Request) -> None:
             await (elsewhere if _is_newer(request) else self.get)(request)
 
-        routes.add(corvid.SEND_PATH, send, Access.CALLER)
-        routes.add(corvid.TASK_PATH + "*", get, Access.CALLER)
+        routes.add(corvid.SEND_PATH, send, Access.CALLER, BY_REQUEST)
+        routes.add(corvid.TASK_PATH + "*", get, Access.CALLER, BY_REQUEST)
 
     async def send(self, request: Request) -> None:
         """Begin a task and answer with it at once."""

@@ -2,10 +2,12 @@
 ends the start: what is not marked must never turn out to be public."""
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
 from dragoman.errors import ConfigError
+from dragoman.model.identity import Caller
+from dragoman.security.key_scopes import EVERYTHING, allows_any
 from dragoman.server.request import Request
 
 
@@ -25,6 +27,13 @@ class Access(enum.Enum):
 
 
 Answer = Callable[[Request], Awaitable[None]]
+# What the key of an agent has to be for, any one of several, where a route does not say: for
+# everything.
+CLOSED = frozenset({EVERYTHING})
+# The answer holds such a key to what is asked: the scope of an operation, of a row of a table.
+BY_REQUEST: frozenset[str] | None = None
+# Cards, to a key that is for anything one needs a card for.
+CARDS = frozenset({"agents:read", "tasks:read", "tasks:write"})
 
 
 class Route(NamedTuple):
@@ -34,6 +43,11 @@ class Route(NamedTuple):
     access: Access | None
     # Its path as operators see it; empty where the answer itself finds out.
     name: str = ""
+    scopes: frozenset[str] | None = CLOSED
+
+    def opens_to(self, caller: Caller) -> bool:
+        """Tell whether the path is open to a caller, as far as the scopes of its key go."""
+        return self.scopes is None or allows_any(caller, self.scopes)
 
 
 class Routes:
@@ -50,17 +64,28 @@ class Routes:
         assert self._others is not None, "checked at the start"
         return self._others
 
-    def add(self, path: str, answer: Answer, access: Access | None) -> None:
+    def __iter__(self) -> Iterator[Route]:
+        return iter([*self._exact.values(), *self._below.values(), self.others])
+
+    def add(
+        self,
+        path: str,
+        answer: Answer,
+        access: Access | None,
+        scopes: frozenset[str] | None = CLOSED,
+    ) -> None:
         """Answer one path; one that ends with `/*` stands for all below it."""
         places = self._below if path.endswith("/*") else self._exact
         place = path.removesuffix("*")
         if place in places:
             raise ConfigError(f"{path} is served by two")
-        places[place] = Route(answer, access, path or "/")
+        places[place] = Route(answer, access, path or "/", scopes)
 
-    def add_others(self, answer: Answer, access: Access | None) -> None:
+    def add_others(
+        self, answer: Answer, access: Access | None, scopes: frozenset[str] | None = CLOSED
+    ) -> None:
         """Answer what no other path is."""
-        self._others = Route(answer, access)
+        self._others = Route(answer, access, scopes=scopes)
 
     def check(self) -> None:
         """Raise `ConfigError` for paths of which nobody said to whom they are open."""

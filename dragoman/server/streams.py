@@ -46,11 +46,10 @@ class OpenStreams:
 
     def end_expired(self, holds: Callable[[Pass], bool]) -> int:
         """End the streams of readers who would not be let in any more; return how many."""
-        expired = [
-            stream
-            for stream, reader in self._open.items()
-            if reader is not None and not holds(reader)
-        ]
+        # One reader may have many: its pass is looked at once.
+        readers = {id(reader): reader for reader in self._open.values() if reader is not None}
+        ended = {number for number, reader in readers.items() if not holds(reader)}
+        expired = [stream for stream, reader in self._open.items() if id(reader) in ended]
         for stream in expired:
             stream.stop()
         return len(expired)

@@ -104,6 +104,28 @@ def test_a_key_is_rotated_with_an_overlap(tmp_path: Path) -> None:
     assert shown["Replaces"] == after["id"] and "Replaced-Until" in shown
 
 
+def test_a_successor_is_good_for_no_longer_than_the_key_before(tmp_path: Path) -> None:
+    key = made(tmp_path, "--expires", "1d")
+    for more in ([], ["--dry-run"]):
+        ended = keys(tmp_path, "rotate", key["id"], "--expires", "2d", *more)
+        assert ended.returncode == 2 and "for no longer" in ended.stderr
+    assert len(listed(tmp_path)) == 1
+    after = document(keys(tmp_path, "rotate", key["id"], "--expires", "12h", "-o", "json"))
+    assert after["expiresAt"] < key["expiresAt"]
+
+
+def test_a_store_that_cannot_be_read_keeps_no_key_of_the_file_from_being_revoked(
+    tmp_path: Path,
+) -> None:
+    key = made(tmp_path)
+    (tmp_path / "broken.db").write_bytes(b"no database, but long enough to be taken for one" * 99)
+    env = {"DRAGOMAN_STORE": str(tmp_path / "broken.db"), "DRAGOMAN_AUDIT": "off"}
+    done = keys(tmp_path, "revoke", key["id"], "--yes", "-o", "json", env=env)
+    assert document(done)["state"] == "revoked"
+    told = keys(tmp_path, "list", env=env)
+    assert told.returncode == 2 and "broken.db" in told.stderr
+
+
 def test_nothing_is_made_by_a_dry_run(tmp_path: Path) -> None:
     would = keys(tmp_path, "create", "--owner", "alice", "--scope", "x", "--dry-run")
     assert fields(would.stdout)["Result"] == "would be made"
@@ -124,6 +146,7 @@ def test_nothing_is_made_by_a_dry_run(tmp_path: Path) -> None:
         (("revoke", "nobody", "--yes"), "there is no key nobody"),
         (("rotate", "nobody"), "there is no key nobody"),
         (("revoke", "dgm_abc_def"), "and not the key"),
+        (("revoke", "nxk_abc_def"), "and not the key"),
         (("lst",), "did you mean list?"),
     ],
 )

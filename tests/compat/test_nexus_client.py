@@ -17,6 +17,15 @@ async def ended(client: NexusClient, task_id: str) -> list[TaskEvent]:
     return [event async for event in client.tasks.stream(task_id)]
 
 
+async def test_keys_of_agents_are_made_listed_and_revoked(tmp_path: Path) -> None:
+    async with owners(tmp_path) as (site, _, _), NexusClient(site.url, TOKENS["seller"]) as client:
+        key = await client.agents.create_api_key(site.agent, "mine", expires_in_days=1)
+        assert "mine" in str(await client.agents.list_api_keys(site.agent))
+        async with NexusClient(site.url, key["key"]) as agent:
+            assert (await agent.agents.heartbeat(site.agent))["status"] == "online"
+        await client.agents.revoke_api_key(site.agent, key["id"])
+
+
 async def test_agents_and_tasks_are_had_out_of_their_envelope(tmp_path: Path) -> None:
     """M-032."""
     async with gateway(tmp_path) as site, NexusClient(site.url) as client:
@@ -31,9 +40,6 @@ async def test_agents_and_tasks_are_had_out_of_their_envelope(tmp_path: Path) ->
         found = await client.agents.discover(skill_tags=["x", "y"], min_trust_score=0)
         assert [one["id"] for one in found["agents"]] == [made["id"]]
         assert (await client.agents.heartbeat(made["id"]))["status"] == "online"
-        key = await client.agents.create_api_key(made["id"], "mine", expires_in_days=1)
-        assert "mine" in str(await client.agents.list_api_keys(made["id"]))
-        await client.agents.revoke_api_key(made["id"], key["id"])
         await client.agents.remove(made["id"])
         assert (await client.agents.list())["total"] == 1
 

@@ -1,8 +1,7 @@
-"""What agents are shown when they are called, and the keys of agents themselves: kept from view."""
+"""What agents are shown when they are called: kept from view."""
 
 import logging
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
@@ -13,15 +12,10 @@ from gateway.registering import Desk, desk
 from dragoman.client.credentials import ApiKey, Bearer, choose
 from dragoman.client.origins import Origins
 from dragoman.config import Settings
-from dragoman.errors import InternalError, InvalidParams
-from dragoman.gateway.agent_keys import AgentKeys, allows, scopes_of
-from dragoman.gateway.agents import Registered
+from dragoman.errors import InvalidParams
 from dragoman.gateway.registration import Changes, Registration, Secret, card_of
 from dragoman.gateway.registry import Registry
-from dragoman.model.identity import Caller, Principal
-from dragoman.security import key_file
-from dragoman.security.api_keys import ApiKeys
-from dragoman.security.authentication import Evidence, Refused
+from dragoman.model.identity import Principal
 from dragoman.security.egress import Egress
 from dragoman.security.vault import key_file_of, read_key_file, vault_of, write_key_file
 from dragoman.stores.sqlite import SQLiteStore
@@ -186,83 +180,3 @@ async def test_a_card_that_asks_for_something_itself_says_where_it_goes(there: D
     async with Egress() as http:
         attached = await chosen.attach(peer.url, http, Origins([peer.url]))
     assert attached.query == {"key": "k1"} and not attached.headers
-
-
-# Keys of agents
-
-AGENT = Registered(
-    id="0190-a", name="bank", title="Bank", url=DEAD, owner=Principal.read("token:alice")
-)
-
-
-async def known_by(path: Path, text: str) -> Caller:
-    keys = ApiKeys(path)
-    await keys.start()
-    found = await keys.look(Evidence([(b"x-api-key", text.encode())]))
-    assert found is not None
-    return found.caller
-
-
-async def test_a_key_of_an_agent_speaks_for_its_owner_and_no_further(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    keys = AgentKeys(path)
-    key, text = await keys.create(AGENT, "ci", scopes=["agents:heartbeat"], days=30)
-    assert text.startswith("nxk_") and text not in path.read_text()
-    assert key.expires_at is not None
-    assert timedelta(days=29) < key.expires_at - datetime.now(UTC) <= timedelta(days=30)
-    caller = await known_by(path, text)
-    assert caller.owner == "token:alice" and caller.authenticated
-    assert allows(caller, "agents:heartbeat", AGENT.id)
-    assert not allows(caller, "agents:write", AGENT.id)
-    assert not allows(caller, "agents:heartbeat", "another agent")
-    _, whole = await keys.create(AGENT, "all")
-    assert allows(await known_by(path, whole), "tasks:write")
-    # Who came another way is not held by these.
-    assert allows(Caller("token:alice", True, frozenset({"maps"})), "agents:write", AGENT.id)
-
-
-async def test_keys_are_listed_without_their_text_and_revoked_by_id(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    keys = AgentKeys(path)
-    key_file.create(path, "someone", scopes=[], tenant=None, lifetime=None)
-    first, text = await keys.create(AGENT, "first", scopes=["*"])
-    await keys.create(msgspec.structs.replace(AGENT, id="other"), "other")
-    (found,) = await keys.all(AGENT)
-    assert found == first and found.label == "first" and scopes_of(found) == ["*"]
-    assert text not in repr(found)
-    others = msgspec.structs.replace(AGENT, id="other")
-    with pytest.raises(InvalidParams):
-        await keys.revoke(others, first.id)
-    assert (await keys.revoke(AGENT, first.id)).revoked_at is not None
-    with pytest.raises(Refused):
-        await known_by(path, text)
-
-
-async def test_a_key_is_for_nothing_that_is_an_operators(tmp_path: Path) -> None:
-    keys = AgentKeys(tmp_path / "keys.json")
-    for wrong in (["dragoman:operator"], ["*", "dragoman:admin"], []):
-        with pytest.raises(InvalidParams, match="scopes"):
-            await keys.create(AGENT, "x", scopes=wrong)
-    for days in (0, 366):
-        with pytest.raises(InvalidParams, match="expiresInDays"):
-            await keys.create(AGENT, "x", days=days)
-    for label in ("", "x" * 101):
-        with pytest.raises(InvalidParams, match="name"):
-            await keys.create(AGENT, label)
-    assert not (tmp_path / "keys.json").exists()
-
-
-async def test_a_rotated_key_of_an_agent_is_still_the_agents(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    first, _ = await AgentKeys(path).create(AGENT, "first")
-    _, key, text = key_file.rotate(path, first.id, overlap=timedelta(0), lifetime=None)
-    assert key.agent == AGENT.id and text.startswith("nxk_")
-    assert (await known_by(path, text)).owner == "token:alice"
-
-
-async def test_where_the_file_is_concerns_nobody_outside(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    path.write_text("no keys")
-    with pytest.raises(InternalError) as failed:
-        await AgentKeys(path).all(AGENT)
-    assert str(tmp_path) not in failed.value.public

@@ -40,6 +40,8 @@ HARMLESS = {
     "Changes.credential": "an object that masks itself",
     "NewAgent.credential": "an object that masks itself",
     "AgentChange.credential": "an object that masks itself",
+    "Pass.credential": "an object that masks itself",
+    "_Known.credential": "an object that masks itself",
     "Party.token": "of a party in a proof",
 }
 # Run by themselves, and one of them with a peer's library that is not installed here.

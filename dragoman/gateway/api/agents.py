@@ -87,9 +87,10 @@ async def _change(ask: Ask) -> AgentRecord:
 async def _remove(ask: Ask) -> None:
     registry = ask.gateway.registry
     agent = registry.get(ask.path["id"])
+    good = await keys.good_keys(ask, agent) if agent is not None else ()
+    # Its keys end in the same transaction.
     await registry.remove(ask.path["id"], ask.principal, operator=is_operator(ask))
-    if agent is not None:
-        await keys.end_all(ask, agent)
+    keys.note_ended(ask, good)
 
 
 async def _beat(ask: Ask) -> AgentRecord:

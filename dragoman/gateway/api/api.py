@@ -16,7 +16,6 @@ from dragoman.errors import (
     RateLimited,
     Unauthenticated,
 )
-from dragoman.gateway.agent_keys import allows
 from dragoman.gateway.api import (
     agents,
     billing,
@@ -33,9 +32,10 @@ from dragoman.gateway.api.table import Ask, Endpoint, Found, NotAllowed, Table, 
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.search import may_see
 from dragoman.security.audit import DENIED
+from dragoman.security.key_scopes import allows
 from dragoman.server.endpoints import incident
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
-from dragoman.server.routes import Access, Routes
+from dragoman.server.routes import BY_REQUEST, Access, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.telemetry import figures
 
@@ -91,8 +91,8 @@ class Api:
             if endpoint.path in added or (endpoint.access is Access.CALLER and is_below):
                 continue
             added.add(endpoint.path)
-            routes.add(endpoint.path, self.answer, endpoint.access)
-        routes.add("/api/v1/*", self.answer, Access.CALLER)
+            routes.add(endpoint.path, self.answer, endpoint.access, BY_REQUEST)
+        routes.add("/api/v1/*", self.answer, Access.CALLER, BY_REQUEST)
 
     async def answer(self, request: Request) -> None:
         """Answer one request."""

@@ -1,20 +1,20 @@
 """The API keys of an agent, for its owner: made, listed, revoked. A key's text is shown once."""
 
-import time
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from dragoman.errors import InvalidParams, PermissionDenied
-from dragoman.gateway.agent_keys import AgentKeys, scopes_of
+from dragoman.gateway.agent_keys import KeyState, owns
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.asking import Name, is_operator, note, visible_agent
 from dragoman.gateway.api.envelope import Code, Refused
 from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.model.identity import LOCAL, Principal
 from dragoman.model.instant import stamp
-from dragoman.security.api_keys import Key
+from dragoman.stores.sqlite.agent_keys import AgentKeyRow
 
 KeyScope = Literal[
     "*", "agents:read", "agents:write", "agents:heartbeat", "tasks:read", "tasks:write"
@@ -25,9 +25,10 @@ class NewKey(msgspec.Struct, frozen=True, rename="camel"):
     """A key that is wanted."""
 
     name: Name
-    # Without any: for everything.
+    # Without any: for all that its maker may give, which is everything unless a credential is
+    # for less.
     scopes: Annotated[list[KeyScope], Meta(max_length=6)] = []
-    # Null: it does not expire.
+    # Null: it ends with the credential that makes it, and never later.
     expires_in_days: Annotated[int, Meta(ge=1, le=365)] | None = None
 
 
@@ -37,7 +38,10 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     scopes: list[str]
-    state: Literal["active", "expired", "revoked"]
+    state: KeyState
+    tenant: str | None
+    # The credentials that it comes of, the one that made it first. It ends with any of them.
+    made_by: list[str]
     created_at: str
     expires_at: str | None
 
@@ -59,65 +63,66 @@ class Keys(msgspec.Struct, frozen=True):
 
 def _own_agent(ask: Ask) -> Registered:
     agent = visible_agent(ask)
-    if agent.owner != ask.principal and not is_operator(ask):
+    is_locals = ask.principal == agent.owner == LOCAL
+    if not (owns(agent, ask.caller) or is_locals or is_operator(ask)):
         raise PermissionDenied("The agent belongs to somebody else")
     return agent
 
 
-def _kept(ask: Ask) -> AgentKeys:
-    return AgentKeys(ask.gateway.settings.keys_path())
-
-
-def _fields(key: Key) -> dict[str, Any]:
+def _fields(ask: Ask, key: AgentKeyRow) -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.label,
-        "scopes": scopes_of(key),
-        "state": key.state(time.time()),
-        "created_at": _instant(key.created_at),
-        "expires_at": _instant(key.expires_at) if key.expires_at is not None else None,
+        "scopes": key.scopes.split(),
+        "state": ask.gateway.keys.state(key),
+        "tenant": key.tenant,
+        "made_by": list(ask.gateway.keys.lineage(key)),
+        "created_at": stamp(key.made_at * 1000),
+        "expires_at": None if key.expires_at is None else stamp(key.expires_at * 1000),
     }
 
 
-def _instant(at: datetime) -> str:
-    return stamp(int(at.timestamp() * 1_000_000))
+def _record(ask: Ask, act: str, key: AgentKeyRow) -> None:
+    who = Principal(key.tenant or "", key.owner).text
+    made_by = " < ".join(ask.gateway.keys.lineage(key))
+    note(ask, act, f"{key.id} {key.agent} {who}", f"{key.scopes} made by {made_by}")
 
 
-def _record(ask: Ask, act: str, key_id: str, agent: Registered, reason: str = "") -> None:
-    note(ask, act, f"{key_id} {agent.id} {agent.owner}".rstrip(), reason)
+async def good_keys(ask: Ask, agent: Registered) -> Sequence[AgentKeyRow]:
+    """Return the keys of an agent that were not revoked."""
+    return [key for key in await ask.gateway.keys.all(agent) if key.revoked_at is None]
 
 
-async def end_all(ask: Ask, agent: Registered) -> None:
-    """End the keys of an agent that was removed: they spoke for it."""
-    kept = _kept(ask)
-    for key in await kept.all(agent):
-        if key.revoked_at is None:
-            await kept.revoke(agent, key.id)
-            _record(ask, "key.revoke", key.id, agent)
+def note_ended(ask: Ask, keys: Sequence[AgentKeyRow]) -> None:
+    """Leave a trace of keys that ended with their agent."""
+    ask.gateway.keys.look_again()
+    for key in keys:
+        _record(ask, "key.revoke", key)
 
 
 async def _create(ask: Ask) -> MadeKey:
     body: NewKey = ask.body
-    agent = _own_agent(ask)
-    key, text = await _kept(ask).create(
-        agent, body.name, scopes=body.scopes or ["*"], days=body.expires_in_days
+    agent = visible_agent(ask)
+    maker = ask.request.pass_
+    key, text = await ask.gateway.keys.create(
+        agent, maker, body.name, scopes=body.scopes, days=body.expires_in_days
     )
-    _record(ask, "key.create", key.id, agent, " ".join(scopes_of(key)))
-    return MadeKey(**_fields(key), key=text)
+    _record(ask, "key.create", key)
+    return MadeKey(**_fields(ask, key), key=text)
 
 
 async def _list(ask: Ask) -> Keys:
-    found = await _kept(ask).all(_own_agent(ask))
-    return Keys([KeyRecord(**_fields(key)) for key in found])
+    found = await ask.gateway.keys.all(_own_agent(ask))
+    return Keys([KeyRecord(**_fields(ask, key)) for key in found])
 
 
 async def _revoke(ask: Ask) -> None:
     agent = _own_agent(ask)
     try:
-        await _kept(ask).revoke(agent, ask.path["keyId"])
+        key = await ask.gateway.keys.revoke(agent, ask.path["keyId"])
     except InvalidParams:
         raise Refused("NOT_FOUND", "Key not found") from None
-    _record(ask, "key.revoke", ask.path["keyId"], agent)
+    _record(ask, "key.revoke", key)
 
 
 _OWN: tuple[Code, ...] = ("AGENT_NOT_FOUND", "FORBIDDEN")

@@ -14,6 +14,7 @@ from msgspec import inspect
 from dragoman.errors import InvalidParams
 from dragoman.gateway.api.envelope import Code
 from dragoman.model.identity import Caller, Principal
+from dragoman.security.key_scopes import EVERYTHING
 from dragoman.server.request import Request
 from dragoman.server.routes import Access
 from dragoman.server.streams import OpenStreams
@@ -63,9 +64,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     answer: Callable[[Ask], Awaitable[Any]]
     access: Access = Access.CALLER
-    # What the key of an agent has to be for; only one that is for everything has what no key
-    # names.
-    scope: str = ""
+    # What the key of an agent has to be for: where a row does not say, for everything.
+    scope: str = EVERYTHING
     status: int = 200
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None

@@ -15,7 +15,7 @@ from dragoman.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
-from dragoman.gateway.agent_keys import REQUESTER, agent_of
+from dragoman.gateway.agent_keys import REQUESTER
 from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.api import streams
 from dragoman.gateway.api.asking import (
@@ -98,7 +98,7 @@ async def _begin(
     if ask.request.room is not None:
         ask.request.room.begin_task()
     message = Message(_message_id(ask, said), Role.USER, [Part(text=text)])
-    if requester := agent_of(ask.caller):
+    if requester := ask.caller.agent:
         metadata[REQUESTER] = requester
     operation = ops.SendMessage(
         message=message, wait=False, metadata=metadata, tenant=ask.caller.tenant or ""

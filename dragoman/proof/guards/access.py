@@ -19,6 +19,7 @@ from dragoman.model.money import MICRO
 from dragoman.model.task import TaskState
 from dragoman.proof import tenancy_agent
 from dragoman.proof.callers import write_keys
+from dragoman.proof.guards import agent_keys
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.route_cells import RouteScene, gather
 from dragoman.proof.route_table import COLUMNS, RouteRow, of_app
@@ -143,12 +144,14 @@ def _private(patches: Patches) -> None:
 
 
 GUARDS: tuple[Guard, ...] = (
+    *agent_keys.GUARDS,
     Guard("principal", "A3", "callers are known by their owner alone", twins, is_here=True),
     Guard("number", "L3", "money goes by an id of the caller's", one_id_twice, is_here=True),
     Guard("matrix admin", "A3", "admins see all tenants", tenants_of_admins, is_here=True),
     Guard("matrix private", "A3", "agents are shown to all callers", private_agents, is_here=True),
 )
 REMOVALS: dict[str, Removal] = {
+    **agent_keys.REMOVALS,
     "principal": _principal,
     "number": _number,
     "matrix admin": _admins,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from dragoman.stores.sqlite import agent_keys
 from dragoman.stores.sqlite.schema import run
 from dragoman.stores.sqlite.seals import Seals
 
@@ -117,8 +118,9 @@ def put_standing(
 
 
 def remove(connection: apsw.Connection, id: str, now: int) -> int:
-    """Forget an agent and its credential; return the version."""
+    """Forget an agent and its credential, and end its keys; return the version."""
     version = _next(connection)
+    agent_keys.revoke_all(connection, id, now)
     run(connection, _REMOVE, (id,))
     run(connection, _DROP_CREDENTIAL, (id,))
     run(connection, _FORGET, (now - _REMEMBER_MS,))

@@ -615,6 +615,10 @@ class SQLiteStore:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._scanner, reading, self._scans)
 
+    def glance(self, reading: Callable[[apsw.Connection], T]) -> T:
+        """Read something small at once: everybody waits for it."""
+        return reading(self._reader)
+
     async def _do(self, chore: Chore) -> None:
         """Run a chore on the writer's thread in a transaction of its own."""
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -22,7 +22,8 @@ REFUSALS = [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 428, 429]
 # request that is right in all it can say may be refused for that.
 LEFT_OUT = "positive_data_acceptance"
 # These need what nobody can make up: the signature of a payment, a card that is held, a task that
-# was paid, runs and tasks that have not ended, a key; or are left alone, like the document itself.
+# was paid, runs and tasks that have not ended, a key, which is made for known callers; or are left
+# alone, like the document itself.
 NEVER_DONE = {
     "describe",
     "payment_webhook",
@@ -31,6 +32,7 @@ NEVER_DONE = {
     "cancel_run",
     "cancel_task",
     "reply_to_task",
+    "create_key",
     "revoke_key",
     "remove_agent",
 }

@@ -1,21 +1,31 @@
 """What the keys of agents open through the protocol's own operations: what their scopes name.
 
-The REST API asks its table; here are all other doors, which have the same tasks behind them.
+The REST API asks its table, and routes of their own say which scopes open them; here are all other
+ways to a service. An operation that no scope names needs `*`.
 """
 
 from collections.abc import AsyncGenerator
 
-import msgspec
-
 from dragoman.errors import PermissionDenied
-from dragoman.gateway.agent_keys import REQUESTER, agent_of, allows
 from dragoman.model import operations as ops
+from dragoman.security.key_scopes import EVERYTHING, allows
 from dragoman.service import Batch, Call, Reply, Service
 
-_READS = (ops.GetTask, ops.ListTasks, ops.SubscribeToTask, ops.GetPush, ops.ListPush)
+_SCOPES: dict[type[ops.Operation], str] = {
+    ops.GetTask: "tasks:read",
+    ops.ListTasks: "tasks:read",
+    ops.SubscribeToTask: "tasks:read",
+    ops.GetPush: "tasks:read",
+    ops.ListPush: "tasks:read",
+    ops.SendMessage: "tasks:write",
+    ops.StreamMessage: "tasks:write",
+    ops.CancelTask: "tasks:write",
+    ops.CreatePush: "tasks:write",
+    ops.DeletePush: "tasks:write",
+}
 
 
-class Held:
+class ScopedService:
     """A service whose callers are held to the scopes of the key they came by."""
 
     def __init__(self, service: Service) -> None:
@@ -26,33 +36,21 @@ class Held:
         refusal = _refusal(call)
         if refusal is not None:
             raise refusal
-        return await self._service.answer(_signed(call))
+        return await self._service.answer(call)
 
     def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Return the stream of a call."""
         refusal = _refusal(call)
-        return self._service.follow(_signed(call)) if refusal is None else _refused(refusal)
+        return self._service.follow(call) if refusal is None else _refused(refusal)
 
 
 def _refusal(call: Call) -> PermissionDenied | None:
-    scope = "tasks:read" if isinstance(call.operation, _READS) else "tasks:write"
+    if call.caller.key_scopes is None:
+        return None
+    scope = _SCOPES.get(type(call.operation), EVERYTHING)
     if allows(call.caller, scope):
         return None
     return PermissionDenied("The key is not for this", scope=scope)
-
-
-def _signed(call: Call) -> Call:
-    """Return a call that names the agent by whose key it came, and none if it came by another."""
-    operation, agent = call.operation, agent_of(call.caller)
-    if not isinstance(operation, ops.SendMessage):
-        return call
-    if not agent and REQUESTER not in operation.metadata:
-        return call
-    metadata = {name: one for name, one in operation.metadata.items() if name != REQUESTER}
-    if agent:
-        metadata[REQUESTER] = agent
-    operation = msgspec.structs.replace(operation, metadata=metadata)
-    return msgspec.structs.replace(call, operation=operation)
 
 
 async def _refused(refusal: PermissionDenied) -> AsyncGenerator[Batch]:
