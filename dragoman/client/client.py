@@ -33,9 +33,10 @@ from dragoman.client.http import Http
 from dragoman.client.life_signs import Silence
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import Origins
+from dragoman.client.presence import sent
 from dragoman.client.remote import Observer
 from dragoman.client.requests import Attendant, OnRequest, Tools, answered, attended, nobody
-from dragoman.client.stream import Polling, Stream, Until, sent, task_of
+from dragoman.client.stream import Polling, Stream, Until, task_of
 from dragoman.errors import (
     A2AError,
     ConfigError,

@@ -25,7 +25,7 @@ from dragoman.client.life_signs import (
     StreamStalled,
 )
 from dragoman.client.line import LONGEST_WAIT, TRIES, Line, asked_wait
-from dragoman.client.remote import NotServed
+from dragoman.client.presence import is_away, show_of_life
 from dragoman.client.seen import Seen
 from dragoman.errors import (
     A2AError,
@@ -698,45 +698,6 @@ def task_of(reply: Reply) -> Task:
     if not isinstance(reply, TaskReply):
         raise InvalidAgentResponse("The agent answered with something that is no task")
     return reply.reading.task
-
-
-async def sent(line: Line, operation: ops.SendMessage) -> Reply:
-    """Return an agent's reply to a message, however long it takes, for as long as the agent shows
-    that it is there; raises `NoSignOfLife`."""
-    watch = SilenceWatch(
-        signs := LifeSigns(),
-        line.options.silence,
-        lambda: show_of_life(line, operation),
-        lambda: False,
-    )
-    signs.release()
-    watch.answering(may_ask=True)
-    try:
-        with watch:
-            return await line.answer(operation)
-    finally:
-        watch.close()
-
-
-async def show_of_life(line: Line, operation: ops.SendMessage | ops.SubscribeToTask) -> None:
-    """Ask an agent for a task that it may not know: any answer shows that it is there. Raises what
-    shows nothing."""
-    asked = operation.task_id if isinstance(operation, ops.SubscribeToTask) else ""
-    if isinstance(operation, ops.SendMessage):
-        asked = operation.message.task_id or operation.message.message_id
-    try:
-        await line.answer_once(ops.GetTask(task_id=TaskId(asked), history=0))
-    except A2AError as error:
-        if is_away(error):
-            raise
-
-
-def is_away(error: A2AError) -> bool:
-    """Say whether an error shows no life: none came from the agent, or one from what stands before
-    it."""
-    if isinstance(error, Overloaded):
-        return error.code == 503
-    return isinstance(error, Unreachable | TimedOut) and not isinstance(error, NotServed)
 
 
 def _is_outage(error: A2AError) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -86,7 +86,7 @@ WAYS: dict[str, Way] = {
 
 
 @asynccontextmanager
-async def deployed(folder: Path, deployment: str, **settings: Any) -> AsyncIterator[GatewaySite]:
+async def deployed(folder: Path, deployment: str, **settings: Any) -> AsyncGenerator[GatewaySite]:
     """Serve a gateway, alone on its file or with another beside it."""
     async with contextlib.AsyncExitStack() as stack:
         site = await stack.enter_async_context(guarded(folder, **settings))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from serving import Child, message, running, within
 
 from dragoman.client.line import Line
 from dragoman.gateway.agents import Registered
+from dragoman.model.card import ONCE_URI
 from dragoman.model.identity import Scope
 
 # Seconds; the machine may be busy, and the tests must not depend on that.
@@ -42,7 +43,7 @@ async def work(text: str, turn: Turn) -> None:
 
 
 @contextmanager
-def agent(folder: Path, name: str, **env: str) -> Iterator[Child]:
+def agent(folder: Path, name: str, **env: str) -> Generator[Child]:
     """Serve an agent in a process of its own."""
     (folder / "frozen.py").write_text(AGENT)
     options = ("--listen", "127.0.0.1:0", "--store", "memory:")
@@ -223,7 +224,7 @@ async def working(child: Child) -> None:
     import httpx
 
     async with httpx.AsyncClient(base_url=child.url, trust_env=False, timeout=LONG) as client:
-        body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+        body: Any = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
 
         async def has_one() -> None:
             while True:
@@ -428,3 +429,52 @@ async def test_posts_are_signs_of_life(tmp_path: Path) -> None:
             await site.http.post(hooks.url(*place))
             assert await within(waiting) is True
             assert await pause(0.01) is False
+
+
+# What is said of agents
+
+CHUNKED = STREAM.replace(b"connection: close", b"transfer-encoding: chunked")
+
+
+def cut(asked: Asked) -> Answer:
+    """A task that begins in a stream which then breaks off."""
+    body = frame(asked, {"task": OPENED}) + frame(asked, chunk("begun "))
+    return [CHUNKED, b"%x\r\n%b\r\n" % (len(body), body), "end"]
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_only_an_agent_that_cannot_tell_a_repetition_is_said_not_to(
+    tmp_path: Path, once: bool, streaming: bool
+) -> None:
+    async with raw_peer(lambda _, asked: ["hang"]) as peer:  # noqa: SIM117 - the gateway ends first
+        async with gateway(tmp_path, **SHORT | {"forward_timeout": 0.4}) as site:
+            await known(site, peer, streaming=streaming, extensions=[ONCE_URI] * once)
+            found = await ended(site, await sent(site))
+            assert words(found).startswith("Delivery unknown")
+            assert ("repetition" in words(found)) == (not once), words(found)
+            # The one that can is sent the message again while patience lasts.
+            assert (peer.count("raw", "send") > 1) == once
+
+
+async def test_a_task_that_ended_while_its_stream_was_cut_has_its_result(tmp_path: Path) -> None:
+    """Of an agent that knows tasks which have ended only by `GetTask`."""
+
+    def later(asked: Asked) -> Answer:
+        return answered(asked, task()) if asked.operation == "get" else unknown(asked)
+
+    async with raw_peer(mute(cut, later)) as peer:  # noqa: SIM117 - the gateway ends first
+        async with gateway(tmp_path, **SHORT) as site:
+            await known(site, peer, streaming=True)
+            found = await ended(site, await sent(site))
+            assert found["status"]["state"] == "TASK_STATE_COMPLETED"
+            assert peer.count("raw", "send") == peer.count("raw", "subscribe") == 1
+
+
+async def test_a_task_that_its_agent_knows_by_neither_way_is_lost(tmp_path: Path) -> None:
+    async with raw_peer(mute(cut, unknown)) as peer:  # noqa: SIM117 - the gateway ends first
+        async with gateway(tmp_path, **SHORT) as site:
+            await known(site, peer, streaming=True)
+            found = await ended(site, await sent(site))
+            assert words(found) == "The agent does not know the task any more."
+            assert peer.count("raw", "subscribe") == peer.count("raw", "get") == 1
