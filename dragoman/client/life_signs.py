@@ -44,8 +44,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     ask_after: float = 30.0
     # It is given up after so much; infinite: never.
     most: float = 300.0
-    # The same for an agent that has not said yet which task it has: it is not asked then. None: it
-    # is asked too, and any answer is a sign.
+    # The same for an agent that has not said yet which task it has: it has so long to say so, it is
+    # not asked, and comments do not help it. None: it is asked too, and any answer is a sign.
     begin: float | None = None
     # It has so long to answer that question.
     answer_within: float = 10.0
@@ -157,6 +157,8 @@ class SilenceWatch:
         self._task: asyncio.Task[Any] | None = None
         self._before = 0
         self._waits_since = 0.0
+        # When what is waited for was asked for.
+        self._opened_at = 0.0
         self._verdict: A2AError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -171,10 +173,12 @@ class SilenceWatch:
     def opening(self) -> None:
         """A stream is read from here on."""
         self._keep_alives, self._may_ask = KeepAlives(), True
+        self._opened_at = time.monotonic()
 
     def answering(self, *, may_ask: bool) -> None:
         """One answer is waited for from here on; `may_ask`: it is not itself about the task."""
         self._keep_alives, self._may_ask = None, may_ask
+        self._opened_at = time.monotonic()
 
     def heard(self, is_comment: bool = False) -> None:
         """Note that something came."""
@@ -220,13 +224,20 @@ class SilenceWatch:
     # Looking at the clock
 
     @property
-    def _most(self) -> float:
-        begin = self._silence.begin
-        return self._silence.most if begin is None or self._is_begun() else begin
+    def _is_beginning(self) -> bool:
+        """Whether the agent has yet to say which task it has, and is given a time for that."""
+        return self._silence.begin is not None and not self._is_begun()
+
+    @property
+    def _left(self) -> float:
+        """The seconds until patience ends."""
+        if self._silence.begin is not None and self._is_beginning:
+            return self._silence.begin - (time.monotonic() - self._opened_at)
+        return self._silence.most - self._signs.silence
 
     @property
     def _asks(self) -> bool:
-        return self._may_ask and (self._silence.begin is None or self._is_begun())
+        return self._may_ask and not self._is_beginning
 
     def _arm(self) -> None:
         """Look again when something may be due."""
@@ -235,7 +246,7 @@ class SilenceWatch:
             self._timer = None
         silence, now = self._signs.silence, time.monotonic()
         # What is due may change meanwhile: no look is further away than a question.
-        left = min(self._most - silence, self._silence.ask_after)
+        left = min(self._left, self._silence.ask_after)
         if self._asks and self._asking is None:
             since_asked = min(silence, now - self._asked_at)
             left = min(left, self._silence.ask_after - since_asked)
@@ -256,18 +267,24 @@ class SilenceWatch:
         if late > _LATE:
             self._signs.forgive(late)
             self._waits_since += late
-        silence = self._signs.silence
-        if silence >= self._most:
-            self._end(NoSignOfLife(f"No sign of life of the agent for {self._most:g} s"))
+            self._opened_at += late
+        if self._left <= 0:
+            self._end(self._given_up())
             return
         if self._is_stalled():
             self._end(StreamStalled("The comments of the agent's stream have stopped"))
             return
+        silence = self._signs.silence
         is_due = min(silence, time.monotonic() - self._asked_at) >= self._silence.ask_after
         if self._asks and is_due and self._asking is None:
             self._asked_at = time.monotonic()
             self._asking = asyncio.get_running_loop().create_task(self._question())
         self._arm()
+
+    def _given_up(self) -> NoSignOfLife:
+        if self._silence.begin is not None and self._is_beginning:
+            return NoSignOfLife(f"No answer of the agent for {self._silence.begin:g} s")
+        return NoSignOfLife(f"No sign of life of the agent for {self._silence.most:g} s")
 
     def _is_stalled(self) -> bool:
         """Say whether a stream that has comments shows none. The first time it is suspected only:

@@ -519,7 +519,7 @@ class Carrier(Relay):
             return TaskFailed("The agent does not know the task any more.")
         if isinstance(problem, NoSignOfLife):
             self._note_cause("unreachable")
-            return TaskFailed(f"{problem.public}.")
+            return TaskFailed(f"The agent could not be reached. {problem.public}.")
         if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
             self._note_cause("unreachable")
             return TaskFailed("The agent could not be reached.")

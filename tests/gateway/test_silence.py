@@ -23,7 +23,7 @@ from dragoman.model.identity import Scope
 PATIENCE = 1.5
 LONG = 30.0
 SHORT = {"forward_patience": PATIENCE, "forward_quiet": 0.3, "forward_timeout": PATIENCE}
-SILENT = "No sign of life of the agent for 1.5 s."
+SILENT = "The agent could not be reached. No sign of life of the agent for 1.5 s."
 
 AGENT = '''
 import asyncio, os, pathlib
@@ -404,13 +404,13 @@ async def test_a_stream_whose_comments_stop_is_taken_up_anew(tmp_path: Path) -> 
 
 
 async def test_comments_are_signs_of_life(tmp_path: Path) -> None:
-    """Also before the first event, and where questions are not answered."""
+    """Also where questions are not answered."""
     alive: list[Move] = [b": alive\n\n", 0.1]
 
     def played(asked: Asked) -> Answer:
         end = frame(asked, status("COMPLETED"))
         opened = [frame(asked, {"task": OPENED}), frame(asked, chunk("done"))]
-        return [STREAM, *alive * 30, *opened, *alive * 30, end, "end"]
+        return [STREAM, *opened, *alive * 40, end, "end"]
 
     async with raw_peer(mute(played)) as peer:  # noqa: SIM117 - the gateway ends first
         async with gateway(tmp_path, **SHORT) as site:
