@@ -147,7 +147,9 @@ class Client:
             keys=keys,
             require_signature=require_signature,
             timeout=timeout,
-            silence=Silence(ask_after=quiet, most=math.inf if patience is None else patience),
+            silence=Silence(
+                ask_after=quiet, most=math.inf if patience is None else patience
+            ).shortened(),
             observer=observer,
         )
         self._http = self._new_http()

@@ -53,6 +53,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     def shortened(self) -> "Silence":
         """Return it with questions that fit into the patience there is."""
         part = self.most * _PART
+        if self.ask_after <= part and self.answer_within <= part:
+            return self
         return msgspec.structs.replace(
             self,
             ask_after=min(self.ask_after, part),
@@ -86,6 +88,10 @@ class LifeSigns:
         if self._held_since is None:
             self._held_since = self._now()
 
+    def hold_since_sign(self) -> None:
+        """Stop the clock where the last sign set it: what came is being dealt with."""
+        self._held_since = self._last
+
     def release(self) -> None:
         """Let the clock go on."""
         if self._held_since is not None:
@@ -106,13 +112,15 @@ class LifeSigns:
 class KeepAlives:
     """The comments of one stream, and when the next is due."""
 
-    __slots__ = ("_interval", "_is_comment", "_last")
+    __slots__ = ("_interval", "_is_comment", "_last", "is_begun")
 
     def __init__(self) -> None:
         self._interval = 0.0
         # When the last line came, and whether that was a comment.
         self._last = 0.0
         self._is_comment = False
+        # Whether there was any comment.
+        self.is_begun = False
 
     def note(self, now: float, *, is_comment: bool) -> bool:
         """Note that something came; say whether the first comments are now expected. Only two in
@@ -122,6 +130,7 @@ class KeepAlives:
             is_first = not self._interval
             self._interval = max(self._interval, now - self._last)
         self._last, self._is_comment = now, is_comment
+        self.is_begun |= is_comment
         return is_first
 
     def left(self, now: float, since: float) -> float:
@@ -150,7 +159,7 @@ class SilenceWatch:
         anything; it raises `A2AError` or `TimeoutError` where no sign came of it. `is_begun` says
         whether the agent has said which task it has."""
         self._signs = signs
-        self._silence = silence.shortened()
+        self._silence = silence
         self._ask = ask
         self._is_begun = is_begun
         self._may_ask = True
@@ -185,7 +194,11 @@ class SilenceWatch:
         self._signs.note()
         self._is_suspect = False
         seen = self._keep_alives
-        if seen is not None and seen.note(time.monotonic(), is_comment=is_comment):
+        if (
+            seen is not None
+            and (is_comment or seen.is_begun)
+            and seen.note(time.monotonic(), is_comment=is_comment)
+        ):
             # Something is due earlier than was thought.
             self._arm()
 
@@ -193,7 +206,8 @@ class SilenceWatch:
         task = asyncio.current_task()
         assert task is not None, "whoever waits is a task"
         self._task, self._before = task, task.cancelling()
-        self._waits_since = time.monotonic()
+        if self._keep_alives is not None and self._keep_alives.is_begun:
+            self._waits_since = time.monotonic()
         if self._timer is None:
             self._arm()
 

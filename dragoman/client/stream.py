@@ -127,7 +127,7 @@ class Stream:
         # Whether a wait for an event was given up, so that nobody knows how far it had got.
         self._is_interrupted = False
         self._is_closed = False
-        self._silence = (silence or line.options.silence).shortened()
+        self._silence = line.options.silence if silence is None else silence.shortened()
         self._signs = signs or LifeSigns()
         self._watch = SilenceWatch(self._signs, self._silence, self._asked, self._is_begun)
         # Whether the last question showed what the stream had not.
@@ -151,7 +151,7 @@ class Stream:
         try:
             event = await anext(self._events)
             # Until the next is wanted, it is us who do not listen.
-            self._signs.hold()
+            self._signs.hold_since_sign()
             return event
         except asyncio.CancelledError:
             self._signs.hold()
@@ -245,6 +245,7 @@ class Stream:
             if found is None:
                 return
             operation, after = found
+        watch = self._watch
         # Since something was shown: failures, and streams that just ended. In all: breaks in a row.
         tries = ends = breaks = 0
         broken_at = time.monotonic()
@@ -253,11 +254,17 @@ class Stream:
             opened_at = time.monotonic()
             is_alive = False
             rested: Task | None = None
-            following = self._line.follow(operation, after, self._watch.heard)
-            self._watch.opening()
+            following = self._line.follow(operation, after, watch.heard)
+            watch.opening()
             try:
                 async with contextlib.aclosing(following) as batches:
-                    while (batch := await self._next(batches)) is not None:
+                    while True:
+                        # Not a function of its own: this is on the way of every event.
+                        with watch:
+                            batch = await anext(batches, None)
+                        if batch is None:
+                            break
+                        self._is_behind = False
                         unseen = self._unseen(batch, is_first=not is_alive)
                         async with contextlib.aclosing(unseen) as events:
                             async for event in events:
@@ -353,15 +360,6 @@ class Stream:
                 if tries > 1 and not isinstance(problem, Unreachable):
                     # It ends its streams, or refuses them, while the task goes on.
                     return
-
-    async def _next(self, batches: AsyncGenerator[Batch]) -> Batch | None:
-        """Return what the stream shows next, nothing at its end."""
-        with self._watch:
-            batch = await anext(batches, None)
-        if batch is not None:
-            self._watch.heard()
-            self._is_behind = False
-        return batch
 
     async def _before_the_task(
         self, operation: ops.Operation, problem: A2AError | None, tries: int

@@ -115,7 +115,7 @@ def test_comments_in_quick_succession_have_time_all_the_same() -> None:
 
 def watch(silence: Silence, ask: object, signs: LifeSigns, *, begun: bool = True) -> SilenceWatch:
     signs.release()
-    made = SilenceWatch(signs, silence, ask, lambda: begun)  # type: ignore[arg-type]
+    made = SilenceWatch(signs, silence.shortened(), ask, lambda: begun)  # type: ignore[arg-type]
     made.opening()
     return made
 
