@@ -335,7 +335,8 @@ def _pauses(patches: Patches) -> None:
     def run_on(self: Any) -> None:
         return None
 
-    patches.put(LifeSigns, "hold", lambda _: run_on)
+    for name in ("hold", "hold_since_sign"):
+        patches.put(LifeSigns, name, lambda _: run_on)
 
 
 def _stops(patches: Patches) -> None:
