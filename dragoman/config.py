@@ -452,11 +452,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     forward_patience: Annotated[
         float,
         _about(
-            "Seconds an agent that has a task may be out of reach before the gateway gives the "
-            "task up, or to another agent.",
+            "Seconds an agent that has a task may be out of reach, or show no sign of life, before "
+            "the gateway gives the task up, or to another agent.",
             gt=0,
         ),
     ] = 300.0
+    forward_quiet: Annotated[
+        float,
+        _about(
+            "Seconds an agent that has a task may be silent before the gateway asks it how the "
+            "task stands; at most a third of `forward_patience`.",
+            gt=0,
+        ),
+    ] = 30.0
     routing: Annotated[
         Literal["trust", "cheapest", "fastest", "round-robin", "learning"],
         _about("How a gateway chooses among agents that can do a task."),

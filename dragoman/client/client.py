@@ -10,6 +10,7 @@ when a connection breaks follow from the card; everything that fails is one clas
 """
 
 import asyncio
+import math
 import ssl
 import threading
 import weakref
@@ -29,8 +30,10 @@ from dragoman.client.cards import Cards
 from dragoman.client.content import Content, message_of
 from dragoman.client.credentials import ApiKey, Bearer, Credential
 from dragoman.client.http import Http
+from dragoman.client.life_signs import Silence
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import Origins
+from dragoman.client.presence import sent
 from dragoman.client.remote import Observer
 from dragoman.client.requests import Attendant, OnRequest, Tools, answered, attended, nobody
 from dragoman.client.stream import Polling, Stream, Until, task_of
@@ -74,6 +77,10 @@ class Client:
     `version` and `bindings` override what the card prefers. Credentials go to the origin of `ref`
     and to `origins`, never to another that a card names. `guard` keeps it from private addresses:
     a server turns it on. `tools` are functions by name that agents may ask to have called.
+
+    An agent that shows nothing for `quiet` seconds while a message or a task is with it is asked
+    how that stands; after `patience` seconds without a sign of life the call ends with `TimedOut`.
+    None: never.
     """
 
     def __init__(
@@ -96,6 +103,8 @@ class Client:
         guard: bool = False,
         timeout: float | None = 30.0,
         connect_timeout: float = 10.0,
+        quiet: float = Silence().ask_after,
+        patience: float | None = Silence().most,
         cards: Cards | None = None,
         observer: Observer | None = None,
         tools: Tools | None = None,
@@ -112,6 +121,9 @@ class Client:
         if timeout is not None:
             checks.check_seconds("timeout", timeout)
         checks.check_seconds("connect_timeout", connect_timeout)
+        checks.check_seconds("quiet", quiet)
+        if patience is not None:
+            checks.check_seconds("patience", patience)
         given = [*credentials]
         if bearer:
             given.append(Bearer(bearer))
@@ -135,6 +147,9 @@ class Client:
             keys=keys,
             require_signature=require_signature,
             timeout=timeout,
+            silence=Silence(
+                ask_after=quiet, most=math.inf if patience is None else patience
+            ).shortened(),
             observer=observer,
         )
         self._http = self._new_http()
@@ -210,8 +225,10 @@ class Client:
 
     async def _answer(self, operation: ops.Operation) -> Reply:
         line = self._live
-        is_send = isinstance(operation, ops.SendMessage)
-        with self._waits.until_closed(closed_sending if is_send else closed):
+        if isinstance(operation, ops.SendMessage):
+            with self._waits.until_closed(closed_sending):
+                return await sent(line, operation)
+        with self._waits.until_closed(closed):
             return await line.answer(operation)
 
     @property

@@ -18,9 +18,10 @@ from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.credentials import Chosen, Credential, challenged, choose
 from dragoman.client.http import Http
 from dragoman.client.interfaces import Candidate, candidates
+from dragoman.client.life_signs import Silence
 from dragoman.client.origins import Origins, origin_of
 from dragoman.client.references import Reference, parse
-from dragoman.client.remote import Exchanged, NotDialled, NotServed, Observer, Remote
+from dragoman.client.remote import Exchanged, Heard, NotDialled, NotServed, Observer, Remote
 from dragoman.dialects.dialect import Dialect
 from dragoman.errors import (
     A2AError,
@@ -65,6 +66,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     keys: "KeySet | None" = None
     require_signature: bool = False
     timeout: float | None = 30.0
+    # How long the agent may be silent while a message or a task is with it.
+    silence: Silence = Silence()
     observer: Observer | None = None
     # Seconds before the first second try; each later one waits twice as long.
     backoff: float = 0.2
@@ -354,10 +357,17 @@ class Line:
                     raise
                 await self.pause(tries, error)
 
+    async def answer_once(self, operation: ops.Operation) -> Reply:
+        """Return the agent's reply to one request: nothing is tried again or chosen anew."""
+        await self.open()
+        assert self._remote is not None, "open() chose one"
+        return await self._remote.answer(self._call(operation))
+
     async def follow(
-        self, operation: ops.Operation, after: int | None = None
+        self, operation: ops.Operation, after: int | None = None, heard: Heard | None = None
     ) -> AsyncGenerator[Batch]:
-        """Yield what the agent streams, once: a break is the caller's to mend."""
+        """Yield what the agent streams, once: a break is the caller's to mend. `heard` is told of
+        all that comes, comments too."""
         await self.open()
         refusals = 0
         while True:
@@ -366,7 +376,7 @@ class Line:
             is_begun = False
             try:
                 # Closed with us, so that whoever stops reading has hung up.
-                following = remote.follow(self._call(operation, after))
+                following = remote.follow(self._call(operation, after), heard)
                 async with contextlib.aclosing(following) as batches:
                     async for batch in batches:
                         is_begun = True

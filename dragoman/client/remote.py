@@ -48,6 +48,8 @@ from dragoman.transports import json_text, jsonrpc, rest, sse
 
 # The largest answer, and the largest event of a stream: a task with its files comes as one.
 MAX_ANSWER = 64 * 1024 * 1024
+# So much of an event that has not ended yet shows that its peer is there: a large one takes long.
+_PIECE = 1024
 # What shows that a place does not serve the binding at all, so that another may.
 NOT_SERVED = frozenset({404, 405, 501})
 _JSON = "application/json"
@@ -82,6 +84,8 @@ class Exchanged(msgspec.Struct, frozen=True):
 
 T = TypeVar("T")
 Observer = Callable[[Exchanged], None]
+# Hears that something came in a stream, and whether it was only a comment.
+Heard = Callable[[bool], None]
 # From the address and the headers of a request to those it is made with.
 Dress = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str, str]]]]
 
@@ -133,8 +137,9 @@ class Remote:
             raise
         return _read(lambda: self.dialect.decode_reply(operation, result))
 
-    async def follow(self, call: Call) -> AsyncGenerator[Batch]:
-        """Yield what the peer streams: an opening Task or a Message, then batches of events."""
+    async def follow(self, call: Call, heard: Heard | None = None) -> AsyncGenerator[Batch]:
+        """Yield what the peer streams: an opening Task or a Message, then batches of events.
+        `heard` is told of all that comes, comments too."""
         async with self._ask(call, _EVENTS) as asked:
             if not asked.is_stream:
                 # An error, or a peer that answers with all there is.
@@ -143,7 +148,7 @@ class Remote:
                 yield _first(event, 0, is_reset=False)
                 return
             is_first = True
-            async for batch in self._batches(asked):
+            async for batch in self._batches(asked, heard):
                 if is_first:
                     is_first = False
                     yield _first(batch[0].event, batch[0].seq, is_reset=asked.is_reset)
@@ -151,13 +156,18 @@ class Remote:
                 if batch:
                     yield batch
 
-    async def _batches(self, asked: "_Asked") -> AsyncGenerator[list[Recorded]]:
+    async def _batches(
+        self, asked: "_Asked", heard: Heard | None
+    ) -> AsyncGenerator[list[Recorded]]:
         reader = sse.Reader(self._most)
         async for chunk in asked.chunks():
+            lines, comments = reader.lines, reader.comments
             try:
                 sent = reader.feed(chunk)
             except sse.TooLong:
                 raise InvalidAgentResponse(f"an event has more than {self._most} bytes") from None
+            if heard is not None and (reader.lines != lines or len(chunk) >= _PIECE):
+                heard(not sent and reader.comments != comments)
             batch: list[Recorded] = []
             for one in sent:
                 if not one.data.strip():

@@ -2,7 +2,8 @@
 
 Where the peer's streams have positions, a broken one is taken up at the last that was shown. Where
 they have none, the peer is asked how the task stands, and the difference to what was shown is told
-as events. A peer that cannot stream is asked again and again.
+as events. A peer that cannot stream is asked again and again. One that is silent with its
+connection open is asked too, and given up in the end: see `life_signs`.
 """
 
 import asyncio
@@ -16,7 +17,15 @@ from typing import Literal, Self
 import msgspec
 
 from dragoman.client.answer import Answer
+from dragoman.client.life_signs import (
+    LifeSigns,
+    NoSignOfLife,
+    Silence,
+    SilenceWatch,
+    StreamStalled,
+)
 from dragoman.client.line import LONGEST_WAIT, TRIES, Line, asked_wait
+from dragoman.client.presence import is_away, show_of_life
 from dragoman.client.seen import Seen
 from dragoman.errors import (
     A2AError,
@@ -25,6 +34,7 @@ from dragoman.errors import (
     InvalidAgentResponse,
     MethodNotFound,
     Overloaded,
+    TaskNotFound,
     TimedOut,
     Unreachable,
     UnsupportedOperation,
@@ -66,8 +76,17 @@ class Polling(msgspec.Struct, frozen=True):
     interval: float | None = None
     # How much history the last read asks for; the others ask for none.
     history: int | None = None
-    # What is done between two looks: whoever hears of the task otherwise may cut it short.
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    # What is done between two looks: whoever hears of the task otherwise may cut it short. True:
+    # the peer was heard from.
+    pause: Callable[[float], Awaitable[bool | None]] = asyncio.sleep
+
+
+class _TaskRests(StreamStalled):
+    """The task came to rest, and its stream does not show it"""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
 
 
 class Stream:
@@ -84,7 +103,10 @@ class Stream:
         patience: float = PATIENCE,
         polls_only: bool = False,
         begun: Task | None = None,
+        silence: Silence | None = None,
+        signs: LifeSigns | None = None,
     ) -> None:
+        """`signs` is the clock of whoever follows the same task with several streams."""
         self._line = line
         self._operation = operation
         self._until = until
@@ -105,6 +127,11 @@ class Stream:
         # Whether a wait for an event was given up, so that nobody knows how far it had got.
         self._is_interrupted = False
         self._is_closed = False
+        self._silence = line.options.silence if silence is None else silence.shortened()
+        self._signs = signs or LifeSigns()
+        self._watch = SilenceWatch(self._signs, self._silence, self._asked, self._is_begun)
+        # Whether the last question showed what the stream had not.
+        self._is_behind = False
         # Who waits for the next event.
         self._reader: asyncio.Task[object] | None = None
         self.message: Message | None = None
@@ -120,9 +147,14 @@ class Stream:
         if self._is_closed:
             raise StopAsyncIteration
         self._reader = asyncio.current_task()
+        self._signs.release()
         try:
-            return await anext(self._events)
+            event = await anext(self._events)
+            # Until the next is wanted, it is us who do not listen.
+            self._signs.hold_since_sign()
+            return event
         except asyncio.CancelledError:
+            self._signs.hold()
             if self._is_closed and self._reader is not None and not self._reader.uncancel():
                 # It was another task that closed the stream.
                 raise StopAsyncIteration from None
@@ -187,14 +219,17 @@ class Stream:
 
     async def _run(self) -> AsyncGenerator[Shown]:
         await self._line.open()
-        if self._line.can_stream and not self._polls_only:
-            async with contextlib.aclosing(streamed := self._streamed()):
-                async for event in streamed:
-                    yield event
-        if not self._is_done:
-            async with contextlib.aclosing(polled := self._polled()):
-                async for event in polled:
-                    yield event
+        try:
+            if self._line.can_stream and not self._polls_only:
+                async with contextlib.aclosing(streamed := self._streamed()):
+                    async for event in streamed:
+                        yield event
+            if not self._is_done:
+                async with contextlib.aclosing(polled := self._polled()):
+                    async for event in polled:
+                        yield event
+        finally:
+            self._watch.close()
 
     async def _streamed(self) -> AsyncGenerator[Shown]:
         """Follow by streams; returns before the end when the peer turns out to have none."""
@@ -210,6 +245,7 @@ class Stream:
             if found is None:
                 return
             operation, after = found
+        watch = self._watch
         # Since something was shown: failures, and streams that just ended. In all: breaks in a row.
         tries = ends = breaks = 0
         broken_at = time.monotonic()
@@ -217,9 +253,18 @@ class Stream:
             problem: A2AError | None = None
             opened_at = time.monotonic()
             is_alive = False
+            rested: Task | None = None
+            following = self._line.follow(operation, after, watch.heard)
+            watch.opening()
             try:
-                async with contextlib.aclosing(self._line.follow(operation, after)) as batches:
-                    async for batch in batches:
+                async with contextlib.aclosing(following) as batches:
+                    while True:
+                        # Not a function of its own: this is on the way of every event.
+                        with watch:
+                            batch = await anext(batches, None)
+                        if batch is None:
+                            break
+                        self._is_behind = False
                         unseen = self._unseen(batch, is_first=not is_alive)
                         async with contextlib.aclosing(unseen) as events:
                             async for event in events:
@@ -234,8 +279,29 @@ class Stream:
                     # ended is read.
                     return
                 problem = error
+            except TaskNotFound:
+                if isinstance(operation, ops.SubscribeToTask):
+                    # Some know tasks that have ended only by `GetTask`: that tells whether this
+                    # one is lost.
+                    return
+                raise
+            except NoSignOfLife:
+                raise
+            except _TaskRests as error:
+                problem, rested = error, error.task
+            except StreamStalled as error:
+                is_sent = not self._is_begun()
+                # Whether it has the message only its answer would have told.
+                problem = DeliveryUnknown(error.public) if is_sent else error
             except _BREAKS as error:
                 problem = error
+            if rested is not None:
+                for event in self._shown(self._seen.missing(rested)):
+                    tries = 0
+                    yield event
+                self._look(rested.status)
+                if self._is_done:
+                    return
             if is_alive and time.monotonic() - opened_at > LASTING:
                 # It worked for a while: this is not the failure from before.
                 tries = breaks = 0
@@ -277,7 +343,9 @@ class Stream:
             if after is None and (problem is None or is_wrong or tries > 1):
                 # The task may have come to rest meanwhile.
                 try:
-                    task = await self._get()
+                    task = await self._read()
+                except NoSignOfLife:
+                    raise
                 except _BREAKS as error:
                     if time.monotonic() - broken_at > self._patience:
                         raise
@@ -443,10 +511,15 @@ class Stream:
 
     def _look(self, status: TaskStatus) -> None:
         """Note whether this is where the caller wanted to get to."""
+        if status.state.is_resting and (status.state.is_terminal or self._until == "rest"):
+            self._is_done = self._is_end(status)
+
+    def _is_end(self, status: TaskStatus) -> bool:
+        """Say whether a status is where the caller wanted to get to."""
         if status.state.is_terminal:
-            self._is_done = True
-        elif status.state.is_interrupted and self._until == "rest":
-            self._is_done = status != self._waited_as
+            return True
+        is_wanted = status.state.is_interrupted and self._until == "rest"
+        return is_wanted and status != self._waited_as
 
     def _check(self, task_id: str, context_id: str) -> None:
         task = self._seen.task_id
@@ -473,11 +546,46 @@ class Stream:
 
     async def _get(self, history: int | None = None) -> Task:
         reply = await self._line.answer(
-            ops.GetTask(task_id=TaskId(self._seen.task_id), history=history)
+            ops.GetTask(task_id=TaskId(self._task_id()), history=history)
         )
         task = task_of(reply)
         self._check(task.id, task.context_id)
         return task
+
+    async def _read(self, history: int | None = None) -> Task:
+        """Return how the task stands; raises `NoSignOfLife` where patience ends before that."""
+        self._watch.answering(may_ask=False)
+        with self._watch:
+            task = await self._get(history)
+        self._watch.heard()
+        return task
+
+    async def _asked(self) -> A2AError | None:
+        """Ask a peer that is silent how the task stands; return what its stream is to be broken
+        off with, if anything. Raises what shows no life."""
+        if not self._is_begun():
+            await show_of_life(self._line, self._operation)
+            return None
+        try:
+            asked = ops.GetTask(task_id=TaskId(self._task_id()), history=0)
+            task = task_of(await self._line.answer_once(asked))
+            self._check(task.id, task.context_id)
+            if self._is_end(task.status):
+                return _TaskRests(await self._get())
+        except A2AError as error:
+            if isinstance(error, TaskNotFound) or is_away(error):
+                raise
+            # It answers, if only that it will not tell.
+            return None
+        was_behind = self._is_behind
+        self._is_behind = not self._seen.is_ahead_of(task) and bool(self._seen.missing(task))
+        # Twice: what the first time was on its way would be here by now.
+        is_dead = was_behind and self._is_behind
+        return StreamStalled("The stream does not show what the task has") if is_dead else None
+
+    def _is_begun(self) -> bool:
+        """Whether the peer has said which task it has."""
+        return bool(self._task_id())
 
     async def _polled(self) -> AsyncGenerator[Shown]:
         """Send without waiting, or read, then ask until the task rests."""
@@ -500,14 +608,16 @@ class Stream:
             if failures:
                 await asyncio.sleep(_spread(max(interval, AFTER_FAILURE), failures))
             elif not is_first:
-                await self._polling.pause(interval)
+                await self._pause(interval)
             try:
-                task = await self._get(history)
+                task = await self._read(history)
                 if task.status.state.is_resting and history != self._polling.history:
                     # Polls leave the history out; the last look has what the caller wants of it.
-                    task = await self._get(self._polling.history)
+                    task = await self._read(self._polling.history)
                 failures = 0
                 answered_at = time.monotonic()
+            except NoSignOfLife:
+                raise
             except _BREAKS as error:
                 failures += 1
                 is_late = time.monotonic() - answered_at > max(self._patience, interval)
@@ -522,8 +632,17 @@ class Stream:
                 yield event
             self._look(task.status)
             if not is_first and self._polling.interval is None:
-                interval = min(interval * POLL_GROWTH, POLL_AT_MOST)
+                longest = min(POLL_AT_MOST, self._silence.ask_after)
+                interval = min(interval * POLL_GROWTH, max(longest, interval))
             is_first = False
+
+    async def _pause(self, seconds: float) -> None:
+        """Leave the peer alone between two looks, which is not its silence."""
+        self._signs.hold()
+        is_heard = await self._polling.pause(seconds)
+        self._signs.release()
+        if is_heard:
+            self._signs.note()
 
     async def _sent_or_read(self) -> Batch:
         operation = self._operation
@@ -531,7 +650,10 @@ class Stream:
             reply = await self._sent(operation)
         else:
             asked = ops.GetTask(task_id=TaskId(self._task_id()), history=self._polling.history)
-            reply = await self._line.answer(asked)
+            self._watch.answering(may_ask=False)
+            with self._watch:
+                reply = await self._line.answer(asked)
+        self._watch.heard()
         if isinstance(reply, Message):
             return reply
         return Opening(TaskReply(reply.reading)) if isinstance(reply, TaskReply) else []
@@ -540,7 +662,9 @@ class Stream:
         try:
             if self._is_interrupted and not self._line.works_once:
                 raise DeliveryUnknown("The wait for the agent's answer was given up")
-            return await self._line.answer(_at_once(operation))
+            self._watch.answering(may_ask=True)
+            with self._watch:
+                return await self._line.answer(_at_once(operation))
         except DeliveryUnknown:
             if not self._line.options.sends_once:
                 self._found = await self.find_task(operation.message)

@@ -23,7 +23,6 @@ from dragoman.errors import (
     Overloaded,
     StoreConflict,
     StoreRefused,
-    StoreUnavailable,
     TaskFailed,
     TaskNotCancelable,
     TaskNotFound,
@@ -114,7 +113,11 @@ class Engine:
         self._check_extensions(call)
         match call.operation:
             case ops.SendMessage() as operation:
-                return await self._send(call, operation)
+                try:
+                    return await self._send(call, operation)
+                except StoreRefused as error:
+                    # Whichever write it was: one's own, or the one that a repetition waited for.
+                    raise refused(error) from None
             case ops.GetTask() as operation:
                 return await self._get(self._scope(call), operation)
             case ops.ListTasks() as operation:
@@ -231,13 +234,10 @@ class Engine:
     async def _send(self, call: Call, operation: ops.SendMessage) -> Reply:
         accepted = await self._accept(call, operation)
         try:
-            try:
-                return await self._answered(call, operation, accepted)
-            except StoreConflict:
-                again = await self._again(call, operation)
-                return await self._answered(call, operation, again)
-        except StoreRefused as error:
-            raise refused(error) from None
+            return await self._answered(call, operation, accepted)
+        except StoreConflict:
+            again = await self._again(call, operation)
+            return await self._answered(call, operation, again)
 
     async def _answered(self, call: Call, operation: ops.SendMessage, accepted: _Accepted) -> Reply:
         reply = await self._reply(accepted)
@@ -306,13 +306,8 @@ class Engine:
     async def _send_and_follow(
         self, call: Call, operation: ops.SendMessage
     ) -> AsyncGenerator[Batch]:
-        accepted = await self._accept(call, operation)
         try:
-            try:
-                reply = await self._begun(accepted)
-            except StoreConflict:
-                accepted = await self._again(call, operation)
-                reply = await self._begun(accepted)
+            accepted, reply = await self._begun_once(call, operation)
         except StoreRefused as error:
             raise refused(error) from None
         if reply is not None:
@@ -337,6 +332,17 @@ class Engine:
         async with contextlib.aclosing(shown):
             async for batch in shown:
                 yield batch
+
+    async def _begun_once(
+        self, call: Call, operation: ops.SendMessage
+    ) -> tuple[_Accepted, Message | None]:
+        """Take a message in and wait until that is durable, here or where it was taken in first."""
+        accepted = await self._accept(call, operation)
+        try:
+            return accepted, await self._begun(accepted)
+        except StoreConflict:
+            accepted = await self._again(call, operation)
+            return accepted, await self._begun(accepted)
 
     async def _begun(self, accepted: _Accepted) -> Message | None:
         """Wait until what a stream begins with is durable; return the reply if it is only that."""
@@ -371,8 +377,6 @@ class Engine:
             accepted = self._begin(call, operation, scope, key)
             if accepted.worker is not None and not accepted.worker.is_started:
                 await self._start_recorded(accepted)
-        except StoreUnavailable as error:
-            raise refused(error) from None
         except StoreConflict:
             # Another process was given the same message at the same moment, and was first.
             return await self._again(call, operation)

@@ -12,9 +12,11 @@ import math
 import time
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
+from dragoman.client.life_signs import LifeSigns, NoSignOfLife, Silence
 from dragoman.client.line import Line
 from dragoman.client.seen import Seen
 from dragoman.client.stream import Polling, Stream, task_of
@@ -52,6 +54,10 @@ _LONGEST_PAUSE = 30.0
 _UNKNOWN = (
     "Delivery unknown: the agent did not answer the message, and cannot tell it from a repetition. "
     "It may have done the work."
+)
+_UNANSWERED = (
+    "Delivery unknown: the agent did not answer the message, however often it was sent. It may "
+    "have done the work."
 )
 # Seconds after which the same agent at another address does what may be done twice.
 _FAILOVER = 4.0
@@ -126,6 +132,7 @@ class Carrier(Relay):
                 return
             except (A2AError, TimeoutError) as error:
                 problem = TimedOut() if isinstance(error, TimeoutError) else error
+            self._signs.release()
             if self._is_heard:
                 failures, since = 0, time.monotonic()
             # Where nothing was sent, nothing failed: the agent is left alone for a while.
@@ -173,6 +180,7 @@ class Carrier(Relay):
             errand = worker.log.errand or Errand()
             worker.log.errand = msgspec.structs.replace(errand, moved=errand.moved + 1)
         self._place = place
+        self._signs = LifeSigns()
         worker.forward(place)
 
     def _price(self, agent_id: str) -> int:
@@ -207,7 +215,10 @@ class Carrier(Relay):
         if breaker.state == "open":
             # Before a place: those who have one may be waiting for the same dead agent.
             raise AgentOffline(retryAfter=math.ceil(breaker.snapshot().retry_in))
+        # Whoever waits for a place of ours is not waiting for the agent.
+        self._signs.hold()
         async with upstream.places.place(self._until()):
+            self._signs.release()
             if wait := breaker.admit():
                 raise AgentOffline(retryAfter=math.ceil(wait))
             era = breaker.era
@@ -271,7 +282,12 @@ class Carrier(Relay):
 
     async def _stream(self, line: Line, agent: Registered, polling: Polling) -> Stream:
         """Return the agent's answer: to the message, or of the task that it has."""
-        patience = self._patience(agent) / 2
+        more: dict[str, Any] = {
+            "patience": self._patience(agent) / 2,
+            "polling": polling,
+            "silence": self._silence(agent, line),
+            "signs": self._signs,
+        }
         message = self._message(line)
         operation = outgoing(self._worker, message, self._means.id, line.card)
         if self._is_doubtful:
@@ -280,10 +296,23 @@ class Carrier(Relay):
             task_id = TaskId(self._place.task_id)
             followed = ops.SubscribeToTask(task_id=task_id)
             begun = self._seen.task()
-            return Stream(line, followed, begun=begun, patience=patience, polling=polling)
+            return Stream(line, followed, begun=begun, **more)
         # From here on it may have arrived.
         self._is_doubtful = True
-        return Stream(line, operation, patience=patience, polling=polling)
+        self._signs = more["signs"] = LifeSigns()
+        return Stream(line, operation, **more)
+
+    def _silence(self, agent: Registered, line: Line) -> Silence:
+        """Return how long an agent may be silent. One that is, with its connection open, may be
+        busy: it has longer than one that is away, also where the work may be done twice."""
+        settings = self._means.settings
+        longest = settings.forward_patience
+        soon = min(longest, settings.forward_timeout)
+        return Silence(
+            ask_after=settings.forward_quiet,
+            most=soon if agent.repeatable else longest,
+            begin=soon if may_repeat(line) else longest,
+        )
 
     def _patience(self, agent: Registered) -> float:
         """Return for how many seconds an agent that has the task may be out of reach. Where the
@@ -346,6 +375,9 @@ class Carrier(Relay):
             raise TaskFailed("The agent is not registered any more.")
         is_late = time.monotonic() - since > self._patience(agent)
         if self._place.is_delivered:
+            # Whatever failed, it is away only since its last sign of life.
+            is_late &= self._signs.silence > self._patience(agent)
+            is_late |= isinstance(problem, NoSignOfLife)
             is_worth_it = retrying.is_retryable(problem)
             if is_worth_it and not is_late:
                 await self._pause(min(_LONGEST_PAUSE, 0.25 * 2 ** min(failures, 10)))
@@ -361,6 +393,9 @@ class Carrier(Relay):
         until = since + self._patience(agent)
         schedule = retrying.Schedule(attempts=settings.forward_attempts)
         wait = schedule.wait(failures, problem)
+        if works_once and isinstance(problem, NoSignOfLife):
+            # Sent again it does no harm, and may be answered: for as long as patience lasts.
+            wait = min(_LONGEST_PAUSE, schedule.first * schedule.factor ** (failures - 1))
         usual = schedule.delay(failures) or 0.0
         if wait is not None and wait > max(usual, until - time.monotonic()):
             # By then nobody would have patience left.
@@ -381,7 +416,7 @@ class Carrier(Relay):
             if upstream.budget.may_retry() and await self._is_found(upstream):
                 return
             self._note_cause("delivery-unknown")
-            raise TaskFailed(_UNKNOWN)
+            raise TaskFailed(_UNANSWERED if works_once else _UNKNOWN)
         raise self._failure(problem)
 
     async def _is_found(self, upstream: Upstream) -> bool:
@@ -391,7 +426,11 @@ class Carrier(Relay):
         except A2AError:
             return False
         operation = outgoing(self._worker, self._message(line), self._means.id, line.card)
-        found = await Stream(line, operation).find_task(operation.message)
+        try:
+            async with asyncio.timeout(self._means.settings.forward_patience):
+                found = await Stream(line, operation).find_task(operation.message)
+        except TimeoutError:
+            return False
         if found:
             self._learn(found, self._place.context_id)
         return bool(found)
@@ -478,6 +517,9 @@ class Carrier(Relay):
         if isinstance(problem, TaskNotFound):
             self._note_cause("lost")
             return TaskFailed("The agent does not know the task any more.")
+        if isinstance(problem, NoSignOfLife):
+            self._note_cause("unreachable")
+            return TaskFailed(f"The agent could not be reached. {problem.public}.")
         if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
             self._note_cause("unreachable")
             return TaskFailed("The agent could not be reached.")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dragoman.client.life_signs import Silence
 from dragoman.client.stream import Stream
 from dragoman.engine.worker import TaskEnded, Worker
 from dragoman.errors import A2AError, AgentOffline, InvalidParams, TaskFailed, Unreachable
@@ -170,14 +171,16 @@ class Contest:
         )
         line = await upstream.line(rival.url)
         operation = outgoing(self._worker, message, self._means.id, line.card)
-        patience = self._means.settings.forward_patience
-        async with (
-            contextlib.aclosing(Stream(line, operation)) as stream,
-            asyncio.timeout(patience) as limit,
-        ):
+        settings = self._means.settings
+        # One that has begun may take its time, as long as it lives.
+        silence = Silence(
+            ask_after=settings.forward_quiet,
+            most=settings.forward_patience,
+            begin=settings.forward_patience,
+        )
+        opened = Stream(line, operation, silence=silence)
+        async with contextlib.aclosing(opened) as stream:
             async for _ in stream:
-                # Whoever has begun may take its time; the others are not waited for.
-                limit.reschedule(None)
                 rival.task_id = stream.task_id
             return _task(stream)
 

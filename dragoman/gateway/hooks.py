@@ -85,9 +85,11 @@ class Pause:
     def __init__(self, event: asyncio.Event) -> None:
         self._event = event
 
-    async def __call__(self, seconds: float) -> None:
-        """Wait for so long, or for a post."""
+    async def __call__(self, seconds: float) -> bool:
+        """Wait for so long, or for a post; say whether there was one."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
+        is_posted = self._event.is_set()
         self._event.clear()
+        return is_posted

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dragoman.client.life_signs import LifeSigns
 from dragoman.client.line import Line
 from dragoman.client.seen import Seen
 from dragoman.client.stream import Shown, Stream
@@ -50,6 +51,8 @@ class Relay:
         # Whether the agent may have the message although it never said so.
         self._is_doubtful = False
         self._is_heard = False
+        # When the agent that has the task last showed that it lives.
+        self._signs = LifeSigns()
         self._on_heard: Callable[[], None] = _nothing
 
     async def _recollect(self) -> None:
@@ -79,16 +82,15 @@ class Relay:
         self._means.directory.saw(self._place.agent)
 
     async def _relay_all(self, stream: Stream, line: Line) -> None:
-        settings = self._means.settings
-        first = settings.forward_timeout if may_repeat(line) else settings.forward_patience
-        async with asyncio.timeout(first) as limit:
-            async for event in stream:
-                limit.reschedule(None)
-                if not self._is_heard:
-                    self._hear(line)
-                self._relay(event)
-                if self._worker.log.is_full:
-                    await self._worker.keep_pace()
+        if self._place.is_delivered:
+            # It may have nothing new to say of the task for long.
+            self._signs.on_next = lambda: self._hear(line)
+        async for event in stream:
+            if not self._is_heard:
+                self._hear(line)
+            self._relay(event)
+            if self._worker.log.is_full:
+                await self._worker.keep_pace()
         task = stream.task
         if task is None or not task.status.state.is_resting:
             raise InvalidAgentResponse("The agent's stream ended before its task did")

@@ -16,7 +16,7 @@ access = logging.getLogger("dragoman.access")
 _REFUSED = frozenset({401, 403, 429, 503})
 _GUARDED = frozenset({400, 408, 411, 413, 414, 415, 417, 421, 431, 505})
 # Bindings as the protocol spells them.
-_BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON, "api": "API"}
+_BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON, "api": "API", "corvid": "corvid"}
 # Of a verb: longer ones are none.
 _MAX_VERB = 16
 

@@ -132,6 +132,9 @@ class Reader:
         self._kind = ""
         self._id: str | None = None
         self._is_begun = False
+        # How many have come, comments among them: by these a server shows that it is there.
+        self.lines = 0
+        self.comments = 0
 
     def feed(self, chunk: bytes) -> list[Sent]:
         """Return the events that are complete; raises `TooLong`."""
@@ -147,6 +150,7 @@ class Reader:
         self._skips_lf = self._held.endswith(b"\r")
         lines = bytes(self._held[:end]).splitlines()
         del self._held[:end]
+        self.lines += len(lines)
         if not self._is_begun and lines:
             self._is_begun = True
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
@@ -174,6 +178,8 @@ class Reader:
             self._id = value.decode("utf-8", "replace")
         elif name == b"event":
             self._kind = value.decode("utf-8", "replace")
+        elif not name:
+            self.comments += 1
 
     def _dispatch(self, found: list[Sent]) -> None:
         if self._has_data:

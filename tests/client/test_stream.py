@@ -40,6 +40,7 @@ from dragoman.errors import (
     A2AError,
     DeliveryUnknown,
     InvalidAgentResponse,
+    InvalidParams,
     Overloaded,
     TaskNotFound,
     Unauthenticated,
@@ -640,12 +641,57 @@ async def test_an_error_the_peer_gives_is_not_tried_again() -> None:
     stub = Stub(
         by_method(
             SendStreamingMessage=lambda asked: stream(asked, (1, task()), is_cut=True),
+            SubscribeToTask=lambda asked: error(asked, -32602),
+        )
+    )
+    with pytest.raises(InvalidParams):
+        await shown(client(stub, card(positions=True)).stream("hi"))
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.parametrize("positions", [True, False])
+async def test_a_task_that_is_not_there_to_be_followed_again_is_asked_for_once(
+    positions: bool,
+) -> None:
+    """Some servers know a task that has ended only by `GetTask`."""
+    stub = Stub(
+        by_method(
+            SendStreamingMessage=lambda asked: stream(
+                asked, (1, task()), (2, chunk("a")), is_cut=True
+            ),
             SubscribeToTask=lambda asked: error(asked, -32001),
+            GetTask=lambda asked: got(asked, task(DONE, artifacts=[artifact("a", "b")])),
+        )
+    )
+    events = await shown(client(stub, card(positions=positions)).stream("hi"))
+    assert texts(events) == "ab" and states(events)[-1] is DONE
+
+
+async def test_a_task_that_is_not_there_by_either_way_is_lost() -> None:
+    stub = Stub(
+        by_method(
+            SendStreamingMessage=lambda asked: stream(asked, (1, task()), is_cut=True),
+            SubscribeToTask=lambda asked: error(asked, -32001),
+            GetTask=lambda asked: error(asked, -32001),
         )
     )
     with pytest.raises(TaskNotFound):
         await shown(client(stub, card(positions=True)).stream("hi"))
-    assert len(stub.requests) == 2
+    assert stub.count("SubscribeToTask") == stub.count("GetTask") == 1
+
+
+async def test_a_task_that_cannot_be_followed_and_goes_on_is_asked_for_until_it_rests() -> None:
+    stub = Stub(
+        by_method(
+            SubscribeToTask=lambda asked: error(asked, -32001),
+            GetTask=answers(
+                lambda asked: got(asked, task()),
+                lambda asked: got(asked, task(DONE, artifacts=[artifact("a")])),
+            ),
+        )
+    )
+    answer = await client(stub, card(), backoff=0.001).wait(T)
+    assert answer.text == "a" and stub.count("SubscribeToTask") == 1
 
 
 async def test_subscribing_to_an_ended_task_is_the_peers_refusal() -> None:
