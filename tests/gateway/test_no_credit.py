@@ -19,6 +19,7 @@ from serving import V1, message, old_message
 from dragoman.errors import StoreFull, StoreRefused, StoreUnavailable
 from dragoman.gateway.registration import Changes
 from dragoman.gateway.workflows import Run
+from dragoman.model.identity import Principal
 from dragoman.stores.sqlite.store import SQLiteStore
 
 # More than anybody has.
@@ -136,7 +137,7 @@ async def test_a_task_that_cannot_be_paid_is_refused_as_documented_and_not_made(
         listed = await site.http.get("/tasks", headers={**sent, **V1})
         assert listed.json().get("tasks", []) == []
         assert peer.count("dear", "send") == peer.count("dearer", "send") == 0
-        assert (await site.gateway.ledger.balance("token:alice")).held == 0
+        assert (await site.gateway.ledger.balance(Principal.read("token:alice"))).held == 0
     assert not [one for one in caplog.records if one.exc_info or one.levelno >= logging.ERROR]
 
 
@@ -152,7 +153,7 @@ async def test_the_same_message_is_refused_each_time_and_taken_once_it_can_be_pa
             *(site.http.post(way.path, json=way.body, headers=sent) for _ in range(8))
         )
         assert {refusal(one)[1]["code"] for one in answers} == {CODE}
-        await site.gateway.registry.update("dear", Changes(price=1_000_000), BOBS)
+        await site.gateway.registry.update("dear", Changes(price=1_000_000), Principal.read(BOBS))
         made = (await site.http.post(way.path, json=way.body, headers=sent)).json()
         assert await settled(site, ALICE, made["result"]["task"]["id"]) == "TASK_STATE_COMPLETED"
         assert peer.count("dear", "send") == 1
@@ -166,12 +167,14 @@ async def test_a_step_that_cannot_be_paid_fails_and_says_why(
         await dear(site, peer)
         workflows = site.gateway.workflows
         steps = [{"name": "a", "agentId": "dear", "skillId": "s"}]
-        made = await workflows.create("token:alice", {"name": "Trip", "steps": steps})
-        begun = await workflows.execute("token:alice", made.id)
+        made = await workflows.create(
+            Principal.read("token:alice"), {"name": "Trip", "steps": steps}
+        )
+        begun = await workflows.execute(Principal.read("token:alice"), made.id)
         assert begun is not None
 
         async def run() -> Run:
-            found = await workflows.run("token:alice", begun.id)
+            found = await workflows.run(Principal.read("token:alice"), begun.id)
             assert found is not None
             return found
 

@@ -18,7 +18,7 @@ from dragoman.errors import A2AError, InsufficientCredits, StoreRefused
 from dragoman.model import operations as ops
 from dragoman.model.card import JSONRPC, AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errand import Errand
-from dragoman.model.identity import ANONYMOUS, Caller, MessageId
+from dragoman.model.identity import ANONYMOUS, Caller, MessageId, Principal
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO
 from dragoman.proof.harness import HOST
@@ -274,7 +274,7 @@ class _Dear:
         caller: Caller = ANONYMOUS,
     ) -> Plan:
         """Return what costs too much."""
-        errand = Errand(agent="a-1", payee="bob", price=_DEAR, held=_DEAR)
+        errand = Errand(agent="a-1", payee=Principal("", "bob"), price=_DEAR, held=_DEAR)
         return Plan(self._run, errand=errand)
 
     async def _run(self, worker: Worker) -> None:
