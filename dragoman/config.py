@@ -87,6 +87,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     accept_data_loss: Annotated[
         bool, _about("Whether settings that lose acknowledged tasks may be used.")
     ] = False
+    new_store: Annotated[
+        bool,
+        _about(
+            "Whether to begin with an empty store where one was whose file is gone. For one start "
+            "alone: left on, it would hide that a store was lost."
+        ),
+    ] = False
     audit: Annotated[
         str,
         _about(
@@ -573,6 +580,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ConfigError("store: there is no store on PostgreSQL yet; name a SQLite file")
         path = self.store.removeprefix("sqlite:")
         return Path(path).expanduser() if path else data_folder() / "tasks.db"
+
+    @property
+    def has_own_folder(self) -> bool:
+        """Whether the store is in the user's data folder, which is ours to make."""
+        return not self.store.removeprefix("sqlite:")
 
     def keys_path(self) -> Path:
         """Return the file of API keys."""

@@ -290,6 +290,19 @@ class StoreFull(StoreUnavailable):
 class StoreBroken(StoreUnavailable):
     """The disk failed to keep what it was given."""
 
+    # For those who may not know where the store is.
+    public = "the disk lost a write"
+
+
+class StoreLost(StoreBroken):
+    """The store's file is gone, or another one; the text says what to do."""
+
+    public = "a file of the store is gone or was changed by another program"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What the file says makes no sense."""
+
 
 class ConfigError(Exception):
     """The settings make no sense; the text says what to change."""

@@ -1,0 +1,172 @@
+"""Which file a write-ahead log belongs to: SQLite itself does not know.
+
+SQLite applies any log that is whole to any file it lies beside, so a backup that is copied over
+the file of a server that was killed is mixed with that server's log. Therefore a file has a
+generation, a random number that changes when a process opens the file alone, and that every
+renewal of a lease writes into the log once more. The lock file lists the generations that a file
+beside the present log may be of; a copy has one of its own.
+
+The list is on disk before the file has a new generation, and is cut to that one once the file
+itself has it: whenever a process dies, its own file is on the list.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from dragoman.errors import ConfigError
+from dragoman.stores.sqlite.schema import run, transaction
+
+_READ = "SELECT value FROM facts WHERE name = 'generation'"
+_WRITE = (
+    "INSERT INTO facts (name, value) VALUES ('generation', ?) "
+    "ON CONFLICT DO UPDATE SET value = excluded.value"
+)
+# Writes the page anew, so that the log has it.
+REPEAT = "UPDATE facts SET value = value WHERE name = 'generation'"
+_BYTES = 16
+# What a file has that is older than generations, or has not got its tables yet.
+NONE = b""
+# On the list instead of a generation: the file needs no log.
+_WHOLE = "whole"
+# What a log begins with; without more there is nothing in it.
+_LOG_HEAD = 32
+_MOST = 4096
+
+
+def generation_of(connection: apsw.Connection) -> bytes:
+    """Return the generation that a connection sees, log and all."""
+    rows = run(connection, _READ)
+    return bytes(rows[0][0]) if rows else NONE
+
+
+def generation_in(path: Path) -> bytes | None:
+    """Return the generation in the file itself, without its log; None: it cannot be told now."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags)
+    except apsw.Error:
+        return None
+    try:
+        return generation_of(connection)
+    except apsw.SQLError:
+        # There is no such table yet.
+        return NONE
+    except apsw.Error:
+        # Another process may be bringing its log into the file.
+        return None
+    finally:
+        connection.close()
+
+
+def renew_generation(connection: apsw.Connection) -> None:
+    """Give a file a generation of its own. In a transaction."""
+    run(connection, _WRITE, (secrets.token_bytes(_BYTES),))
+
+
+class Generations:
+    """The list of one lock file, for the process that has the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # Of the file as we know it.
+        self.current = NONE
+        self.is_listed_alone = False
+
+    def begin(self, connection: apsw.Connection, lock: int, *, had_log: bool) -> None:
+        """Give the file a new generation; we are alone with it, and it had a log or not."""
+        before = self.current = generation_of(connection)
+        if had_log and before and _listed(os.pread(lock, _MOST, 0)) != [before]:
+            # The process before us died before its generation was in the file. It stays, or the
+            # list would grow with each one that dies so early.
+            return
+        self.current = secrets.token_bytes(_BYTES)
+        _write(lock, [generation_in(self._path) or NONE, before, self.current])
+        with transaction(connection):
+            run(connection, _WRITE, (self.current,))
+
+    def join(self, connection: apsw.Connection) -> None:
+        """Learn the generation of a file that others use."""
+        self.current = generation_of(connection)
+        self.is_listed_alone = True
+
+    def settle(self, lock: int) -> None:
+        """Take the generations before ours off the list, once the file itself has ours."""
+        if self.current and not self.is_listed_alone:
+            _write(lock, [self.current])
+            self.is_listed_alone = True
+
+    def close_whole(self, lock: int) -> None:
+        """Say that the file has everything, so that a log beside it is not its own."""
+        _replace(lock, f"{_WHOLE}\n")
+
+
+def has_log(path: Path) -> bool:
+    """Tell whether there is a log with anything in it beside a file."""
+    try:
+        return os.stat(f"{os.path.realpath(path)}-wal").st_size > _LOG_HEAD
+    except OSError:
+        return False
+
+
+def check_log(path: Path) -> None:
+    """Refuse a file beside the log of another one, before SQLite applies it."""
+    listed = _list_of(path)
+    if not listed or not has_log(path):
+        return
+    own = generation_in(path)
+    if own is not None and own not in listed:
+        raise ConfigError(_foreign(path))
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        # Only what the log has of it is looked at; whatever else is wrong is said by others.
+        if generation_of(connection) not in listed:
+            raise ConfigError(_foreign(path))
+    except apsw.Error:
+        # The file as a whole cannot be read, or not now: the next to open it says why.
+        pass
+    finally:
+        connection.close()
+
+
+def _foreign(path: Path) -> str:
+    return (
+        f"{path}: the log {path.name}-wal beside it was written for another file, and would damage "
+        f"it; if you restored a backup, move {path.name}-wal and {path.name}-shm away, and if you "
+        f"restored file and log together, move {path.name}.lock away"
+    )
+
+
+def _list_of(path: Path) -> list[bytes]:
+    try:
+        with open(f"{os.path.realpath(path)}.lock", "rb") as file:
+            return _listed(file.read(_MOST))
+    except OSError:
+        return []
+
+
+def _listed(text: bytes) -> list[bytes]:
+    """Return what a lock file lists; nothing if it is of an earlier release."""
+    found: list[bytes] = []
+    for word in text.decode("ascii", "replace").split():
+        if word == _WHOLE:
+            return [_WHOLE.encode()]
+        try:
+            found.append(NONE if word == "-" else bytes.fromhex(word))
+        except ValueError:
+            return []
+    return found
+
+
+def _write(lock: int, generations: list[bytes]) -> None:
+    _replace(lock, "".join(f"{one.hex() or '-'}\n" for one in dict.fromkeys(generations)))
+
+
+def _replace(lock: int, text: str) -> None:
+    """Write into the lock file as it is: another file would be another lock."""
+    os.pwrite(lock, text.encode(), 0)
+    os.ftruncate(lock, len(text))
+    os.fsync(lock)
