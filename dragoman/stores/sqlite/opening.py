@@ -129,8 +129,8 @@ def no_store(path: str | Path) -> str:
 def without_log(path: str | Path) -> str:
     """Say that to open a file would damage it."""
     return (
-        f"{path}: a server has it open whose log ({path}-wal or {path}-shm) was deleted; stop every "
-        "server on it, then start again"
+        f"{path}: a server has it open whose log ({path}-wal or {path}-shm) was deleted; stop "
+        "every server on it, then start again"
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import apsw
 
-from dragoman.stores.sqlite.generations import generation_in
+from dragoman.stores.sqlite.generations import generation_in, generation_of
 from dragoman.stores.sqlite.schema import APPLICATION_ID, run
 
 _MAGIC = b"SQLite format 3\0"
@@ -21,6 +21,8 @@ _LOG_MAGIC = (0x377F0682, 0x377F0683)
 _HEAD_BYTES = 100
 _LOG_HEAD = 32
 _FRAME_HEAD = 24
+# Frames of the log that one look reads at most, about.
+_SAMPLES = 200
 # Of a counter that goes on from its highest value with zero.
 _HALF = 1 << 31
 _COUNTER_MASK = (1 << 32) - 1
@@ -126,7 +128,7 @@ class FileWatch:
         except (OSError, apsw.Error) as error:
             return Loss(Part.FILE, f"{self._path} cannot be read any more ({error})")
         found = _head_of(head) if whole else None
-        if what := self._judged(found, size):
+        if what := self._judged(found, size) or self._judged_contents(connection):
             return Loss(Part.FILE, f"{self._path} {what}")
         self._head, self._size = found, size
         return None
@@ -155,6 +157,18 @@ class FileWatch:
             return "was overwritten with a copy or a backup"
         return ""
 
+    def _judged_contents(self, connection: apsw.Connection) -> str:
+        """Say what is wrong with what SQLite sees, log and all: another program may have restored
+        something through SQLite itself, which is in order but not our store."""
+        try:
+            is_ours = not self._generation or generation_of(connection) == self._generation
+        except apsw.SQLError:
+            is_ours = False
+        except apsw.Error:
+            # The log may be what is lost; that is found next.
+            return ""
+        return "" if is_ours else "was overwritten with something else"
+
     # Its log
 
     def _log_loss(self, connection: apsw.Connection) -> Loss | None:
@@ -177,14 +191,23 @@ class FileWatch:
             return "was overwritten or cut off"
         page, salts = int.from_bytes(head[8:12]), head[16:24]
         before = self._frame
-        if before is not None and before.salts == salts and before.number <= frames:
-            if _frame(connection, page, before.number) != before.head:
-                return "was overwritten or cut off"
-        last = _frame(connection, page, frames)
-        if last[8:16] != salts:
+        if before is not None and (before.salts != salts or before.number > frames):
+            # The log was begun anew.
+            before = None
+        if before is not None and _frame(connection, page, before.number) != before.head:
             return "was overwritten or cut off"
-        self._frame = _Frame(salts, frames, last)
+        first = before.number if before is not None else 1
+        heads = [_frame(connection, page, number) for number in _sampled(first, frames)]
+        if any(one[8:16] != salts for one in heads):
+            return "was overwritten or cut off"
+        self._frame = _Frame(salts, frames, heads[-1])
         return ""
+
+
+def _sampled(first: int, last: int) -> list[int]:
+    """Return numbers of frames, the last one too. Not all of them: what a look costs is not to grow
+    with what was written."""
+    return [*range(first, last, max(1, (last - first) // _SAMPLES)), last]
 
 
 def _identity(found: os.stat_result) -> _Identity:
