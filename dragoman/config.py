@@ -673,6 +673,18 @@ def data_folder() -> Path:
     return Path(base) / "dragoman"
 
 
+def make_data_folder() -> None:
+    """Make the folder for this user's data, for the user alone; raises `ConfigError`."""
+    folder = data_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: the folder for your data cannot be made ({error.strerror}); name a file by "
+            "--store"
+        ) from None
+
+
 def check_names(environment: Mapping[str, str]) -> None:
     """Refuse a variable that looks like a setting and is none: whoever wrote it relies on it."""
     known = [*Settings.__struct_fields__, *(f"{name}_file" for name in SECRETS)]

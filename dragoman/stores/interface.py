@@ -228,6 +228,11 @@ class Sealing(Protocol):
         """Return what was sealed; raises `StoreUnavailable`."""
         ...
 
+    def trouble(self, used: Sequence[bytes]) -> str:
+        """Say what would keep the next process from opening what these keys sealed; empty:
+        nothing."""
+        ...
+
 
 class Store(Protocol):
     """Tasks and their logs."""

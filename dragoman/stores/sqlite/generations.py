@@ -25,9 +25,9 @@ _WRITE = (
     "INSERT INTO facts (name, value) VALUES ('generation', ?) "
     "ON CONFLICT DO UPDATE SET value = excluded.value"
 )
-# Writes the page anew, so that the log has it.
-REPEAT = "UPDATE facts SET value = value WHERE name = 'generation'"
 _BYTES = 16
+# After the generation; SQLite does not write what is the same.
+_CHANGING_BYTES = 8
 # What a file has that is older than generations, or has not got its tables yet.
 NONE = b""
 # On the list instead of a generation: the file needs no log.
@@ -40,7 +40,7 @@ _MOST = 4096
 def generation_of(connection: apsw.Connection) -> bytes:
     """Return the generation that a connection sees, log and all."""
     rows = run(connection, _READ)
-    return bytes(rows[0][0]) if rows else NONE
+    return bytes(rows[0][0][:_BYTES]) if rows else NONE
 
 
 def generation_in(path: Path) -> bytes | None:
@@ -92,6 +92,11 @@ class Generations:
         """Learn the generation of a file that others use."""
         self.current = generation_of(connection)
         self.is_listed_alone = True
+
+    def repeat(self, connection: apsw.Connection) -> None:
+        """Write the generation once more, so that the log has it. In a transaction."""
+        if self.current:
+            run(connection, _WRITE, (self.current + secrets.token_bytes(_CHANGING_BYTES),))
 
     def settle(self, lock: int) -> None:
         """Take the generations before ours off the list, once the file itself has ours."""

@@ -27,7 +27,8 @@ def check_leftovers(path: Path, *, is_new: bool = False) -> None:
 
     `is_new`: the operator wants an empty store all the same; a log is then set aside.
     """
-    # First: they are made after the file, so that a store that begins just now is not refused.
+    check_path(path)
+    # Before the file: they are made after it, so a store that begins just now is not refused.
     found = leftovers(path)
     at = check_path(path)
     if not found or (at is not None and at.st_size):
@@ -41,7 +42,7 @@ def check_leftovers(path: Path, *, is_new: bool = False) -> None:
         what = "is gone" if at is None else "is empty"
         raise ConfigError(
             f"{path}: {what}, but a store was here ({', '.join(found)}); put the file back or copy "
-            "a backup to this name, or begin anew without its tasks by --new-store"
+            "a backup to this name, or begin anew without its tasks (dragoman serve --new-store)"
         )
     _set_aside(path)
 

@@ -15,6 +15,8 @@ import apsw
 from dragoman.errors import ConfigError
 
 _ANOTHER = "name another file by --store"
+# In bytes, of 255 that file systems have: the files beside it have longer names.
+_LONGEST_NAME = 230
 _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -38,8 +40,11 @@ def absolute(path: str | Path) -> Path:
 
 def check_path(path: Path) -> os.stat_result | None:
     """Return what is at a path, None if nothing is; refuse what can be no store."""
+    path = absolute(path)
+    if len(os.fsencode(path.name)) > _LONGEST_NAME:
+        raise ConfigError(f"{path}: the name is too long for the files beside it; {_ANOTHER}")
     try:
-        found = absolute(path).stat()
+        found = path.stat()
     except FileNotFoundError:
         _check_absence(path)
         return None
@@ -148,7 +153,7 @@ def _reason(path: Path, error: Exception) -> str:
         name = f" {error.filename}" if error.filename not in (None, str(path)) else ""
         return f"cannot be used{name and f', as{name} cannot'} ({error.strerror}); {_ANOTHER}"
     if isinstance(error, apsw.NotADBError):
-        return f"not a SQLite database; {_ANOTHER}, or restore a backup"
+        return f"is not a SQLite database; {_ANOTHER}, or restore a backup"
     if isinstance(error, apsw.CorruptError):
         return "is damaged; restore a backup (`dragoman doctor` says more)"
     if isinstance(error, apsw.ReadOnlyError):

@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import apsw
 import msgspec
 
+from dragoman.config import make_data_folder
 from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreLost, StoreRefused
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
@@ -40,7 +41,7 @@ from dragoman.stores.interface import (
     Write,
 )
 from dragoman.stores.sqlite.filter import KeyFilter
-from dragoman.stores.sqlite.generations import REPEAT, Generations, check_log, has_log
+from dragoman.stores.sqlite.generations import Generations, check_log, has_log
 from dragoman.stores.sqlite.leftovers import check_leftovers, is_served_without_log
 from dragoman.stores.sqlite.opening import absolute, check_writable, explaining, without_log
 from dragoman.stores.sqlite.pushes import Pushes
@@ -101,8 +102,8 @@ class SQLiteStore:
         makes_folder: bool = False,
         is_new: bool = False,
     ) -> None:
-        """`makes_folder`: the folder is ours to make. `is_new`: where a store was that is gone, the
-        operator wants an empty one."""
+        """`makes_folder`: it is in the user's data folder, which is ours to make. `is_new`: the
+        operator wants an empty store where one was that is gone."""
         self.path = absolute(path)
         self._makes_folder = makes_folder
         self._is_new = is_new
@@ -121,6 +122,8 @@ class SQLiteStore:
         self._watch: FileWatch | None = None
         self._noticing: asyncio.Task[None] | None = None
         self._keeps_log = False
+        # With the key of what is sealed, as it was last told.
+        self._trouble = ""
         self._patience = lease + 5.0
         # Which keys there may be. Exact in saying no, while no other process writes the file.
         self._filter: KeyFilter | None = None
@@ -181,7 +184,7 @@ class SQLiteStore:
         """Refuse a place where no store can be, or where another one was, before SQLite touches
         it."""
         if self._makes_folder:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_data_folder()
         check_leftovers(self.path, is_new=self._is_new)
         check_writable(self.path)
         for _ in range(_CLOSING_TRIES):
@@ -226,8 +229,9 @@ class SQLiteStore:
         """Prepare once the start is over: until then everything else is more urgent."""
         await asyncio.sleep(_PREPARE_AFTER)
         try:
+            await self._notice()
             await self.prepare()
-            await asyncio.to_thread(self._empty_log)
+            await self._empty_log()
             await self._notice()
         except StoreBroken:
             return
@@ -235,14 +239,10 @@ class SQLiteStore:
             # Whoever needs it tries again, and is told.
             logger.exception("the store's secret cannot be read")
 
-    def _empty_log(self) -> None:
+    async def _empty_log(self) -> None:
         """Bring the log into the file as far as others let us: from then on the file itself tells
         whether it is still ours."""
-        connection = connect(str(self.path), self._synchronous)
-        try:
-            run(connection, "PRAGMA wal_checkpoint(passive)")
-        finally:
-            connection.close()
+        await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(passive)"))
 
     async def _find_company(self, connection: apsw.Connection) -> None:
         """Find out whether anyone else lives here; if so, wait until they know of us."""
@@ -349,6 +349,7 @@ class SQLiteStore:
             await self._give_up(Loss(Part.FILE, f"{self.path} is damaged ({error})"))
         # Once more: what we have just written tells a log of another file.
         await self._notice()
+        self._check_keys()
         if self.is_alone:
             return
         await self._bury_dead()
@@ -364,9 +365,16 @@ class SQLiteStore:
             # Trying in vain gave up the lock we had.
             self._workers.try_shared()
 
+    def _check_keys(self) -> None:
+        """Tell, once, what would keep the next process from opening the file."""
+        trouble = self._seals.trouble(self._reader)
+        if trouble and trouble != self._trouble:
+            logger.error("%s", trouble)
+        self._trouble = trouble
+
     def _renew_in(self, connection: apsw.Connection) -> None:
         self._workers.renew(connection)
-        run(connection, REPEAT)
+        self._generations.repeat(connection)
 
     async def _notice(self) -> None:
         """Look whether the files are still those we opened; raises `StoreBroken` if not."""
@@ -391,11 +399,8 @@ class SQLiteStore:
 
     async def _rescue(self) -> bool:
         """Bring the log that lost its name into the file; true: the file has everything."""
-        loop = asyncio.get_running_loop()
         try:
-            (found,) = await loop.run_in_executor(
-                self._scanner, run, self._scans, "PRAGMA wal_checkpoint(full)"
-            )
+            (found,) = await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(full)"))
             self._generations.close_whole(self._workers.lock)
         except (apsw.Error, OSError):
             return False
