@@ -586,6 +586,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Whether the store is in the user's data folder, which is ours to make."""
         return not self.store.removeprefix("sqlite:")
 
+    def make_own_folder(self) -> None:
+        """Make the user's data folder if files of the store are to be there."""
+        if self.has_own_folder and not self.audit:
+            make_data_folder()
+
     def keys_path(self) -> Path:
         """Return the file of API keys."""
         return Path(self.keys).expanduser() if self.keys else data_folder() / "keys.json"

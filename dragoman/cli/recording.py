@@ -21,13 +21,11 @@ AUDIT_OPTION = own(
 @contextmanager
 def recording(run: Invocation, audit: str | None, store: str | None) -> "Generator[Audit]":
     """Open the audit log, before anything is changed: one that cannot be written prevents it."""
-    from dragoman.config import make_data_folder
     from dragoman.security.audit import AuditLog, NoAudit
 
     settings = settings_of(run, audit=audit, store=store)
     path = settings.audit_path()
-    if settings.has_own_folder and not settings.audit:
-        make_data_folder()
+    settings.make_own_folder()
     log: Audit = NoAudit() if path is None else AuditLog(path)
     log.start()
     try:

@@ -190,6 +190,7 @@ class App:
         opened.push_async_callback(self.store.close)
         # In a thread: it waits for the disk.
         opened.push_async_callback(asyncio.to_thread, self.audit.stop)
+        self.settings.make_own_folder()
         self.audit.start()
         if self._gatekeeper is not None:
             opened.push_async_callback(self._gatekeeper.stop)

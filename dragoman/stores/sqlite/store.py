@@ -409,7 +409,7 @@ class SQLiteStore:
 
     async def _give_up(self, loss: Loss) -> NoReturn:
         """Acknowledge nothing more, save what can be, and tell."""
-        self._writer.fault = StoreLost(loss.sentence())
+        self._writer.refuse_all(StoreLost(loss.sentence()))
         # What has the names now is not ours to change or to delete.
         self._keeps_log = loss.part is not Part.LOCK
         is_rescued = loss.part is Part.LOG_NAME and await self._rescue()

@@ -295,8 +295,12 @@ class Writer:
 
     def give_up(self, fault: StoreBroken) -> None:
         """Take nothing more, for this reason, and tell; on the loop."""
-        self.fault = fault
+        self.refuse_all(fault)
         self.broken.set()
+
+    def refuse_all(self, fault: StoreBroken) -> None:
+        """Acknowledge nothing more, also of what is under way."""
+        self.fault = fault
 
     # In the thread
 
