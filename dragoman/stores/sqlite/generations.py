@@ -12,6 +12,7 @@ itself has it: whenever a process dies, its own file is on the list.
 
 import os
 import secrets
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,6 +36,9 @@ _WHOLE = "whole"
 # What a log begins with; without more there is nothing in it.
 _LOG_HEAD = 32
 _MOST = 4096
+# Of those who may come in between the list and the file; and seconds between two.
+_LOOKS = 4
+_BETWEEN_LOOKS = 0.05
 
 
 def generation_of(connection: apsw.Connection) -> bytes:
@@ -119,20 +123,25 @@ def has_log(path: Path) -> bool:
 
 def check_log(path: Path) -> None:
     """Refuse a file beside the log of another one, before SQLite applies it."""
-    listed = _list_of(path)
-    if not listed or not has_log(path):
-        return
-    own = generation_in(path)
-    if own is not None and own not in listed:
-        raise ConfigError(_foreign(path))
+    for _ in range(_LOOKS):
+        listed = _list_of(path)
+        if not listed or not has_log(path) or _is_own_log(path, listed):
+            return
+        # A server may be starting on it just now.
+        time.sleep(_BETWEEN_LOOKS)
+    raise ConfigError(_foreign(path))
+
+
+def _is_own_log(path: Path, listed: list[bytes]) -> bool:
+    """Tell whether the file is one that the log was written for, by itself and with the log."""
+    if generation_in(path) not in (None, *listed):
+        return False
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        # Only what the log has of it is looked at; whatever else is wrong is said by others.
-        if generation_of(connection) not in listed:
-            raise ConfigError(_foreign(path))
+        return generation_of(connection) in listed
     except apsw.Error:
         # The file as a whole cannot be read, or not now: the next to open it says why.
-        pass
+        return True
     finally:
         connection.close()
 

@@ -4,6 +4,7 @@ A sentence names the file, says what is wrong with it and what to do. Everything
 `ConfigError`; nothing is made or changed.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Generator
@@ -14,6 +15,7 @@ import apsw
 
 from dragoman.errors import ConfigError
 
+_FULL = "the disk is full; make room and start again"
 _ANOTHER = "name another file by --store"
 # In bytes, of 255 that file systems have: the files beside it have longer names.
 _LONGEST_NAME = 230
@@ -149,6 +151,8 @@ def explaining(path: str | Path) -> Generator[None]:
 
 
 def _reason(path: Path, error: Exception) -> str:
+    if isinstance(error, apsw.FullError) or getattr(error, "errno", None) == errno.ENOSPC:
+        return _FULL
     if isinstance(error, OSError):
         name = f" {error.filename}" if error.filename not in (None, str(path)) else ""
         return f"cannot be used{name and f', as{name} cannot'} ({error.strerror}); {_ANOTHER}"
@@ -158,8 +162,8 @@ def _reason(path: Path, error: Exception) -> str:
         return "is damaged; restore a backup (`dragoman doctor` says more)"
     if isinstance(error, apsw.ReadOnlyError):
         return f"cannot be written, or a file beside it; give this user the right to, or {_ANOTHER}"
-    if isinstance(error, apsw.FullError) or _is_full(path):
-        return "the disk is full; make room and start again"
+    if _is_full(path):
+        return _FULL
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return "another program holds it; end that one, then start again"
     if isinstance(error, apsw.CantOpenError):

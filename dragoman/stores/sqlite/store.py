@@ -384,7 +384,9 @@ class SQLiteStore:
         if loss is not None:
             await self._give_up(loss)
         elif self.is_alone and self._watch is not None and self._watch.is_settled:
-            self._generations.settle(self._workers.lock)
+            # On a full disk the next renewal does it.
+            with contextlib.suppress(OSError):
+                self._generations.settle(self._workers.lock)
 
     async def _loss(self) -> Loss | None:
         """Return what is lost. More than one look has to see it: another process may be bringing
@@ -401,11 +403,13 @@ class SQLiteStore:
         """Bring the log that lost its name into the file; true: the file has everything."""
         try:
             (found,) = await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(full)"))
-            self._generations.close_whole(self._workers.lock)
+            is_busy, frames, kept = found
+            is_whole = not is_busy and frames == kept
+            if is_whole:
+                self._generations.close_whole(self._workers.lock)
         except (apsw.Error, OSError):
             return False
-        is_busy, frames, kept = found
-        return not is_busy and frames == kept
+        return is_whole
 
     async def _give_up(self, loss: Loss) -> NoReturn:
         """Acknowledge nothing more, save what can be, and tell."""

@@ -287,6 +287,8 @@ class Writer:
     def _judge(self, outcomes: list[_Outcome]) -> None:
         """Notice what went wrong beyond the writes themselves."""
         for _, error, _ in outcomes:
+            if error is None:
+                continue
             if isinstance(error, StoreBroken) and self.fault is None:
                 self.give_up(error)
             elif isinstance(error, StoreUnavailable) and not isinstance(error, StoreFull):
