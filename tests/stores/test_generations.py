@@ -12,7 +12,7 @@ from dragoman.errors import ConfigError
 from dragoman.model.identity import TaskId
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.backup import back_up
-from dragoman.stores.sqlite.generations import generation_in
+from dragoman.stores.sqlite.generations import mark_in
 from dragoman.stores.sqlite.inspection import open_to_read
 from dragoman.testing.stores import HERE, WITHIN, creation, write
 
@@ -73,6 +73,17 @@ async def test_what_a_killed_server_left_goes_on(path: Path, settled: bool) -> N
     assert await tasks_in(path, "t0", "t1", "t2", "t3") == ["t0", "t1", "t2", "t3"]
 
 
+async def test_a_server_that_dies_early_leaves_its_generation_to_the_next_one(path: Path) -> None:
+    """A reader may keep the log from coming into the file for as long as it likes: the file then
+    has any of the generations that were begun meanwhile, so there is only one."""
+    await crashed(path, "t0", settled=False)
+    listed = Path(f"{path}.lock").read_bytes()
+    await crashed(path, "t1", settled=False)
+    assert Path(f"{path}.lock").read_bytes() == listed
+    await crashed(path, "t2")
+    assert Path(f"{path}.lock").read_bytes() != listed
+
+
 async def test_a_backup_beside_the_log_of_a_killed_server_is_refused(path: Path) -> None:
     await crashed(path, "t0")
     copy = path.with_name("backup.db")
@@ -128,7 +139,7 @@ async def test_a_backup_in_place_of_a_store_that_was_stopped_needs_no_word(path:
     assert await tasks_in(path) == []
     copy = path.with_name("backup.db")
     back_up(path, copy)
-    assert generation_in(copy) != generation_in(path)
+    assert mark_in(copy) != mark_in(path)
     shutil.copy(copy, path)
     assert await tasks_in(path) == []
 
@@ -140,7 +151,8 @@ async def test_a_store_of_an_earlier_release_gets_a_generation(path: Path) -> No
     connection.close()
     Path(f"{path}.lock").write_bytes(b"")
     assert await tasks_in(path, "t") == ["t"]
-    assert generation_in(path)
+    found = mark_in(path)
+    assert found is not None and found.generation
 
 
 async def test_each_process_that_is_alone_begins_a_generation_and_others_join_it(

@@ -228,8 +228,9 @@ async def test_every_worker_of_a_file_notices(path: Path, harm: Harm) -> None:
 async def test_what_is_committed_while_a_loss_is_noticed_is_not_acknowledged(path: Path) -> None:
     store = await opened(path)
     submitting = asyncio.ensure_future(submit(store, creation("t")))
-    # The thread commits, and the loop has not heard of it yet.
-    await asyncio.sleep(0)
+    # Until the thread commits; the loop has not heard of it yet.
+    while not store._writer._is_busy:  # noqa: ASYNC110  # the thread tells nobody else
+        await asyncio.sleep(0)
     store._writer.give_up(StoreLost("the file is gone"))
     (outcome,) = await submitting
     assert isinstance(outcome.error, StoreBroken)
@@ -291,6 +292,27 @@ async def test_a_log_that_is_brought_into_the_file_or_begun_anew_is_no_loss(path
     await pair.close()
 
 
+async def test_a_log_that_is_half_in_the_file_is_no_loss(path: Path) -> None:
+    """What a process leaves that dies while it brings the log into the file: the first page tells
+    of pages that are not there yet."""
+    store = await opened(path)
+    await submit(
+        store, *(creation(f"t{n}", chunk(f"t{n}", "x" * 9000, append=False)) for n in range(50))
+    )
+    connection = apsw.Connection(str(path))
+    pages = connection.pragma("page_count")
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek(28)
+        file.write(pages.to_bytes(4))
+    assert path.stat().st_size < pages * 4096
+    for _ in range(2):
+        await store.renew()
+    await store._empty_log()
+    await store.renew()
+    await end(store)
+
+
 async def test_a_file_that_is_touched_or_vacuumed_is_no_loss(path: Path) -> None:
     store = await opened(path)
     await submit(
@@ -321,6 +343,36 @@ async def test_trouble_with_a_write_has_the_files_looked_at_before_the_next_rene
     store._look_soon()
     assert isinstance(await asyncio.wait_for(store.broken(), WITHIN), StoreLost)
     await end(store)
+
+
+async def test_an_earlier_state_of_the_file_itself_is_noticed(path: Path) -> None:
+    """A copy of the same start: only how often leases were renewed in it tells it from the file."""
+    store = await opened(path)
+    earlier = path.read_bytes()
+    await submit(
+        store, *(creation(f"t{n}", chunk(f"t{n}", "x" * 9000, append=False)) for n in range(50))
+    )
+    await store._empty_log()
+    await store.renew()
+    overwritten(path, earlier)
+    with pytest.raises(StoreLost, match="with an earlier state of it"):
+        await store.renew()
+    await end(store)
+
+
+async def test_a_file_whose_end_is_cut_off_soon_after_the_start_is_noticed(path: Path) -> None:
+    store = await opened(path)
+    await submit(
+        store, *(creation(f"t{n}", chunk(f"t{n}", "x" * 9000, append=False)) for n in range(50))
+    )
+    await end(store)
+    again = SQLiteStore(path)
+    await again.open()
+    await again.renew()
+    os.truncate(path, path.stat().st_size - 4096)
+    with pytest.raises(StoreLost, match="was cut off"):
+        await again.renew()
+    await end(again)
 
 
 async def test_a_link_to_the_file_that_is_turned_to_another_is_noticed(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 SQLite applies any log that is whole to any file it lies beside, so a backup that is copied over
 the file of a server that was killed is mixed with that server's log. Therefore a file has a
-generation, a random number that changes when a process opens the file alone, and that every
-renewal of a lease writes into the log once more. The lock file lists the generations that a file
-beside the present log may be of; a copy has one of its own.
+generation, a random number that changes when a process opens the file alone, and a count of the
+renewals of leases since: each of them writes both into the log once more. The lock file lists the
+generations that a file beside the present log may be of; a copy has one of its own.
 
 The list is on disk before the file has a new generation, and is cut to that one once the file
 itself has it: whenever a process dies, its own file is on the list.
@@ -14,6 +14,7 @@ import os
 import secrets
 import time
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import apsw
@@ -27,8 +28,8 @@ _WRITE = (
     "ON CONFLICT DO UPDATE SET value = excluded.value"
 )
 _BYTES = 16
-# After the generation; SQLite does not write what is the same.
-_CHANGING_BYTES = 8
+# After the generation: how often leases were renewed in it.
+_COUNTER_BYTES = 8
 # What a file has that is older than generations, or has not got its tables yet.
 NONE = b""
 # On the list instead of a generation: the file needs no log.
@@ -41,24 +42,32 @@ _LOOKS = 4
 _BETWEEN_LOOKS = 0.05
 
 
-def generation_of(connection: apsw.Connection) -> bytes:
-    """Return the generation that a connection sees, log and all."""
+class Mark(NamedTuple):
+    """What tells a file from its copies, and a state of it from those before."""
+
+    generation: bytes
+    renewals: int = 0
+
+
+def mark_of(connection: apsw.Connection) -> Mark:
+    """Return the mark that a connection sees, log and all."""
     rows = run(connection, _READ)
-    return bytes(rows[0][0][:_BYTES]) if rows else NONE
+    value = bytes(rows[0][0]) if rows else NONE
+    return Mark(value[:_BYTES], int.from_bytes(value[_BYTES:]))
 
 
-def generation_in(path: Path) -> bytes | None:
-    """Return the generation in the file itself, without its log; None: it cannot be told now."""
+def mark_in(path: Path) -> Mark | None:
+    """Return the mark in the file itself, without its log; None: it cannot be told now."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
         connection = apsw.Connection(f"file:{quote(str(path))}?immutable=1", flags=flags)
     except apsw.Error:
         return None
     try:
-        return generation_of(connection)
+        return mark_of(connection)
     except apsw.SQLError:
         # There is no such table yet.
-        return NONE
+        return Mark(NONE)
     except apsw.Error:
         # Another process may be bringing its log into the file.
         return None
@@ -82,25 +91,28 @@ class Generations:
 
     def begin(self, connection: apsw.Connection, lock: int, *, had_log: bool) -> None:
         """Give the file a new generation; we are alone with it, and it had a log or not."""
-        before = self.current = generation_of(connection)
+        before = self.current = mark_of(connection).generation
         if had_log and before and _listed(os.pread(lock, _MOST, 0)) != [before]:
             # The process before us died before its generation was in the file. It stays, or the
             # list would grow with each one that dies so early.
             return
         self.current = secrets.token_bytes(_BYTES)
-        _write(lock, [generation_in(self._path) or NONE, before, self.current])
+        own = mark_in(self._path) or Mark(NONE)
+        _write(lock, [own.generation, before, self.current])
         with transaction(connection):
             run(connection, _WRITE, (self.current,))
 
     def join(self, connection: apsw.Connection) -> None:
         """Learn the generation of a file that others use."""
-        self.current = generation_of(connection)
+        self.current = mark_of(connection).generation
         self.is_listed_alone = True
 
-    def repeat(self, connection: apsw.Connection) -> None:
-        """Write the generation once more, so that the log has it. In a transaction."""
-        if self.current:
-            run(connection, _WRITE, (self.current + secrets.token_bytes(_CHANGING_BYTES),))
+    def count_renewal(self, connection: apsw.Connection) -> None:
+        """Have the log say which generation it is of, and how old. In a transaction."""
+        found = mark_of(connection)
+        if found.generation:
+            renewals = (found.renewals + 1).to_bytes(_COUNTER_BYTES)
+            run(connection, _WRITE, (found.generation + renewals,))
 
     def settle(self, lock: int) -> None:
         """Take the generations before ours off the list, once the file itself has ours."""
@@ -134,11 +146,12 @@ def check_log(path: Path) -> None:
 
 def _is_own_log(path: Path, listed: list[bytes]) -> bool:
     """Tell whether the file is one that the log was written for, by itself and with the log."""
-    if generation_in(path) not in (None, *listed):
+    own = mark_in(path)
+    if own is not None and own.generation not in listed:
         return False
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        return generation_of(connection) in listed
+        return mark_of(connection).generation in listed
     except apsw.Error:
         # The file as a whole cannot be read, or not now: the next to open it says why.
         return True

@@ -374,7 +374,7 @@ class SQLiteStore:
 
     def _renew_in(self, connection: apsw.Connection) -> None:
         self._workers.renew(connection)
-        self._generations.repeat(connection)
+        self._generations.count_renewal(connection)
 
     async def _notice(self) -> None:
         """Look whether the files are still those we opened; raises `StoreBroken` if not."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import apsw
 
-from dragoman.stores.sqlite.generations import generation_in, generation_of
+from dragoman.stores.sqlite.generations import mark_in, mark_of
 from dragoman.stores.sqlite.schema import APPLICATION_ID, run
 
 _MAGIC = b"SQLite format 3\0"
@@ -23,9 +23,6 @@ _LOG_HEAD = 32
 _FRAME_HEAD = 24
 # Frames of the log that one look reads at most, about.
 _SAMPLES = 200
-# Of a counter that goes on from its highest value with zero.
-_HALF = 1 << 31
-_COUNTER_MASK = (1 << 32) - 1
 
 
 class Part(Enum):
@@ -65,17 +62,7 @@ class _Head(NamedTuple):
     """The first bytes of the file itself, as of the last time its log was brought into it."""
 
     is_ours: bool
-    # Grows with every change of the first page.
-    counter: int
     bytes: int
-
-
-class _Frame(NamedTuple):
-    """A place in the log and what is there."""
-
-    salts: bytes
-    number: int
-    head: bytes
 
 
 _Identity = tuple[int, int]
@@ -99,9 +86,12 @@ class FileWatch:
             self._files[name] = (Part.LOCK, _identity(os.fstat(lock)))
         self._size = 0
         self._head: _Head | None = None
-        self._frame: _Frame | None = None
-        # Whether the file itself has had our generation.
+        # The log as of the last look: what its frames have in common, and how many there are.
+        self._salts = b""
+        self._frames = 1
+        # Whether the file itself has had our generation, and how old it was.
         self.is_settled = False
+        self._renewals = 0
 
     def loss(self, connection: apsw.Connection) -> Loss | None:
         """Return what is not as it was, if anything is. Cheap: a few looks at names and heads."""
@@ -141,18 +131,21 @@ class FileWatch:
         if before is not None:
             if before.is_ours and not found.is_ours:
                 return "was overwritten with another database"
-            if (found.counter - before.counter) & _COUNTER_MASK > _HALF:
-                return "was overwritten with an earlier state of it"
             if size < self._size and size < found.bytes:
                 return "was cut off"
-        return self._judge_generation()
+        return self._judged_mark()
 
-    def _judge_generation(self) -> str:
+    def _judged_mark(self) -> str:
         if not self._generation:
             return ""
-        found = generation_in(self._path)
-        if found == self._generation:
-            self.is_settled = True
+        found = mark_in(self._path)
+        if found is None:
+            # The log is on its way into the file, or the process that brought it there died.
+            return ""
+        if found.generation == self._generation:
+            if found.renewals < self._renewals:
+                return "was overwritten with an earlier state of it"
+            self.is_settled, self._renewals = True, found.renewals
         elif self.is_settled:
             return "was overwritten with a copy or a backup"
         return ""
@@ -161,7 +154,7 @@ class FileWatch:
         """Say what is wrong with what SQLite sees, log and all: another program may have restored
         something through SQLite itself, which is in order but not our store."""
         try:
-            is_ours = not self._generation or generation_of(connection) == self._generation
+            is_ours = not self._generation or mark_of(connection).generation == self._generation
         except apsw.SQLError:
             is_ours = False
         except apsw.Error:
@@ -175,7 +168,6 @@ class FileWatch:
         try:
             ((_, frames, _),) = run(connection, "PRAGMA wal_checkpoint(noop)")
             if frames <= 0:
-                self._frame = None
                 return None
             what = self._judged_log(connection, frames)
         except apsw.BusyError:
@@ -190,17 +182,12 @@ class FileWatch:
         if not whole or int.from_bytes(head[:4]) not in _LOG_MAGIC:
             return "was overwritten or cut off"
         page, salts = int.from_bytes(head[8:12]), head[16:24]
-        before = self._frame
-        if before is not None and (before.salts != salts or before.number > frames):
-            # The log was begun anew.
-            before = None
-        if before is not None and _frame(connection, page, before.number) != before.head:
+        # With other salts the log was begun anew; else it goes on where we were.
+        first = self._frames if salts == self._salts and self._frames <= frames else 1
+        numbers = _sampled(first, frames)
+        if any(_frame_salts(connection, page, number) != salts for number in numbers):
             return "was overwritten or cut off"
-        first = before.number if before is not None else 1
-        heads = [_frame(connection, page, number) for number in _sampled(first, frames)]
-        if any(one[8:16] != salts for one in heads):
-            return "was overwritten or cut off"
-        self._frame = _Frame(salts, frames, heads[-1])
+        self._salts, self._frames = salts, frames
         return ""
 
 
@@ -230,11 +217,11 @@ def _head_of(head: bytes) -> _Head | None:
     page = int.from_bytes(head[16:18])
     size = int.from_bytes(head[28:32]) * (65_536 if page == 1 else page)
     is_ours = int.from_bytes(head[68:72]) == APPLICATION_ID
-    return _Head(is_ours, int.from_bytes(head[24:28]), size)
+    return _Head(is_ours, size)
 
 
-def _frame(connection: apsw.Connection, page: int, number: int) -> bytes:
-    """Return the head of a frame; empty if the log ends before it."""
+def _frame_salts(connection: apsw.Connection, page: int, number: int) -> bytes:
+    """Return what a frame has in common with the others; nothing if the log ends before it."""
     at = _LOG_HEAD + (number - 1) * (_FRAME_HEAD + page)
     whole, head = connection.read("main", 1, at, _FRAME_HEAD)
-    return head if whole else b""
+    return head[8:16] if whole else b""
