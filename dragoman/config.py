@@ -87,6 +87,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     accept_data_loss: Annotated[
         bool, _about("Whether settings that lose acknowledged tasks may be used.")
     ] = False
+    new_store: Annotated[
+        bool,
+        _about(
+            "Whether to begin with an empty store where one was whose file is gone. For one start "
+            "alone: left on, it would hide that a store was lost."
+        ),
+    ] = False
     audit: Annotated[
         str,
         _about(
@@ -582,6 +589,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         path = self.store.removeprefix("sqlite:")
         return Path(path).expanduser() if path else data_folder() / "tasks.db"
 
+    @property
+    def has_own_folder(self) -> bool:
+        """Whether the store is in the user's data folder, which is ours to make."""
+        return not self.store.removeprefix("sqlite:")
+
+    def make_own_folder(self) -> None:
+        """Make the user's data folder if files of the store are to be there."""
+        if self.has_own_folder and not self.audit:
+            make_data_folder()
+
     def keys_path(self) -> Path:
         """Return the file of API keys."""
         return Path(self.keys).expanduser() if self.keys else data_folder() / "keys.json"
@@ -667,6 +684,18 @@ def data_folder() -> Path:
         return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "dragoman"
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "dragoman"
+
+
+def make_data_folder() -> None:
+    """Make the folder for this user's data, for the user alone; raises `ConfigError`."""
+    folder = data_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: the folder for your data cannot be made ({error.strerror}); name a file by "
+            "--store"
+        ) from None
 
 
 def check_names(environment: Mapping[str, str]) -> None:

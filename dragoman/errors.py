@@ -45,7 +45,9 @@
     ├── HoldRefused                 the account has not what the task would cost
     └── StoreUnavailable            the disk would not take it
         ├── StoreFull               for want of space; it will once there is some
+        ├── StoreDamaged            what the file says makes no sense
         └── StoreBroken             it failed to keep what it took: nothing more is acknowledged
+            └── StoreLost           its file is gone, or another one
     ConfigError                     the settings make no sense; says what to change
 
 A class's docstring is its default public message; facts are fields, so nobody parses text.
@@ -289,6 +291,19 @@ class StoreFull(StoreUnavailable):
 
 class StoreBroken(StoreUnavailable):
     """The disk failed to keep what it was given."""
+
+    # For those who may not know where the store is.
+    public = "the disk lost a write"
+
+
+class StoreLost(StoreBroken):
+    """The store's file is gone, or another one; the text says what to do."""
+
+    public = "a file of the store is gone or was changed by another program"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What the file says makes no sense."""
 
 
 class ConfigError(Exception):

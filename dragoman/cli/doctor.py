@@ -229,9 +229,12 @@ def _store(subject: Subject) -> Verdict:
 def _no_store(subject: Subject, refusal: str) -> Verdict:
     if subject.settings.store == "memory:":
         return ok("there is no file: tasks are kept in memory")
-    if not subject.path.exists() and not subject.is_named:
+    from dragoman.stores.sqlite.leftovers import leftovers
+
+    is_there = os.path.exists(subject.path)
+    if not is_there and not subject.is_named and not leftovers(subject.path):
         return ok(f"{subject.path} does not exist yet; the first server makes it")
-    if not subject.path.exists():
+    if not is_there:
         return problem(refusal, "--store names the file; `dragoman serve` makes one")
     return problem(refusal, "name another file by --store, or restore a backup")
 

@@ -27,6 +27,13 @@ LISTENING = added(
             help="Where tasks are kept: a SQLite file, sqlite: and a path, or memory: "
             "(in your data folder).",
         ),
+        own(
+            "--new-store",
+            switch=True,
+            default=None,
+            in_environment=False,
+            help="Begin with an empty store where one was whose file is gone.",
+        ),
         own("--tls-cert", metavar="<path>", help="Speak TLS with this certificate (PEM)."),
         own("--tls-key", metavar="<path>", help="Its key (PEM), if in a file of its own."),
         own(

@@ -23,7 +23,9 @@ def recording(run: Invocation, audit: str | None, store: str | None) -> "Generat
     """Open the audit log, before anything is changed: one that cannot be written prevents it."""
     from dragoman.security.audit import AuditLog, NoAudit
 
-    path = settings_of(run, audit=audit, store=store).audit_path()
+    settings = settings_of(run, audit=audit, store=store)
+    path = settings.audit_path()
+    settings.make_own_folder()
     log: Audit = NoAudit() if path is None else AuditLog(path)
     log.start()
     try:

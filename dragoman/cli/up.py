@@ -49,7 +49,19 @@ def _store(store: str | None, folder: str) -> str | None:
         raise usage("--store is a file and --data-dir its folder; give one of them")
     if store is not None and not is_typed[1]:
         return store
-    return str(Path(folder) / "tasks.db")
+    return str(_made(Path(folder)) / "tasks.db")
+
+
+def _made(folder: Path) -> Path:
+    """Make the folder for a store: unlike that of --store, it is ours to make."""
+    from dragoman.errors import ConfigError
+
+    try:
+        folder.expanduser().mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no folder has such a name"
+        raise ConfigError(f"--data-dir {folder}: cannot be made ({reason})") from None
+    return folder
 
 
 def _data_dir(function: F) -> F:

@@ -66,6 +66,8 @@ def store_of(settings: Settings, books: Books) -> SQLiteStore:
         synchronous=settings.synchronous,
         sealing=vault_of(settings),
         books=books,
+        makes_folder=settings.has_own_folder,
+        is_new=settings.new_store,
     )
 
 

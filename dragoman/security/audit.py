@@ -116,7 +116,8 @@ class AuditLog:
         most_waiting: int = MOST_WAITING,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.path = Path(path).expanduser()
+        # Whole: the code of an agent may change the current folder.
+        self.path = Path(path).expanduser().absolute()
         self.lost = 0
         self._file = AuditFile(self.path, max_bytes=max_bytes, keep=keep)
         self._most_waiting = most_waiting
@@ -187,7 +188,6 @@ class AuditLog:
     def start(self) -> None:
         """Begin to write; raises `ConfigError` for a file that cannot be written."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Leaves a word of what a crash left unfinished, if it did.
             self._file.append([])
         except (OSError, ValueError) as error:

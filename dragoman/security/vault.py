@@ -51,6 +51,8 @@ class Vault:
 
     def __init__(self, keys: Iterable[bytes] = (), *, file: Path | None = None) -> None:
         self._file = file
+        # Whole: the code of an agent may change the current folder.
+        self._path = file.absolute() if file is not None else None
         self._keys = {key_id(key): key for key in keys}
 
     def __repr__(self) -> str:
@@ -71,10 +73,10 @@ class Vault:
 
         A store without any gets a key file. Raises `ConfigError` if a key is missing.
         """
-        if self._file is not None:
+        if self._path is not None:
             self.reload()
             if not self._keys and not used:
-                make_key_file(self._file)
+                make_key_file(self._path)
                 self.reload()
         missing = [one.hex() for one in used if one not in self._keys]
         if missing or not self._keys:
@@ -83,28 +85,46 @@ class Vault:
 
     def reload(self) -> None:
         """Read the file again, if that is where keys are; keys it had before are kept."""
-        if self._file is not None:
-            found = {key_id(key): key for key in read_key_file(self._file)}
+        if self._path is not None:
+            found = {key_id(key): key for key in read_key_file(self._path)}
             self._keys = found | {id: key for id, key in self._keys.items() if id not in found}
 
     def add(self) -> bytes:
         """Put a new key before those in the file; return its id. Not for keys that were given."""
-        assert self._file is not None, "only a file can be written"
-        write_key_file(self._file, [new_key(), *read_key_file(self._file)])
+        assert self._path is not None, "only a file can be written"
+        write_key_file(self._path, [new_key(), *read_key_file(self._path)])
         self.reload()
         return self.ids[0]
 
     def set_aside_others(self, key: bytes) -> list[Path]:
         """Leave one key in the file, and put each of the others into a file of its own: backups
         need it. Those that were read still open what they sealed."""
-        assert self._file is not None, "only a file can be written"
+        assert self._path is not None, "only a file can be written"
         aside: list[Path] = []
-        for one in read_key_file(self._file):
+        for one in read_key_file(self._path):
             if (id := key_id(one)) != key:
-                aside.append(files.beside(self._file, _OLD + id.hex()))
+                aside.append(files.beside(self._path, _OLD + id.hex()))
                 write_key_file(aside[-1], [one])
-        write_key_file(self._file, [self._keys[key]])
+        write_key_file(self._path, [self._keys[key]])
         return aside
+
+    def trouble(self, used: Sequence[bytes]) -> str:
+        """Say what would keep the next process from opening what these keys sealed; empty:
+        nothing."""
+        if self._path is None:
+            return ""
+        try:
+            found = {key_id(key) for key in read_key_file(self._path)}
+        except ConfigError as error:
+            return str(error)
+        missing = [one.hex() for one in used if one not in found]
+        if not missing:
+            return ""
+        what = f"has no longer key {missing[0]}" if found else "is gone"
+        return (
+            f"{self._file}: the key file of the store {what}; put it back before this server ends, "
+            "or the next one cannot start"
+        )
 
     def seal(self, plain: bytes, context: bytes, key: bytes) -> bytes:
         """Return a value sealed under the key of an id, to be opened in the same context only."""
@@ -206,7 +226,6 @@ def read_key_file(path: Path) -> list[bytes]:
 def make_key_file(path: Path) -> None:
     """Make a file with a key, unless another process made one at the same moment."""
     with _writing(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = files.write_draft(path, f".{secrets.token_hex(4)}.new", _lines([new_key()]))
         try:
             # Unlike a rename, a link never replaces a file that is there.

@@ -17,7 +17,7 @@ from dragoman.config import Settings
 from dragoman.dialects import errors
 from dragoman.engine.engine import Engine
 from dragoman.engine.worker import AgentCode
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, StoreBroken
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
@@ -85,8 +85,8 @@ class App:
         # What is open while we run.
         self._opened = contextlib.AsyncExitStack()
         self.is_running = False
-        # Set when the disk lost a write; whoever runs the app may want to know.
-        self.is_broken = False
+        # Why the store takes nothing more; whoever runs the app may want to know.
+        self.fault: StoreBroken | None = None
         self.on_broken: Callable[[], None] | None = None
 
     def _all_routes(self) -> Routes:
@@ -130,6 +130,11 @@ class App:
                 self._opened = opened.pop_all()
             self.is_running, self._streams.is_stopping = True, False
             self.audit.record("server.started", outcome="done", object=self._names())
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the store takes nothing more."""
+        return self.fault is not None
 
     async def listening(self, urls: Sequence[str]) -> None:
         """Callers can connect, at these addresses."""
@@ -187,6 +192,7 @@ class App:
         opened.push_async_callback(self.store.close)
         # In a thread: it waits for the disk.
         opened.push_async_callback(asyncio.to_thread, self.audit.stop)
+        self.settings.make_own_folder()
         self.audit.start()
         if self._gatekeeper is not None:
             opened.push_async_callback(self._gatekeeper.stop)
@@ -251,6 +257,9 @@ class App:
             await asyncio.sleep(self.settings.lease / 3)
             try:
                 await self.store.renew()
+            except StoreBroken:
+                # It is told by the one who watches the store.
+                return
             except Exception:
                 # Whatever it was: without the next renewal our tasks are another's.
                 logger.exception("the lease could not be renewed")
@@ -279,11 +288,10 @@ class App:
         return self._engines.get(name)
 
     async def _watch_disk(self) -> None:
-        """Serve no more once the disk lost a write: what it holds is unknown until it is read
-        again, which the next process does."""
-        await self.store.broken()
-        self.is_broken = True
-        logger.critical("the disk lost a write; nothing more is acknowledged")
+        """Serve no more once the store is lost or the disk lost a write: what it holds is unknown
+        until it is read again, which the next process does."""
+        self.fault = await self.store.broken()
+        logger.critical("%s; nothing more is acknowledged", self.fault)
         if self.on_broken is not None:
             self.on_broken()
 
@@ -389,11 +397,21 @@ class App:
 
     async def _alive(self, request: Request) -> None:
         """Tell whoever watches over the process whether it is of any use to start it again."""
-        await _tell_health(request, "broken" if self.is_broken else "ok")
+        await self._tell_health(request, "broken" if self.is_broken else "ok")
 
     async def _ready(self, request: Request) -> None:
         """Tell whoever balances load whether to send us anything."""
-        await _tell_health(request, self._health())
+        await self._tell_health(request, self._health())
+
+    async def _tell_health(self, request: Request, health: str) -> None:
+        if health == "ok":
+            await document(request, {"status": health})
+            return
+        told = {"status": health}
+        if self.fault is not None:
+            # Where the store is concerns no caller.
+            told["reason"] = self.fault.public
+        await document(request, told, (b"retry-after", b"1"), status=503)
 
 
 async def _metrics(request: Request) -> None:
@@ -404,13 +422,6 @@ async def _metrics(request: Request) -> None:
     body = await asyncio.to_thread(page.render)
     headers = [(b"content-type", page.CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
     await request.respond(200, [*headers, (b"content-length", b"%d" % len(body))], body)
-
-
-async def _tell_health(request: Request, health: str) -> None:
-    if health == "ok":
-        await document(request, {"status": health})
-    else:
-        await document(request, {"status": health}, (b"retry-after", b"1"), status=503)
 
 
 def _store(settings: Settings) -> Store:
@@ -429,4 +440,6 @@ def _store(settings: Settings) -> Store:
         lease=settings.lease,
         synchronous=settings.synchronous,
         sealing=vault_of(settings),
+        makes_folder=settings.has_own_folder,
+        is_new=settings.new_store,
     )

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from dragoman.errors import StoreBroken
 from dragoman.model.errand import Errand
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
@@ -227,6 +228,11 @@ class Sealing(Protocol):
         """Return what was sealed; raises `StoreUnavailable`."""
         ...
 
+    def trouble(self, used: Sequence[bytes]) -> str:
+        """Say what would keep the next process from opening what these keys sealed; empty:
+        nothing."""
+        ...
+
 
 class Store(Protocol):
     """Tasks and their logs."""
@@ -258,9 +264,9 @@ class Store(Protocol):
         """Finish pending writes and let go."""
         ...
 
-    async def broken(self) -> None:
-        """Return when the store failed to keep what it had taken. It takes nothing more, and
-        whoever serves from it had better end."""
+    async def broken(self) -> StoreBroken:
+        """Return why, when the store failed to keep what it had taken, or is lost. It takes nothing
+        more, and the server had better end."""
         ...
 
     def submit(self, write: Write, done: Done) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from dragoman.errors import StoreConflict
+from dragoman.errors import StoreBroken, StoreConflict
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.push import PushConfig
@@ -94,9 +94,9 @@ class MemoryStore:
             if receiver.holder == self.worker:
                 receiver.holder = 0
 
-    async def broken(self) -> None:
+    async def broken(self) -> StoreBroken:
         """Memory does not break."""
-        await asyncio.get_running_loop().create_future()
+        return await asyncio.get_running_loop().create_future()
 
     def submit(self, write: Write, done: Done) -> None:
         """Apply the write at once; tell on the next turn of the loop, as durable stores do."""

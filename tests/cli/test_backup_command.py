@@ -166,7 +166,9 @@ def test_the_command_says_what_it_made_and_replaces_only_by_force(tmp_path: Path
 
 def test_what_cannot_be_copied_is_a_sentence(tmp_path: Path) -> None:
     missing = run("backup", "copy.db", "--store", "no.db", cwd=tmp_path)
-    assert missing.returncode == 2 and "no.db: there is no such file\n" in missing.stderr
+    assert (
+        missing.returncode == 2 and "no.db: there is no such file; name the store" in missing.stderr
+    )
     memory = run("backup", "copy.db", "--store", "memory:", cwd=tmp_path)
     assert memory.returncode == 2 and "memory" in memory.stderr
     assert not (tmp_path / "copy.db").exists() and not (tmp_path / "no.db").exists()

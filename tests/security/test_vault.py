@@ -73,10 +73,30 @@ def test_a_missing_key_is_named_by_its_id_and_said_how_to_give(tmp_path: Path) -
 
 
 def test_a_store_that_was_never_sealed_gets_a_key_file_of_its_owner_alone(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "tasks.db.key"
+    file = tmp_path / "tasks.db.key"
     assert Vault(file=file).ready([]) == key_id(read_key_file(file)[0])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_folder_of_a_key_file_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written: No such file"):
+        Vault(file=tmp_path / "deep" / "tasks.db.key").ready([])
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_key_that_went_from_its_file_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db.key"
+    vault = Vault(file=file)
+    used = [vault.ready([])]
+    assert not vault.trouble(used) and not vault.trouble([])
+    body = file.read_bytes()
+    for harm in (file.unlink, lambda: file.write_bytes(b""), lambda: write_key_file(file, [OLD])):
+        harm()
+        assert str(file) in vault.trouble(used)
+    file.write_bytes(body)
+    assert not vault.trouble(used)
+    assert not Vault([OLD]).trouble([key_id(OLD)])
 
 
 def test_processes_that_make_a_key_file_at_once_have_the_same_key(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from pair import Pair
 
+from dragoman.config import data_folder
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
@@ -262,12 +263,6 @@ async def test_an_empty_file_becomes_a_store(path: Path) -> None:
     await store.close()
 
 
-async def test_the_folder_is_made(tmp_path: Path) -> None:
-    store = await opened(tmp_path / "a" / "b" / "tasks.db")
-    await store.close()
-    assert (tmp_path / "a" / "b" / "tasks.db").is_file()
-
-
 def schema(path: Path) -> tuple[Any, list[Any]]:
     connection = apsw.Connection(str(path))
     rows = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
@@ -313,9 +308,13 @@ async def test_totals_without_a_filter_cost_the_same_however_many_tasks_there_ar
     assert plan and all("counts" in row[3] and "SCAN" not in row[3] for row in plan)
 
 
-async def test_nobody_else_on_the_machine_may_read_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "tasks.db"
-    store = await opened(path)
+async def test_nobody_else_on_the_machine_may_read_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "new"))
+    path = data_folder() / "tasks.db"
+    store = SQLiteStore(path, makes_folder=True)
+    await store.open()
     try:
         await write(store, creation("t1"))
         assert path.parent.stat().st_mode & 0o077 == 0

@@ -640,7 +640,7 @@ async def test_processes_that_make_the_file_at_the_same_moment_all_work(tmp_path
     try:
         assert [o.stdout.readline() for o in openers if o.stdout is not None] == ["up\n"] * 3
         for run in range(8):
-            path = tmp_path / f"{run}" / "tasks.db"
+            path = tmp_path / f"{run}.db"
             said = await asyncio.wait_for(asyncio.to_thread(say, openers, str(path)), WITHIN)
             assert all(len(words) == 2 for words in said), said
             assert len({secret for secret, _ in said}) == 1

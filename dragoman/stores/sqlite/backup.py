@@ -15,6 +15,7 @@ from typing import NamedTuple
 import apsw
 
 from dragoman.errors import ConfigError, StoreRefused, StoreUnavailable
+from dragoman.stores.sqlite.generations import renew_generation
 from dragoman.stores.sqlite.inspection import Inspection, open_to_read
 from dragoman.stores.sqlite.schema import run, transaction
 
@@ -117,6 +118,8 @@ def _release(part: Path) -> tuple[int, int]:
         with transaction(copy):
             for statement in _RELEASE if look.is_shared else ():
                 run(copy, statement)
+            # Another file than the original: the log of neither is for the other.
+            renew_generation(copy)
         found = [str(line) for (line,) in run(copy, "PRAGMA integrity_check(5)")]
         if found != ["ok"]:
             raise StoreRefused(f"the copy is damaged, so the store may be: {found[0]}")

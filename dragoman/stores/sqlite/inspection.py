@@ -14,6 +14,9 @@ import apsw
 import msgspec
 
 from dragoman.errors import ConfigError
+from dragoman.stores.sqlite.generations import check_log
+from dragoman.stores.sqlite.leftovers import check_leftovers
+from dragoman.stores.sqlite.opening import absolute, check_present, explaining, later, no_store
 from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations, run
 from dragoman.stores.sqlite.workers import Workers, machine_time
 
@@ -217,25 +220,25 @@ def inspecting(path: Path, lease: float = 30.0) -> Generator[Inspection]:
 
 def open_to_read(path: Path) -> apsw.Connection:
     """Open a store's file for reading alone, whoever uses it."""
-    if not path.is_file():
-        raise ConfigError(f"{path}: there is no such file")
-    connection = None
-    try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        connection.set_busy_timeout(_PATIENCE_MS)
-        ((schema,),) = run(connection, "PRAGMA user_version")
-        ((marked,),) = run(connection, "PRAGMA application_id")
-        refusal = ""
-        if marked != APPLICATION_ID:
-            refusal = "is not a store of tasks"
-        elif schema > migrations()[-1][0]:
-            refusal = f"was written by a later release (schema {schema})"
-    except apsw.NotADBError:
-        refusal = "not a SQLite database"
-    except apsw.Error as error:
-        refusal = f"cannot be read ({error})"
-    if connection is None or refusal:
-        if connection is not None:
+    check_leftovers(path)
+    check_present(path)
+    with explaining(path):
+        check_log(path)
+        connection = apsw.Connection(str(absolute(path)), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            connection.set_busy_timeout(_PATIENCE_MS)
+            _check(connection, path)
+        except BaseException:
             connection.close()
-        raise ConfigError(f"{path}: {refusal}")
+            raise
     return connection
+
+
+def _check(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file that is none of ours, or not yet."""
+    ((schema,),) = run(connection, "PRAGMA user_version")
+    ((marked,),) = run(connection, "PRAGMA application_id")
+    if marked != APPLICATION_ID:
+        raise ConfigError(no_store(path))
+    if schema > migrations()[-1][0]:
+        raise ConfigError(later(path, schema))

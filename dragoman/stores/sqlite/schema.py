@@ -10,6 +10,7 @@ from typing import Any, cast
 import apsw
 
 from dragoman.errors import ConfigError
+from dragoman.stores.sqlite.opening import explaining, later, of_another
 
 # Marks the file as ours ("drag"), so that another program's database is not taken for a store.
 APPLICATION_ID = 0x64726167
@@ -64,7 +65,7 @@ def insert(connection: apsw.Connection, into: str, rows: Sequence[Row]) -> None:
 
 def check(path: str) -> None:
     """Refuse a file that is not ours, before anything in it is changed."""
-    with _readable(path):
+    with explaining(path):
         connection = apsw.Connection(path)
         try:
             connection.set_busy_timeout(_PATIENCE_MS)
@@ -77,9 +78,9 @@ def check(path: str) -> None:
         finally:
             connection.close()
     if marked != APPLICATION_ID and tables:
-        raise ConfigError(f"{path}: is the database of another program")
+        raise ConfigError(of_another(path))
     if done > migrations()[-1][0]:
-        raise ConfigError(f"{path}: was written by a later release (schema {done})")
+        raise ConfigError(later(path, done))
 
 
 def rows_of(
@@ -96,7 +97,7 @@ def rows_of(
 
 def connect(path: str, synchronous: str = "full") -> apsw.Connection:
     """Open a connection with the settings every one of ours has."""
-    with _readable(path):
+    with explaining(path):
         connection = apsw.Connection(path)
         connection.set_busy_timeout(_PATIENCE_MS)
         if _use_wal(connection) != [("wal",)]:
@@ -111,6 +112,14 @@ def connect(path: str, synchronous: str = "full") -> apsw.Connection:
     return connection
 
 
+def close(connection: apsw.Connection, *, keeps_log: bool = False) -> None:
+    """Close a connection. `keeps_log`: should it be the last, it neither brings its log into the
+    file nor deletes what has the log's name."""
+    if keeps_log:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close()
+
+
 def _use_wal(connection: apsw.Connection) -> list[Row]:
     """Ask for a write-ahead log. While another process does so SQLite refuses without waiting."""
     until = time.monotonic() + _PATIENCE_MS / 1000
@@ -121,21 +130,6 @@ def _use_wal(connection: apsw.Connection) -> list[Row]:
             if time.monotonic() > until:
                 raise
             time.sleep(0.005)
-
-
-@contextmanager
-def _readable(path: str) -> Generator[None]:
-    """Say in our words why a file cannot be used."""
-    try:
-        yield
-    except apsw.NotADBError:
-        raise ConfigError(f"{path}: not a SQLite database") from None
-    except apsw.CorruptError:
-        raise ConfigError(
-            f"{path}: is damaged; restore a backup (`dragoman doctor` says more)"
-        ) from None
-    except apsw.CantOpenError:
-        raise ConfigError(f"{path}: cannot be opened; does the folder exist?") from None
 
 
 def migrate(connection: apsw.Connection) -> None:

@@ -115,6 +115,10 @@ class Seals:
         is_clear = self._sealing is None or not value.startswith(MARK)
         return value if is_clear else self._open(value, context)
 
+    def trouble(self, connection: apsw.Connection) -> str:
+        """Say what would keep the next process from opening the file; empty: nothing."""
+        return "" if self._sealing is None else self._sealing.trouble(keys_of(connection))
+
     # What is sealed, each with the place it belongs to
 
     def secret(self, connection: apsw.Connection) -> bytes | None:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import apsw
 import msgspec
 
-from dragoman.errors import StoreRefused
+from dragoman.config import make_data_folder
+from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreLost, StoreRefused
 from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
@@ -40,9 +41,13 @@ from dragoman.stores.interface import (
     Write,
 )
 from dragoman.stores.sqlite.filter import KeyFilter
+from dragoman.stores.sqlite.generations import Generations, check_log, has_log
+from dragoman.stores.sqlite.leftovers import check_leftovers, is_served_without_log
+from dragoman.stores.sqlite.opening import absolute, check_writable, explaining, without_log
 from dragoman.stores.sqlite.pushes import Pushes
-from dragoman.stores.sqlite.schema import Row, check, connect, migrate, queries, rows_of, run
+from dragoman.stores.sqlite.schema import Row, check, close, connect, migrate, queries, rows_of, run
 from dragoman.stores.sqlite.seals import Seals
+from dragoman.stores.sqlite.watch import FileWatch, Loss, Part
 from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
@@ -68,6 +73,13 @@ _LOOK_ALONE = 0.1
 _LOOK_SHARED = 0.02
 # And for others who ended.
 _BURY_EVERY = 0.5
+# Seconds before the file is looked at again that could not be.
+_AFTER_TROUBLE = 1.0
+# How often a loss has to be seen before it is one, and seconds between two looks.
+_LOOKS = 3
+_BETWEEN_LOOKS = 0.05
+# How often a newcomer looks whether a process that ends has gone.
+_CLOSING_TRIES = 10
 # Seconds until the secret is looked for though nobody needs it yet.
 _PREPARE_AFTER = 1.0
 
@@ -87,8 +99,14 @@ class SQLiteStore:
         clock: Callable[[], int] = machine_time,
         sealing: Sealing | None = None,
         books: Bookkeeping | None = None,
+        makes_folder: bool = False,
+        is_new: bool = False,
     ) -> None:
-        self.path = Path(path)
+        """`makes_folder`: it is in the user's data folder, which is ours to make. `is_new`: the
+        operator wants an empty store where one was that is gone."""
+        self.path = absolute(path)
+        self._makes_folder = makes_folder
+        self._is_new = is_new
         self._books = books
         self._synchronous = synchronous
         self._seals = Seals(sealing)
@@ -100,6 +118,12 @@ class SQLiteStore:
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
         self._workers = Workers(self.path, lease, clock)
+        self._generations = Generations(self.path)
+        self._watch: FileWatch | None = None
+        self._noticing: asyncio.Task[None] | None = None
+        self._keeps_log = False
+        # With the key of what is sealed, as it was last told.
+        self._trouble = ""
         self._patience = lease + 5.0
         # Which keys there may be. Exact in saying no, while no other process writes the file.
         self._filter: KeyFilter | None = None
@@ -112,10 +136,16 @@ class SQLiteStore:
 
     async def open(self) -> None:
         """Create or migrate the file and join those who work on it."""
-        # What callers said is nobody else's on this machine.
-        with contextlib.suppress(OSError):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        with explaining(self.path):
+            await self._open()
+
+    async def _open(self) -> None:
+        await self._check_files()
+        had_log = has_log(self.path)
+        # What callers said is nobody else's on this machine. Never opened if it is there: to close
+        # it would drop the locks of other connections in this process.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         check(str(self.path))
         connection = connect(str(self.path), self._synchronous)
         try:
@@ -124,12 +154,17 @@ class SQLiteStore:
             self._workers.join(connection)
             self.worker = self._workers.number
             await self._find_company(connection)
+            if self.is_alone:
+                self._generations.begin(connection, self._workers.lock, had_log=had_log)
+            else:
+                self._generations.join(connection)
         except BaseException:
             self._workers.close()
             connection.close()
             raise
         self._writer = Writer(connection, self.worker, self._seals)
         self._writer.books = self._books
+        self._writer.on_trouble = self._look_soon
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
         run(self._reader, "PRAGMA query_only = on")
@@ -138,11 +173,27 @@ class SQLiteStore:
         self._pushes = Pushes(
             self._reader, self._sql, self._part, self._do, self.worker, self._seals, self.prepare
         )
+        self._watch = FileWatch(self.path, self._generations.current, self._workers.files())
         loop = asyncio.get_running_loop()
         if self.is_alone:
             self._chores.append(loop.create_task(self._learn_keys()))
         self._chores.append(loop.create_task(self._keep_company()))
         self._chores.append(loop.create_task(self._prepare_soon()))
+
+    async def _check_files(self) -> None:
+        """Refuse a place where no store can be, or where another one was, before SQLite touches
+        it."""
+        if self._makes_folder:
+            make_data_folder()
+        check_leftovers(self.path, is_new=self._is_new)
+        check_writable(self.path)
+        for _ in range(_CLOSING_TRIES):
+            if not is_served_without_log(self.path):
+                check_log(self.path)
+                return
+            # A process that ends in good order takes its log along.
+            await asyncio.sleep(_LOOK_ALONE)
+        raise ConfigError(without_log(self.path))
 
     @property
     def secret(self) -> bytes:
@@ -178,10 +229,20 @@ class SQLiteStore:
         """Prepare once the start is over: until then everything else is more urgent."""
         await asyncio.sleep(_PREPARE_AFTER)
         try:
+            await self._notice()
             await self.prepare()
+            await self._empty_log()
+            await self._notice()
+        except StoreBroken:
+            return
         except Exception:
             # Whoever needs it tries again, and is told.
             logger.exception("the store's secret cannot be read")
+
+    async def _empty_log(self) -> None:
+        """Bring the log into the file as far as others let us: from then on the file itself tells
+        whether it is still ours."""
+        await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(passive)"))
 
     async def _find_company(self, connection: apsw.Connection) -> None:
         """Find out whether anyone else lives here; if so, wait until they know of us."""
@@ -206,16 +267,19 @@ class SQLiteStore:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         self._chores.clear()
+        if self._noticing is not None:
+            await asyncio.gather(self._noticing, return_exceptions=True)
         if self._preparing is not None:
             await asyncio.gather(self._preparing, return_exceptions=True)
         # If the disk does not take it, others find out by our locks.
         with contextlib.suppress(StoreRefused):
             await self._do(self._workers.leave)
-        await self._writer.close()
-        await asyncio.to_thread(self._scanner.shutdown)
-        self._reader.close()
-        self._scans.close()
+        await self._writer.close(keeps_log=self._keeps_log)
+        # Before the log goes with the last connection: a log is missing only of those who live.
         self._workers.close()
+        await asyncio.to_thread(self._scanner.shutdown)
+        close(self._reader, keeps_log=self._keeps_log)
+        close(self._scans, keeps_log=self._keeps_log)
         self.is_alone, self._filter = False, None
 
     # Company
@@ -224,6 +288,7 @@ class SQLiteStore:
         """Notice others who come and go, and what they write."""
         while True:
             began = time.monotonic()
+            pause = 0.0
             try:
                 if self.is_alone:
                     # Others may have come and gone while we were frozen.
@@ -233,8 +298,12 @@ class SQLiteStore:
                     await self._look_around()
             except Exception:
                 # Whatever it was, whoever waits for others' writes depends on the next look.
+                if self._writer.fault is not None:
+                    return
                 logger.exception("the file could not be looked at; trying again")
-            pause = 4 * (time.monotonic() - began)
+                self._look_soon()
+                pause = _AFTER_TROUBLE
+            pause = max(pause, 4 * (time.monotonic() - began))
             await asyncio.sleep(max(_LOOK_ALONE if self.is_alone else _LOOK_SHARED, pause))
 
     async def _look_around(self) -> None:
@@ -269,10 +338,18 @@ class SQLiteStore:
         self._workers.try_shared()
 
     async def renew(self) -> None:
-        """Prolong our lease, bury the dead, and notice when nobody else is left."""
-        if self.is_alone and not self._is_listed():
-            await self._share()
-        await self._do(self._workers.renew)
+        """Prolong our lease, bury the dead, and notice when nobody else is left, or when the file
+        is lost."""
+        await self._notice()
+        try:
+            if self.is_alone and not self._is_listed():
+                await self._share()
+            await self._do(self._renew_in)
+        except (StoreDamaged, apsw.CorruptError, apsw.NotADBError) as error:
+            await self._give_up(Loss(Part.FILE, f"{self.path} is damaged ({error})"))
+        # Once more: what we have just written tells a log of another file.
+        await self._notice()
+        self._check_keys()
         if self.is_alone:
             return
         await self._bury_dead()
@@ -288,6 +365,71 @@ class SQLiteStore:
             # Trying in vain gave up the lock we had.
             self._workers.try_shared()
 
+    def _check_keys(self) -> None:
+        """Tell, once, what would keep the next process from opening the file."""
+        trouble = self._seals.trouble(self._reader)
+        if trouble and trouble != self._trouble:
+            logger.error("%s", trouble)
+        self._trouble = trouble
+
+    def _renew_in(self, connection: apsw.Connection) -> None:
+        self._workers.renew(connection)
+        self._generations.count_renewal(connection)
+
+    async def _notice(self) -> None:
+        """Look whether the files are still those we opened; raises `StoreBroken` if not."""
+        if self._writer.fault is not None:
+            raise self._writer.fault
+        loss = await self._loss()
+        if loss is not None:
+            await self._give_up(loss)
+        elif self.is_alone and self._watch is not None and self._watch.is_settled:
+            # On a full disk the next renewal does it.
+            with contextlib.suppress(OSError):
+                self._generations.settle(self._workers.lock)
+
+    async def _loss(self) -> Loss | None:
+        """Return what is lost. More than one look has to see it: another process may be bringing
+        the log into the file, or beginning it anew."""
+        loss = None
+        for _ in range(_LOOKS):
+            loss = self._watch.loss(self._reader) if self._watch is not None else None
+            if loss is None:
+                return None
+            await asyncio.sleep(_BETWEEN_LOOKS)
+        return loss
+
+    async def _rescue(self) -> bool:
+        """Bring the log that lost its name into the file; true: the file has everything."""
+        try:
+            (found,) = await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(full)"))
+            is_busy, frames, kept = found
+            is_whole = not is_busy and frames == kept
+            if is_whole:
+                self._generations.close_whole(self._workers.lock)
+        except (apsw.Error, OSError):
+            return False
+        return is_whole
+
+    async def _give_up(self, loss: Loss) -> NoReturn:
+        """Acknowledge nothing more, save what can be, and tell."""
+        self._writer.refuse_all(StoreLost(loss.sentence()))
+        # What has the names now is not ours to change or to delete.
+        self._keeps_log = loss.part is not Part.LOCK
+        is_rescued = loss.part is Part.LOG_NAME and await self._rescue()
+        fault = StoreLost(loss.sentence(is_rescued=is_rescued))
+        self._writer.give_up(fault)
+        raise fault
+
+    def _look_soon(self) -> None:
+        """Look at the files before the next renewal: something went wrong."""
+        if self._noticing is None or self._noticing.done():
+            self._noticing = asyncio.get_running_loop().create_task(self._look_again())
+
+    async def _look_again(self) -> None:
+        with contextlib.suppress(StoreBroken):
+            await self._notice()
+
     @property
     def lapses(self) -> int:
         """How often others had taken us for dead."""
@@ -301,9 +443,11 @@ class SQLiteStore:
         """Have a function called when another process may have written."""
         self._listeners.append(changed)
 
-    async def broken(self) -> None:
-        """Return when the disk lost a write."""
+    async def broken(self) -> StoreBroken:
+        """Return why, when the disk lost a write or the file is lost."""
         await self._writer.broken.wait()
+        assert self._writer.fault is not None
+        return self._writer.fault
 
     # Writing
 

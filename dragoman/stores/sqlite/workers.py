@@ -31,7 +31,8 @@ class Workers:
     """Our place among the workers of one file."""
 
     def __init__(self, path: Path, lease: float, clock: Callable[[], int]) -> None:
-        self._path = path
+        # By whichever link the file is opened: all who use it have the same locks.
+        self._path = Path(os.path.realpath(path))
         self._lease = int(lease * 1000)
         self._clock = clock
         self.number = 0
@@ -72,6 +73,17 @@ class Workers:
         if self._shared is not None:
             os.close(self._shared)
         self._own = self._shared = None
+
+    @property
+    def lock(self) -> int:
+        """The lock file that all workers share; only for those who joined."""
+        assert self._shared is not None
+        return self._shared
+
+    def files(self) -> dict[str, int]:
+        """Return the lock files that we hold, by their names."""
+        assert self._own is not None
+        return {f"{self._path}.lock": self.lock, self._lock_of(self.number): self._own}
 
     def try_alone(self) -> bool:
         """Keep others from beginning to write until we say so; false if any is there already."""
@@ -149,7 +161,9 @@ def _open(path: str) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be opened ({error.strerror})") from None
+        raise ConfigError(
+            f"{path}: cannot be opened ({error.strerror}); give this user the right to"
+        ) from None
 
 
 def _lock(file: int, *, exclusive: bool) -> bool:

@@ -25,6 +25,7 @@ from dragoman.errors import (
     HoldRefused,
     StoreBroken,
     StoreConflict,
+    StoreDamaged,
     StoreFull,
     StoreUnavailable,
 )
@@ -42,7 +43,7 @@ from dragoman.stores.interface import (
     Snapshot,
     Write,
 )
-from dragoman.stores.sqlite.schema import insert, queries, run
+from dragoman.stores.sqlite.schema import close, insert, queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
 
@@ -160,8 +161,12 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
-        # Set when the disk lost a write.
+        # Why nothing more is taken: the disk lost a write, or the file is lost.
+        self.fault: StoreBroken | None = None
+        # Set when that is to be told.
         self.broken = asyncio.Event()
+        # Called when a write was refused that should not have been.
+        self.on_trouble: Callable[[], None] = _nothing
         self._thread = threading.Thread(target=self._work, name="dragoman-writer", daemon=True)
         self._thread.start()
         self._unwatch = figures.writes_waiting.watch(self._waiting_now)
@@ -189,23 +194,21 @@ class Writer:
         self.submit(lambda _: None, done)
         await reached
 
-    async def close(self) -> None:
+    async def close(self, *, keeps_log: bool = False) -> None:
         """Wait for what is queued, then end the thread."""
         await self._idle.wait()
         self._unwatch()
         self._handed.put(None)
         await asyncio.to_thread(self._thread.join)
-        self._connection.close()
+        close(self._connection, keeps_log=keeps_log)
 
     def _write_group(self) -> None:
         self._is_scheduled = False
         if self._is_busy or not self._pending:
             return
         self._is_busy = True
-        if self.broken.is_set():
-            refused: list[_Outcome] = [
-                (done, StoreBroken("the disk lost a write"), 0) for _, done in self._pending
-            ]
+        if self.fault is not None:
+            refused: list[_Outcome] = [(done, self.fault, 0) for _, done in self._pending]
             self._pending.clear()
             self._loop.call_soon(self._finished, refused)
             return
@@ -266,8 +269,10 @@ class Writer:
 
     def _finished(self, outcomes: list[_Outcome]) -> None:
         self._is_busy = False
-        if any(isinstance(error, StoreBroken) for _, error, _ in outcomes):
-            self.broken.set()
+        self._judge(outcomes)
+        if self.fault is not None:
+            # Also what was committed meanwhile: it is in a file that is lost.
+            outcomes = [(done, error or self.fault, 0) for done, error, _ in outcomes]
         # The next group goes to the disk while this one's callers are told.
         self._write_group()
         for done, error, number in outcomes:
@@ -278,6 +283,26 @@ class Writer:
                 logger.exception("a writer could not be told")
         if not self._is_busy and not self._pending:
             self._idle.set()
+
+    def _judge(self, outcomes: list[_Outcome]) -> None:
+        """Notice what went wrong beyond the writes themselves."""
+        for _, error, _ in outcomes:
+            if error is None:
+                continue
+            if isinstance(error, StoreBroken) and self.fault is None:
+                self.give_up(error)
+            elif isinstance(error, StoreUnavailable) and not isinstance(error, StoreFull):
+                self.on_trouble()
+                return
+
+    def give_up(self, fault: StoreBroken) -> None:
+        """Take nothing more, for this reason, and tell; on the loop."""
+        self.refuse_all(fault)
+        self.broken.set()
+
+    def refuse_all(self, fault: StoreBroken) -> None:
+        """Acknowledge nothing more, also of what is under way."""
+        self.fault = fault
 
     # In the thread
 
@@ -621,4 +646,6 @@ def _refusal(error: Exception) -> Exception:
     # apsw sets the extended result on the exception without declaring it.
     if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _LOST_WRITES:
         return StoreBroken(str(error))
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreDamaged(str(error))
     return StoreUnavailable(str(error))
