@@ -146,6 +146,6 @@ def shown(row: "Row", value: Any) -> str:
 
         return json.dumps(Redactor().value(value))
     if isinstance(value, list):
-        return ", ".join(str(one) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # its elements are what rows read
+        return ", ".join(Redactor().text(str(one)) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # its elements are what rows read
     # An address may have a user or a key in it.
     return Redactor().text(str(value))

@@ -12,29 +12,18 @@ from typing import Any, TextIO
 
 import msgspec
 
+from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry import tracing
 
 # Control characters, and the separators that some readers take for the end of a line.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SECRET = re.compile(
-    r"(?i)\b(bearer|basic|digest)(\s+)[A-Za-z0-9._~+/=-]{6,}"
-    r"|\b(whsec_|dgm_|nxk_|eyJ)[A-Za-z0-9._~+/=-]{6,}"
-    r"|(?<=://)[^/\s@]*:[^/\s@]*@"
-)
 # Others that would say at length what concerns nobody here, requests and all.
 _LOUD = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
 
 
 def masked(text: str) -> str:
-    """Return a text without what looks like a credential."""
-    return _SECRET.sub(_mask, text)
-
-
-def _mask(found: re.Match[str]) -> str:
-    scheme, gap, prefix = found.groups()
-    if scheme:
-        return f"{scheme}{gap}***"
-    return f"{prefix}***" if prefix else "***@"
+    """Return a text without what is named like a credential or looks like one."""
+    return hidden_text(text, "***")
 
 
 def escaped(text: str) -> str:
@@ -87,7 +76,7 @@ class JsonFormat(logging.Formatter):
         seconds, milliseconds = int(record.created), int(record.msecs)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
         # What `extra` says in so many members; it cannot pass for any of ours.
-        facts: dict[str, Any] = getattr(record, "facts", {})
+        facts = hidden_value(getattr(record, "facts", {}), masked, hidden="***")
         fields: dict[str, Any] = {
             **facts,
             "time": f"{moment}.{milliseconds:03d}Z",

@@ -171,8 +171,8 @@ def test_a_secret_is_known_by_how_its_name_ends(name: str) -> None:
 
 def test_a_short_value_of_such_a_name_is_hidden_there_alone() -> None:
     redaction = Redaction()
-    value = redaction.value({"sortKey": "blue", "said": "blue"})
-    assert value == {"sortKey": HIDDEN, "said": "blue"}
+    value = redaction.value({"doorKey": "blue", "said": "blue"})
+    assert value == {"doorKey": HIDDEN, "said": "blue"}
 
 
 def test_secrets_are_hidden_in_bytes_that_are_no_text() -> None:
