@@ -62,18 +62,18 @@ _COUNTED = frozenset({
 # What follows a word of the table and says that the value is about a secret, not one.
 _ABOUT = frozenset({
     "age", "alg", "algo", "algorithm", "algorithms", "at", "audience", "banner", "budget",
-    "changed", "class", "consent", "cost", "count", "counts", "created", "description", "dir",
-    "directory", "disabled", "domain", "enabled", "endpoint", "endpoints", "env", "error",
-    "errors", "expiration", "expired", "expires", "expiry", "file", "filename", "flow", "flows",
-    "folder", "format", "grant", "grants", "hint", "href", "id", "ids", "in", "index", "invalid",
-    "issuer", "kind", "kinds", "label", "length", "lifetime", "limit", "limits", "location",
-    "manager", "max", "method", "methods", "min", "missing", "mode", "modes", "name", "names",
-    "needed", "of", "on", "path", "per", "policies", "policy", "position", "price", "prompt",
-    "provider", "rate", "required", "requirement", "requirements", "rotated", "rotation", "rules",
-    "scheme", "schemes", "scope", "scopes", "seconds", "server", "service", "size", "status",
-    "store", "strategy", "strength", "supported", "time", "timeout", "title", "ttl", "type",
-    "types", "until", "updated", "uri", "uris", "url", "urls", "usage", "used", "valid",
-    "variable", "version",
+    "changed", "claim", "claims", "class", "consent", "cost", "count", "counts", "created",
+    "description", "dir", "directory", "disabled", "domain", "enabled", "endpoint", "endpoints",
+    "env", "error", "errors", "expiration", "expired", "expires", "expiry", "file", "filename",
+    "flow", "flows", "folder", "format", "grant", "grants", "hint", "href", "id", "ids", "in",
+    "index", "invalid", "issuer", "kind", "kinds", "label", "leeway", "length", "lifetime",
+    "limit", "limits", "location", "manager", "max", "method", "methods", "min", "missing", "mode",
+    "modes", "name", "names", "needed", "of", "on", "path", "per", "policies", "policy",
+    "position", "price", "prompt", "provider", "rate", "required", "requirement", "requirements",
+    "rotated", "rotation", "rules", "scheme", "schemes", "scope", "scopes", "seconds", "server",
+    "service", "size", "status", "store", "strategy", "strength", "supported", "time", "timeout",
+    "title", "ttl", "type", "types", "until", "updated", "uri", "uris", "url", "urls", "usage",
+    "used", "valid", "variable", "version",
 })
 # fmt: on
 # What brings a credential in an address, and is something else in a document.
@@ -94,11 +94,12 @@ def is_secret(name: str, place: Place = "member") -> bool:
 
 def holds_secret(name: str, value: Any, place: Place = "member") -> bool:
     """Say whether a value of this name is one: a flag is none, and no number of tokens is."""
-    if value is None or isinstance(value, bool):
+    if value is None or isinstance(value, bool) or not is_secret(name, place):
         return False
-    if isinstance(value, int | float) and words(name)[-1:] == ("tokens",):
-        return False
-    return is_secret(name, place)
+    if isinstance(value, int | float):
+        return words(name)[-1] != "tokens"
+    # A public key is an object of this name.
+    return isinstance(value, str) or words(name) != ("key",)
 
 
 def is_about(name: str) -> bool:

@@ -22,10 +22,11 @@ _DEEPEST_TEXT = 8
 _NAME = r"[A-Za-z0-9_\u0080-\U0010ffff%.\[\]-]"
 # `"name": "value"`, also as it looks inside another string, and as Python prints it.
 _MEMBER = re.compile(
-    r"(?P<q>\\{0,16}[\"'])(?P<name>[^\"'\\\n]{1,200})(?P=q)(?P<colon>\s{0,8}:\s{0,8})"
+    r"(?P<q>\\{0,16}[\"'])(?P<name>(?:[^\"'\\\n]|\\{1,16}u[0-9A-Fa-f]{4}){1,200})(?P=q)(?P<colon>\s{0,8}:\s{0,8})"
     r"(?:(?P<v>\\{0,16}[\"'])(?P<value>.*?)(?P<end>(?<!\\)(?P=v)|\Z)|(?P<number>-?\d[\d.eE+-]*))",
     re.DOTALL,
 )
+_ESCAPE = re.compile(r"\\{1,16}u([0-9A-Fa-f]{4})")
 # `name=value`, in a query, a form, a cookie or a list of variables.
 _PAIR = re.compile(
     rf"(?<!{_NAME})(?P<name>{_NAME}+)=(?P<value>(?!{HIDDEN})(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s&#\"']+))"
@@ -81,8 +82,9 @@ def hidden_members(text: str, is_hidden: Judge = holds_secret, hidden: str = HID
 
 def _hidden_members(text: str, is_hidden: Judge, hidden: str, depth: int) -> str:
     def without(found: re.Match[str]) -> str:
-        name, number, quote = found["name"], found["number"], found["v"] or found["q"]
-        begin = f"{found['q']}{name}{found['q']}{found['colon']}{quote}"
+        number, quote = found["number"], found["v"] or found["q"]
+        name = _ESCAPE.sub(lambda one: chr(int(one[1], 16)), found["name"])
+        begin = f"{found['q']}{found['name']}{found['q']}{found['colon']}{quote}"
         if is_hidden(name, found["value"] if number is None else 0) or depth > _DEEPEST_TEXT:
             return begin + hidden + (quote if number is not None else found["end"])
         if number is not None:
