@@ -510,8 +510,14 @@ async def _never(host: str) -> Sequence[str]:
 
 @pytest.mark.parametrize(
     "resolver",
-    [answering("10.0.0.1"), answering(PUBLIC, "127.0.0.1"), answering(), answering("x"), _failing]
-    + [_never],
+    [
+        answering("10.0.0.1"),
+        answering(PUBLIC, "127.0.0.1"),
+        answering(),
+        answering("x"),
+        _failing,
+        _never,
+    ],
     ids=["private", "in part private", "no address", "nonsense", "no such name", "silence"],
 )
 async def test_a_name_that_leads_nowhere_ends_when_the_time_is_over_whether_it_exists_or_not(
