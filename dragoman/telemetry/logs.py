@@ -4,19 +4,18 @@ Whatever a line quotes cannot end it, colour it or pass for another one, and wha
 credential is not in it.
 """
 
+import json
 import logging
-import re
 import sys
 import time
 from typing import Any, TextIO
 
 import msgspec
 
+from dragoman.model.controls import ALL, json_escaped
 from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry import tracing
 
-# Control characters, and the separators that some readers take for the end of a line.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Others that would say at length what concerns nobody here, requests and all.
 _LOUD = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
 
@@ -28,7 +27,7 @@ def masked(text: str) -> str:
 
 def escaped(text: str) -> str:
     """Return a text that is one line and stays one."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return ALL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _where(record: logging.LogRecord) -> dict[str, str]:
@@ -88,9 +87,11 @@ class JsonFormat(logging.Formatter):
         if record.exc_info:
             fields["exception"] = masked(self.formatException(record.exc_info))
         # JSON escapes what is below a space; the rest of what could end a line is escaped here.
-        return _CONTROL.sub(
-            lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(fields).decode()
-        )
+        try:
+            return json_escaped(msgspec.json.encode(fields).decode())
+        except UnicodeEncodeError:
+            # Half a character, such as in the name of a file.
+            return json.dumps(msgspec.to_builtins(fields), separators=(",", ":"))
 
 
 def configure(
