@@ -69,12 +69,8 @@ class Output:
 
     def json(self, body: bytes | Any) -> None:
         """Write one document: indented, or a compact line with `--stream`."""
-        import msgspec
-
-        encoded = body if isinstance(body, bytes) else _encoded(body)
-        encoded = msgspec.json.format(encoded, indent=-1 if self.is_stream else _INDENT)
         # A program reads the same; a terminal that shows it obeys nothing of what was said.
-        self.write(json_escaped(encoded.decode("utf-8", "surrogatepass")) + "\n")
+        self.write(json_escaped(_document(body, is_line=self.is_stream)) + "\n")
 
     def field(self, label: str, value: str) -> None:
         """Write one line."""
@@ -307,16 +303,19 @@ def joined(parts: "list[Part]") -> "list[Part]":
     return found
 
 
-def _encoded(value: Any) -> bytes:
+def _document(body: Any, *, is_line: bool) -> str:
     import msgspec
 
     try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return msgspec.json.format(encoded, indent=-1 if is_line else _INDENT).decode()
+    except (UnicodeEncodeError, msgspec.DecodeError):
         # Half a character, such as in the name of a file: it is escaped, and does not end the run.
         import json
 
-        return json.dumps(msgspec.to_builtins(value)).encode()
+        value = json.loads(body) if isinstance(body, bytes) else msgspec.to_builtins(body)
+        separators = (",", ":") if is_line else None
+        return json.dumps(value, indent=None if is_line else _INDENT, separators=separators)
 
 
 def _send(stream: BinaryIO, body: bytes) -> None:
