@@ -88,6 +88,8 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     # Where those come from that a file says.
     from_files: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    # The local file, if nobody named it: it was found here or in a folder above.
+    found_file: str = ""
     # What the caller should hear about the files.
     warnings: list[str] = field(default_factory=list[str])
     # What kept a value from being read; only help goes on with it.
@@ -193,7 +195,9 @@ class _Reader:
                 return None
             return self._read(path, 3, is_ours=True)
         path = nearest(self._folder)
-        return self._read(path, 3) if path else None
+        file = self._read(path, 3) if path else None
+        self._settings.found_file = str(file.path) if file else ""
+        return file
 
     def _global(self) -> File | None:
         return self._read(config_folder(self._environment) / ".env", 5, is_ours=True)
