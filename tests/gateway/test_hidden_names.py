@@ -82,7 +82,8 @@ async def test_an_agent_that_is_no_longer_for_everybody_leaves_its_name(tmp_path
         assert hidden["slug"].startswith("ledger-")
         # It keeps that name: those whom it is for may know it.
         changes: list[dict[str, Any]] = [{"callers": ["token:op3"]}, {"name": "Other"}]
-        for change in [*changes, {"callers": []}]:
+        changes.append({"callers": []})
+        for change in changes:
             later = (await ask(site, "PATCH", path, BOB, change)).json()["data"]
             assert later["slug"] == hidden["slug"]
         await ask(site, "PATCH", path, BOB, {"callers": ["token:op2"]})
