@@ -102,3 +102,22 @@ def test_a_private_name_has_an_ending_of_its_own_and_fits() -> None:
     assert len(name) <= LONGEST_SLUG and private_name(name, "id-1", b"k" * 32) == name
     others = {private_name("a", id, key) for id in ("1", "2") for key in (b"k" * 32, b"l" * 32)}
     assert len(others) == 4
+
+
+async def test_others_see_no_secret_in_what_is_said_of_an_agent_and_its_owner_does(
+    tmp_path: Path,
+) -> None:
+    said = {"region": "eu", "dbPassphrase": "hush", "deep": [{"auth_token": "hush"}]}
+    async with raw_peer(completes) as peer, guarded(tmp_path) as site:
+        made = await register(site, BOB, f"{peer.url}/b", "Ledger", metadata=said)
+        await ask(site, "POST", f"/api/v1/agents/{made['id']}/heartbeat", BOB)
+        path = f"/api/v1/agents/{made['id']}"
+        own, other = [
+            (await ask(site, "GET", path, token)).json()["data"] for token in (BOB, ALICE)
+        ]
+        assert own["metadata"] == said
+        hidden = "<redacted>"
+        shown = {"region": "eu", "dbPassphrase": hidden, "deep": [{"auth_token": hidden}]}
+        assert other["metadata"] == shown
+        listed = await ask(site, "GET", "/api/v1/agents?text=Ledger", ALICE)
+        assert "hush" not in listed.text and "dbPassphrase" in listed.text
