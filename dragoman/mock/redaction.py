@@ -78,8 +78,7 @@ class Redaction:
 
     def value(self, value: Any) -> Any:
         """Return JSON without its secrets."""
-        self._learn_members(value, 0)
-        return hidden_value(value, self.loose, is_hidden=self._hides)
+        return hidden_value(self._read(value, 0), self.loose, is_hidden=self._hides)
 
     def text(self, text: str) -> str:
         """Return a text without the secrets that are known, and without what looks like one."""
@@ -115,16 +114,21 @@ class Redaction:
             self.learn(item)
         return hides
 
-    def _learn_members(self, value: Any, depth: int) -> None:
+    def _read(self, value: Any, depth: int) -> Any:
+        """Return JSON without what was named to be hidden, whatever it holds; remember its secrets
+        before any text is written that may repeat one."""
         if depth > _DEEPEST:
-            return
+            return HIDDEN
         if isinstance(value, dict):
-            for name, item in cast(dict[str, Any], value).items():
-                self._learned(name, item)
-                self._learn_members(item, depth + 1)
-        elif isinstance(value, list):
-            for item in cast(list[Any], value):
-                self._learn_members(item, depth + 1)
+            members = cast(dict[str, Any], value)
+            return {name: self._read_member(name, one, depth) for name, one in members.items()}
+        if isinstance(value, list):
+            return [self._read(item, depth + 1) for item in cast(list[Any], value)]
+        return value
+
+    def _read_member(self, name: str, item: Any, depth: int) -> Any:
+        self._learned(name, item)
+        return HIDDEN if _plain(name) in self._names else self._read(item, depth + 1)
 
     def _longest_first(self) -> list[str]:
         # One secret may be the beginning of another.

@@ -162,6 +162,7 @@ NO_TABLES = {
     "cli/hints.py": "flags, and what is filled in for them",
     "cli/listening.py": "ways for callers to prove who they are, in a help text",
     "dialects/card_check.py": "ways to a token that a card may declare",
+    "proof/guards/disclosure.py": "names by which a check tries the table",
     "security/card_members.py": "ways to a token that a card may declare",
     "security/signatures.py": "types of keys",
     "server/authenticators.py": "settings, and which way to be known needs them",
