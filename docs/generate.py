@@ -22,6 +22,7 @@ from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations as operation_table
 from dragoman.dialects import push, reading, v1_0
 from dragoman.engine.receivers import MAX_PUSHES
+from dragoman.gateway.api.table import Endpoint
 from dragoman.model.identity import MAX_ID_LENGTH
 from dragoman.server import request
 from dragoman.server.connections import (
@@ -213,8 +214,22 @@ def cli_errors() -> str:
 def api_endpoints() -> str:
     from dragoman.gateway.api.api import TABLE
 
-    rows = [(f"`{row.verb} {row.path}`", row.summary, str(row.status)) for row in TABLE.endpoints]
-    return table(("endpoint", "does", "status"), rows)
+    rows = [
+        (f"`{row.verb} {row.path}`", row.summary, _key_scope(row), str(row.status))
+        for row in TABLE.endpoints
+    ]
+    return table(("endpoint", "does", "key of an agent", "status"), rows)
+
+
+def _key_scope(row: Endpoint) -> str:
+    """Return what the key of an agent has to be for."""
+    from dragoman.gateway.agent_keys import SCOPES
+    from dragoman.server.routes import Access
+
+    if row.access is not Access.CALLER:
+        return "none"
+    # Only a key that is for everything has a scope that no key can be given.
+    return f"`{row.scope}`" if row.scope in SCOPES else "`*`"
 
 
 def api_codes() -> str:

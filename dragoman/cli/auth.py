@@ -77,7 +77,10 @@ def login(
             f"client-credentials needs a secret: {_SECRET}",
             again(run, variable=f"{_SECRET}=<secret>"),
         )
+    from dragoman.cli.found_file import check_agent
     from dragoman.cli.session import dialling, guarded, looking, selected
+
+    check_agent(run, client_secret=secret)
 
     async def work() -> None:
         from dragoman.client.logins import log_in, login_scheme

@@ -49,10 +49,12 @@ class GatewayApi:
     """One gateway, and who asks it."""
 
     def __init__(self, run: Invocation, url: str, token: str) -> None:
+        from dragoman.cli.found_file import check_gateway
         from dragoman.errors import ConfigError
         from dragoman.security.targets import NotCanonical, read_target
 
         self._run = run
+        check_gateway(run, url)
         # What `send` takes will do: registering is no act of operators alone.
         token = token or run.settings.bearer or run.settings.api_key
         self._is_key = token.startswith(_KEYS) or token == run.settings.api_key

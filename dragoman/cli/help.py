@@ -11,6 +11,7 @@ import click
 
 from dragoman.cli.grammar import Command, Group, Option, command, given
 from dragoman.cli.invocation import Invocation
+from dragoman.cli.output import one_line
 from dragoman.cli.redaction import HIDDEN, Redactor
 from dragoman.cli.sources import Settings, settle
 
@@ -130,7 +131,8 @@ def _effective(row: "Row", settings: Settings) -> str:
         source = f" (from {origin.path})"
     elif origin.kind == "flag":
         source = " (from the command line)"
-    return shown(row, getattr(settings, row.field)) + source
+    # A file that was found may say anything.
+    return one_line(shown(row, getattr(settings, row.field)) + source)
 
 
 def shown(row: "Row", value: Any) -> str:
@@ -146,6 +148,6 @@ def shown(row: "Row", value: Any) -> str:
 
         return json.dumps(Redactor().value(value))
     if isinstance(value, list):
-        return ", ".join(str(one) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # its elements are what rows read
+        return ", ".join(Redactor().text(str(one)) for one in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # its elements are what rows read
     # An address may have a user or a key in it.
     return Redactor().text(str(value))

@@ -28,6 +28,8 @@ _SECRETS = {
     "--bearer": "",
     "--api-key": "",
     "--client-secret": "",
+    "--admin-token": "",
+    "--mcp-token": "",
     "--token": "<token>",
     "--auth-credentials": "<credentials>",
     "--svc-param": "<name:value>",

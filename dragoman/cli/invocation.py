@@ -44,6 +44,8 @@ class Invocation:
         self.status: TaskStatus | None = None
         # Whether the agent is shown who calls, by what was given or by an earlier login.
         self.has_credentials = False
+        # What a file that was found decides about credentials, and the user agreed to.
+        self.confirmed: set[str] = set()
         # Whether the command is about a task, and not a message for one.
         self.is_about_task = False
 

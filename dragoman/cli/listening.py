@@ -97,8 +97,10 @@ def served(
     run: Invocation, listen: Sequence[str], auth: Sequence[str], values: dict[str, Any]
 ) -> "Settings":
     """Return the settings of something that listens; raises `ConfigError` for one nobody knows."""
+    from dragoman.cli.found_file import check_collector
     from dragoman.config import check_names
 
+    check_collector(run)
     check_names({**run.settings.environment, **run.environment})
     places, ways = ",".join(listen) or None, ",".join(auth) or None
     return settings_of(run, listen=places, auth=ways, **values)

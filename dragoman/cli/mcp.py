@@ -14,6 +14,7 @@ from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.listening import LISTENING, served, tell
 from dragoman.cli.own import added, own
+from dragoman.cli.sources import Origin
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
@@ -136,13 +137,15 @@ def _agents(run: Invocation, refs: Sequence[str]) -> "Desk":
     clients: list[Client] = []
     for ref in refs:
         run.redactor.add_reference(ref)
-        run.settings = dataclasses.replace(given, agent_card=ref)
+        origins = given.origins | {"agent-card": Origin("flag", 1)}
+        run.settings = dataclasses.replace(given, agent_card=ref, origins=origins)
         clients.append(client_of(run))
     run.settings = given
     return AgentTools(clients)
 
 
 def _gateway(run: Invocation, url: str, token: str) -> "Desk":
+    from dragoman.cli.found_file import check_gateway
     from dragoman.cli.session import CONNECT, tls_of
     from dragoman.mcp.gateway_api import GatewayApi
     from dragoman.mcp.gateway_tools import GatewayTools
@@ -150,6 +153,7 @@ def _gateway(run: Invocation, url: str, token: str) -> "Desk":
     from dragoman.security.targets import Anywhere, NotCanonical, read_target
 
     run.redactor.add(token)
+    check_gateway(run, url)
     try:
         place = read_target(url).url.rstrip("/")
     except NotCanonical as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from dragoman.cli.failures import Failure
 from dragoman.cli.redaction import Redactor
 from dragoman.cli.sources import Settings
+from dragoman.model.controls import BUT_LAYOUT, json_escaped
 
 if TYPE_CHECKING:
     # Heavy: loaded by the commands that have something to show.
@@ -23,14 +24,12 @@ if TYPE_CHECKING:
 
     Shown = Task | Message | StatusUpdate | ArtifactUpdate
 
-# C0 but tab and newline, DEL, C1, and what reverses the direction of a line.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _INDENT = 2
 
 
 def escaped(text: str) -> str:
     """Return a text that a terminal shows and does not obey."""
-    return _UNSAFE.sub(_escape, text)
+    return BUT_LAYOUT.sub(_escape, text)
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -70,22 +69,19 @@ class Output:
 
     def json(self, body: bytes | Any) -> None:
         """Write one document: indented, or a compact line with `--stream`."""
-        import msgspec
-
-        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        encoded = msgspec.json.format(encoded, indent=-1 if self.is_stream else _INDENT)
-        _send(sys.stdout.buffer, encoded + b"\n")
+        # A program reads the same; a terminal that shows it obeys nothing of what was said.
+        self.write(json_escaped(_document(body, is_line=self.is_stream)) + "\n")
 
     def field(self, label: str, value: str) -> None:
         """Write one line."""
         self.close()
-        self.write(f"{label}: {one_line(value)}".rstrip(" ") + "\n")
+        self.write(one_line(f"{label}: {value}").rstrip(" ") + "\n")
 
     def block(self, label: str, content: str) -> None:
         """Write a block; an empty line inside it becomes a space, or it would end it."""
         self.close()
         lines = [line or " " for line in escaped(content).split("\n")]
-        self.write("\n".join([f"{label}:", *lines, "", ""]))
+        self.write("\n".join([f"{one_line(label)}:", *lines, "", ""]))
 
     def close(self) -> None:
         """End the text that was shown as it came."""
@@ -147,7 +143,7 @@ class Output:
             text = json.dumps(
                 shown.envelope(), ensure_ascii=False, indent=indent, separators=separators
             )
-            self.write(text + "\n")
+            self.write(json_escaped(text) + "\n")
             return
         self.close()
         self.note("Error", shown.code)
@@ -305,6 +301,21 @@ def joined(parts: "list[Part]") -> "list[Part]":
         else:
             found.append(part)
     return found
+
+
+def _document(body: Any, *, is_line: bool) -> str:
+    import msgspec
+
+    try:
+        encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return msgspec.json.format(encoded, indent=-1 if is_line else _INDENT).decode()
+    except (UnicodeEncodeError, msgspec.DecodeError):
+        # Half a character, such as in the name of a file: it is escaped, and does not end the run.
+        import json
+
+        value = json.loads(body) if isinstance(body, bytes) else msgspec.to_builtins(body)
+        separators = (",", ":") if is_line else None
+        return json.dumps(value, indent=None if is_line else _INDENT, separators=separators)
 
 
 def _send(stream: BinaryIO, body: bytes) -> None:

@@ -7,10 +7,11 @@ type is made without secrets instead: with a piece replaced it would be another 
 
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, quote_plus
 
-HIDDEN = "<redacted>"
+from dragoman.security.secret_text import HIDDEN, hidden_pairs, hidden_text, hidden_value
+
 # A shorter secret is found only where nothing is attached to it: it may be part of any word.
 LONG = 8
 # Headers whose values say nothing about who somebody is.
@@ -27,21 +28,10 @@ _OPEN_HEADERS = frozenset({
     "x-frame-options", "x-powered-by", "x-request-id", "x-response-time",
 })
 _OPEN_PREFIXES = ("access-control-", "ratelimit", "x-ratelimit-")
-_SECRET_MEMBERS = frozenset({
-    "accesstoken", "apikey", "authorization", "bearer", "clientassertion", "clientsecret",
-    "credentials", "devicecode", "idtoken", "password", "refreshtoken", "secret", "token",
-})
 # fmt: on
 _USER = re.compile(r"(?<=://)[^/?#\s@]*@")
 # The same of what names an agent, which may be a host alone; `@name` is one of a catalog.
 _CALLER = re.compile(r"(?i)^(?!@)([a-z][a-z0-9+.-]*://)?([^/?#\s]+)@")
-_QUERY = re.compile(
-    r"(?i)((?:^|[?&\s])(?:api[-_]?key|key|token|[a-z_]*token|secret|client_secret|password|code"
-    r"|device_code|signature|sig)=)[^&\s#\"']+"
-)
-_SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}")
-
-
 # A user and a password in a word that stands alone, whatever it is for.
 _PAIR = re.compile(r"(?i)^(?:[a-z][a-z0-9+.-]*://)?[^/?#\s:@]+:[^/?#\s]*@\S+$")
 
@@ -88,9 +78,7 @@ class Redactor:
                     HIDDEN,
                     text,
                 )
-        text = _USER.sub(f"{HIDDEN}@", text)
-        text = _QUERY.sub(rf"\1{HIDDEN}", text)
-        return _SCHEME.sub(rf"\1 {HIDDEN}", text)
+        return hidden_text(text)
 
     def word(self, word: str) -> str:
         """Return a word of a command without secrets, and otherwise as it is."""
@@ -99,7 +87,7 @@ class Redactor:
         for secret in sorted(self._secrets, key=len, reverse=True):
             if len(secret) >= LONG:
                 word = word.replace(secret, HIDDEN)
-        return _QUERY.sub(rf"\1{HIDDEN}", _USER.sub("", word))
+        return hidden_pairs(_USER.sub("", word))
 
     def reference(self, reference: str) -> str:
         """Return what names an agent, for a command: without a user and a password."""
@@ -117,16 +105,7 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """Return JSON as it may be shown: members that carry secrets have none."""
-        if isinstance(value, dict):
-            return {
-                name: HIDDEN
-                if _plain(name) in _SECRET_MEMBERS and isinstance(item, str)
-                else self.value(item)
-                for name, item in cast(dict[str, Any], value).items()
-            }
-        if isinstance(value, list):
-            return [self.value(item) for item in cast(list[Any], value)]
-        return self.text(value) if isinstance(value, str) else value
+        return hidden_value(value, self.text)
 
     def body(self, body: bytes) -> str:
         """Return a body as it may be shown: JSON member by member, all else as a text."""
@@ -134,10 +113,6 @@ class Redactor:
 
         try:
             found = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.text(body.decode("utf-8", "backslashreplace"))
         return json.dumps(self.value(found), ensure_ascii=False)
-
-
-def _plain(name: str) -> str:
-    return re.sub("[^a-z]", "", name.lower())

@@ -185,8 +185,10 @@ def _kinds(run: Invocation, agent: "Client") -> list[str]:
 
 def client_of(run: Invocation, *, secret: bool = False) -> "Client":
     """Return the client that the global options describe; `secret` as in `tls_of`."""
+    from dragoman.cli.found_file import check_agent
     from dragoman.client.client import Client
 
+    check_agent(run)
     settings = run.settings
     credentials = credentials_of(run)
     return Client(

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from dragoman.cli.failures import CARD_NOT_FOUND, Failure, usage
 from dragoman.cli.options import BY_NAME, PREFIX, ROWS, Row
+from dragoman.security.secret_names import is_secret
 
 Kind = Literal["flag", "env", "file", "default"]
 # The folder is the specification's, so that every conforming tool shares it.
@@ -25,8 +26,6 @@ CATALOG = "DRAGOMAN_CATALOG"
 _MOST = 1_000_000
 # Lines of a file that a warning names.
 _TOLD = 5
-# How variables end that hold a secret; a single command may have one too.
-_SECRETS = (*(row.variable for row in ROWS if row.is_secret), "_SECRET", "_TOKEN")
 
 
 class Origin(NamedTuple):
@@ -89,6 +88,8 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     # Where those come from that a file says.
     from_files: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    # The local file, if nobody named it: it was found here or in a folder above.
+    found_file: str = ""
     # What the caller should hear about the files.
     warnings: list[str] = field(default_factory=list[str])
     # What kept a value from being read; only help goes on with it.
@@ -194,7 +195,9 @@ class _Reader:
                 return None
             return self._read(path, 3, is_ours=True)
         path = nearest(self._folder)
-        return self._read(path, 3) if path else None
+        file = self._read(path, 3) if path else None
+        self._settings.found_file = str(file.path) if file else ""
+        return file
 
     def _global(self) -> File | None:
         return self._read(config_folder(self._environment) / ".env", 5, is_ours=True)
@@ -228,7 +231,7 @@ class _Reader:
                 f"{path}: line {', '.join(map(str, numbers))} is no NAME=value and is not read"
             )
         is_open = os.name == "posix" and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-        if is_open and any(value and name.endswith(_SECRETS) for name, value in values.items()):
+        if is_open and any(value and _is_secret(name) for name, value in values.items()):
             self._settings.warnings.append(
                 f"{path} holds a secret and others can read it: chmod 600 {path}"
             )
@@ -282,6 +285,10 @@ def parse(text: str) -> dict[str, str]:
                 value = value[1:-1]
             values[name] = value
     return values
+
+
+def _is_secret(name: str) -> bool:
+    return is_secret(name) or any(row.is_secret and row.variable == name for row in ROWS)
 
 
 def _unassigned(text: str, is_ours: bool) -> list[int]:

@@ -5,6 +5,8 @@ owner said. Where a credential goes is part of what it is sealed with; the secre
 `Secret` alone, which never shows it.
 """
 
+import base64
+import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -31,6 +33,7 @@ from dragoman.security.targets import NotCanonical, Target, read_target
 
 LONGEST_NAME, LONGEST_DESCRIPTION = 100, 1000
 LONGEST_SLUG = 63
+_PRIVATE_LETTERS = 12
 MOST_TAGS, LONGEST_TAG = 64, 100
 MOST_ADDRESSES = 32
 LARGEST_METADATA = 64 * 1024
@@ -228,6 +231,17 @@ def slug(text: str) -> str:
     # Nor is one called like the id of another, which may be gone and still asked for.
     is_taken = found in _TAKEN or _LIKE_ID.fullmatch(found) is not None
     return f"{found}-agent" if is_taken else found or "agent"
+
+
+def private_name(name: str, id: str, secret: bytes) -> str:
+    """Return the name in addresses of an agent that is for some callers: it ends with letters that
+    nobody can guess. So it never is in the way of another, who would learn that there is one, and
+    no other can be registered in its place."""
+    mark = hashlib.blake2b(id.encode(), key=secret[:64], person=b"agent name").digest()
+    ending = base64.b32encode(mark).decode().lower()[:_PRIVATE_LETTERS]
+    if name.endswith(f"-{ending}"):
+        return name
+    return f"{name[: LONGEST_SLUG - _PRIVATE_LETTERS - 1].rstrip('-')}-{ending}"
 
 
 def destinations(agent: Registered) -> list[str]:

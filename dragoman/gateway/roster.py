@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dragoman.client.origins import origin_of
 from dragoman.errors import ConfigError, StoreRefused, StoreUnavailable
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.registration import Secret, destinations
+from dragoman.gateway.registration import Secret, destinations, private_name
 from dragoman.gateway.search import Index
 from dragoman.stores.sqlite import agent_places
 from dragoman.stores.sqlite import agents as rows
@@ -72,13 +72,14 @@ class Roster:
 
     async def add(self, agent: Registered, wanted: str, secret: Secret | None) -> Registered:
         """Keep an agent under a name that is free; return it."""
-        seals = self._store.seals
+        seals, key = self._store.seals, self._store.secret
 
         def deed(connection: apsw.Connection) -> tuple[Registered, int]:
             # Who was removed and comes back is the same: what was observed of it stays.
             before = agent_places.gone(connection, agent.owner.text, _origin(agent), agent.url)
             id = before or agent.id
-            named = replace(agent, id=id, name=rows.free_name(connection, wanted, id))
+            name = private_name(wanted, id, key) if agent.callers else wanted
+            named = replace(agent, id=id, name=rows.free_name(connection, name, id))
             _put_place(connection, named)
             if secret is not None:
                 rows.put_credential(connection, seals, _shown(named, secret), _plain(secret))
@@ -99,7 +100,7 @@ class Roster:
 
         Its credential goes where the agent goes: it is sealed anew with the places it may go to.
         """
-        seals = self._store.seals
+        seals, key = self._store.seals, self._store.secret
 
         def deed(connection: apsw.Connection) -> tuple[Registered, int] | None:
             row = rows.find(connection, id)
@@ -110,6 +111,11 @@ class Roster:
             if after == before and isinstance(secret, UnsetType):
                 return before, row.version
             after = replace(after, updated_at=max(now, before.updated_at + 1))
+            if after.callers and after.callers != before.callers:
+                # An address that was everybody's is free for others: were it kept, whoever asks
+                # for its name would learn that there is one.
+                name = private_name(after.name, id, key)
+                after = replace(after, name=rows.free_name(connection, name, id))
             if after.url != before.url:
                 _put_place(connection, after)
             if isinstance(secret, Secret):

@@ -14,40 +14,29 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlencode
 
 import msgspec
 
-HIDDEN = "<redacted>"
+from dragoman.security.secret_names import holds_secret, is_secret, words
+from dragoman.security.secret_text import HIDDEN, hidden_members, hidden_text, hidden_value
+
 FORM = "application/x-www-form-urlencoded"
 # fmt: off
 OPEN_HEADERS = frozenset({
     "a2a-extensions", "a2a-version", "accept", "allow", "cache-control", "content-type", "etag",
     "last-event-id", "last-modified", "retry-after", "vary", "x-a2a-extensions",
 })
-_SECRET_NAMES = frozenset({
-    "accesstoken", "apikey", "assertion", "authorization", "bearer", "clientassertion",
-    "clientsecret", "code", "codeverifier", "credentials", "devicecode", "idtoken", "password",
-    "proxyauthorization", "refreshtoken", "secret", "setcookie", "sig", "signature", "token",
-    "usercode", "cookie", "xapikey",
-})
-# However it begins, what ends like this opens a door: auth_token, awsSecretAccessKey.
-_SECRET_ENDINGS = (
-    "token", "secret", "password", "passwd", "passphrase", "key", "credential", "credentials",
-)
 # fmt: on
-# What ends like it and opens none: the place in a list, and what anybody may have of a pair.
-_OPEN_NAMES = frozenset({"pagetoken", "nextpagetoken", "publickey"})
-# Members of these names say what a message is about, not who speaks.
-_OPEN_MEMBERS = frozenset({"code", "signature", "sig"})
+# What a person types to let a device in; it is told to them, and not written down.
+_TYPED = "usercode"
 _SHORTEST = 4
-# Of what only ends like a secret, so that the key "blue" does not hide every blue there is.
-_SHORTEST_BY_ENDING = 8
-_MEMBER = re.compile(r'("(?P<name>[\w.-]{1,64})"\s*:\s*")(?P<value>(?:[^"\\]|\\.)*)')
-_USER = re.compile(r"(?<=://)[^/?#\s@\"]*@")
+_DEEPEST = 64
+# Of a key of something, so that the key "blue" does not hide every blue there is.
+_SHORTEST_KEY = 8
 
 
 class Redaction:
     """Knows names and values that are not written."""
 
     def __init__(self, names: Iterable[str] = (), card: Mapping[str, Any] | None = None) -> None:
-        self._names = {_plain(name) for name in (*names, *_key_names(card or {}))}
+        self._names = {_TYPED} | {_plain(name) for name in (*names, *_key_names(card or {}))}
         self._values: set[str] = set()
 
     def learn(self, value: str) -> None:
@@ -62,7 +51,7 @@ class Redaction:
             if name == "cookie":
                 for pair in value.split(";"):
                     self.learn(pair.partition("=")[2].strip().strip('"'))
-            elif self.is_secret(name) or any(word in name for word in ("token", "key", "secret")):
+            elif self.is_secret(name):
                 scheme, _, credentials = value.partition(" ")
                 self.learn(credentials or scheme)
                 if scheme.lower() == "basic":
@@ -89,56 +78,57 @@ class Redaction:
 
     def value(self, value: Any) -> Any:
         """Return JSON without its secrets."""
-        if isinstance(value, dict):
-            return {
-                name: self._hidden(name, item) if self._hides(name, item) else self.value(item)
-                for name, item in cast(dict[str, Any], value).items()
-            }
-        if isinstance(value, list):
-            return [self.value(item) for item in cast(list[Any], value)]
-        return self.text(value) if isinstance(value, str) else value
+        return hidden_value(self._read(value, 0), self.loose, is_hidden=self._hides)
 
     def text(self, text: str) -> str:
         """Return a text without the secrets that are known, and without what looks like one."""
         for secret in self._longest_first():
             text = text.replace(secret, HIDDEN)
-        return _USER.sub(f"{HIDDEN}@", text)
+        return hidden_text(text)
 
     def loose(self, text: str) -> str:
         """Return text that may be JSON, or a piece of it, without its secrets."""
-        return self.text(_MEMBER.sub(self._member, text))
+        return self.text(hidden_members(text, self._learned))
 
     def raw(self, body: bytes) -> bytes:
         """Return bytes that are no text without the secrets that are known or named in them."""
         # Each byte is one character of this encoding, and back.
-        text = _MEMBER.sub(self._member, body.decode("latin-1"))
+        text = hidden_members(body.decode("latin-1"), self._learned)
         hidden = text.encode("latin-1")
         for secret in self._longest_first():
             hidden = hidden.replace(secret.encode(), HIDDEN.encode())
         return hidden
 
     def is_secret(self, name: str) -> bool:
-        """Say whether what has this name is not written."""
-        plain = _plain(name)
-        return plain in self._names or _is_secret(plain)
+        """Say whether what has this name is not written, in a header, an address or a form."""
+        return _plain(name) in self._names or is_secret(name, "parameter")
 
     def _hides(self, name: str, item: Any) -> bool:
-        plain = _plain(name)
-        if plain in self._names:
-            return True
-        return isinstance(item, str) and _is_secret(plain) and plain not in _OPEN_MEMBERS
+        return _plain(name) in self._names or holds_secret(name, item)
 
-    def _hidden(self, name: str, item: Any) -> str:
-        plain = _plain(name)
-        is_sure = plain in _SECRET_NAMES or plain in self._names
-        if isinstance(item, str) and (is_sure or len(item) >= _SHORTEST_BY_ENDING):
+    def _learned(self, name: str, item: Any) -> bool:
+        """Say whether a member is not written, and remember what it says."""
+        hides = self._hides(name, item)
+        is_sure = _plain(name) in self._names or words(name)[-1:] != ("key",)
+        if hides and isinstance(item, str) and (is_sure or len(item) >= _SHORTEST_KEY):
             self.learn(item)
-        return HIDDEN
+        return hides
 
-    def _member(self, found: re.Match[str]) -> str:
-        if not self._hides(found["name"], found["value"]):
-            return found[0]
-        return found[1] + self._hidden(found["name"], found["value"])
+    def _read(self, value: Any, depth: int) -> Any:
+        """Return JSON without what was named to be hidden, whatever it holds; remember its secrets
+        before any text is written that may repeat one."""
+        if depth > _DEEPEST:
+            return HIDDEN
+        if isinstance(value, dict):
+            members = cast(dict[str, Any], value)
+            return {name: self._read_member(name, one, depth) for name, one in members.items()}
+        if isinstance(value, list):
+            return [self._read(item, depth + 1) for item in cast(list[Any], value)]
+        return value
+
+    def _read_member(self, name: str, item: Any, depth: int) -> Any:
+        self._learned(name, item)
+        return HIDDEN if _plain(name) in self._names else self._read(item, depth + 1)
 
     def _longest_first(self) -> list[str]:
         # One secret may be the beginning of another.
@@ -166,12 +156,6 @@ def _key_names(card: Mapping[str, Any]) -> list[str]:
         if isinstance(name, str):
             found.append(name)
     return found
-
-
-def _is_secret(plain: str) -> bool:
-    if plain in _SECRET_NAMES:
-        return True
-    return plain.endswith(_SECRET_ENDINGS) and plain not in _OPEN_NAMES
 
 
 def _plain(name: str) -> str:

@@ -495,7 +495,7 @@ async def _dialled(addresses: Sequence[str]) -> Finding:
     try:
         async with (
             _listening("") as peer,
-            egress.Egress(ports=_EVERY_PORT, resolver=resolver) as client,
+            egress.Egress(ports=_EVERY_PORT, resolver=resolver, connect_timeout=1) as client,
         ):
             for _ in range(2):
                 with contextlib.suppress(egress.EgressError):

@@ -17,6 +17,7 @@ from typing import Protocol
 from dragoman.errors import ConfigError
 from dragoman.security.audit_chain import LONGEST_TEXT, Entry, timestamp
 from dragoman.security.audit_file import KEEP, MAX_BYTES, AuditFile
+from dragoman.security.secret_text import hidden_text
 
 logger = logging.getLogger("dragoman")
 
@@ -164,7 +165,8 @@ class AuditLog:
             now = self._now()
             if outcome == DENIED and self._is_equal((act, who, reason, address), now, count):
                 return
-            texts = [_cut(text) for text in (act, outcome, who, object, reason, address, trace)]
+            told = [hidden_text(text, "***") for text in (who, object, reason)]
+            texts = [_cut(text) for text in (act, outcome, *told, address, trace)]
             entry = Entry(timestamp(now), *texts, count=count)
             with self._lock:
                 if outcome == DENIED:

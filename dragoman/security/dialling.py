@@ -31,6 +31,10 @@ class NotResolved(NotConnected):
     """The name has no address."""
 
 
+class NotReached(NotConnected):
+    """The name leads where we do not go; the cause says why."""
+
+
 class NotSecured(NotConnected):
     """The peer and we did not agree on TLS, or its certificate is not good."""
 
@@ -53,10 +57,22 @@ class Dial:
     async def connect(
         self, resolve: Resolve, tls: ssl.SSLContext | None, timeout: float
     ) -> Connection:
-        """Return a connection; raises NotConnected or NotAllowed. The time is for all of it."""
+        """Return a connection; raises NotConnected or NotAllowed. The time is for all of it.
+
+        A name that has no address, and one that leads where we do not go, end alike and at the same
+        instant, when the time is over: else whoever has us dial would learn which names there are
+        in our network."""
+        nowhere: NotConnected | None = None
         try:
             async with asyncio.timeout(timeout):
-                left = await self.addresses(resolve)
+                try:
+                    left = await self.addresses(resolve)
+                except (NotResolved, NotReached) as error:
+                    if not self._policy.hides_names:
+                        raise
+                    nowhere = error
+                    await asyncio.get_running_loop().create_future()
+                    raise
                 while True:
                     address, opened = await self._first(left)
                     left.remove(address)
@@ -68,24 +84,32 @@ class Dial:
         except ssl.SSLError as error:
             raise NotSecured from error
         except OSError as error:
+            if nowhere is not None:
+                raise nowhere from nowhere.__cause__
             raise NotConnected from error
 
     async def addresses(self, resolve: Resolve) -> list[Address]:
-        """Return the addresses of the target, checked; raises NotAllowed or NotResolved."""
+        """Return the addresses of the target, checked; raises NotResolved, and NotAllowed, or
+        NotReached for a name."""
         if self.target.address is not None:
             found = [self.target.address]
         else:
             try:
                 found = [read_address(text) for text in await resolve(self.target.host)]
             except NotCanonical as error:
-                raise NotAllowed(str(error)) from None
+                raise NotReached from NotAllowed(str(error))
             except OSError as error:
                 raise NotResolved from error
             if not found:
                 raise NotResolved
         # One address that is not public condemns the others: it is the mark of an attempt.
         for address in found:
-            self.check(address)
+            try:
+                self.check(address)
+            except NotAllowed as error:
+                if self.target.address is not None:
+                    raise
+                raise NotReached from error
         self._resolved.update(found)
         return list(dict.fromkeys(found))
 

@@ -21,7 +21,14 @@ from typing import Any, Self
 
 from dragoman.errors import ConfigError
 from dragoman.model.push import is_sendable
-from dragoman.security.dialling import AddressInfo, Dial, NotAllowed, NotConnected, Resolve
+from dragoman.security.dialling import (
+    AddressInfo,
+    Dial,
+    NotAllowed,
+    NotConnected,
+    NotReached,
+    Resolve,
+)
 from dragoman.security.names import Names
 from dragoman.security.pool import Origin, Pool
 from dragoman.security.targets import (
@@ -83,7 +90,8 @@ class EgressError(Exception):
 
 
 class EgressRefused(EgressError):
-    """We do not go there, whatever may be there."""
+    """We do not go there, whatever may be there: the URL itself says so. A name that leads where we
+    do not go is one that could not be reached, like a name that does not exist."""
 
 
 class EgressFailed(EgressError):
@@ -416,7 +424,7 @@ class Egress:
             if isinstance(error, NotAllowed):
                 raise EgressRefused(str(error)) from None
             if isinstance(error, WireError):
-                reason = _CLOSED if self._waits.is_closed else kind_of(error)
+                reason = _CLOSED if self._waits.is_closed else _reason(error)
                 is_sent = not isinstance(error, NotConnected)
                 raise EgressFailed(reason, is_sent=is_sent) from None
             raise
@@ -467,6 +475,11 @@ class Egress:
                 idle=IDLE if may_keep else None,
             )
         return pool
+
+
+def _reason(error: WireError) -> str:
+    """Return why there is no answer, for the operator."""
+    return str(error.__cause__) if isinstance(error, NotReached) else kind_of(error)
 
 
 @lru_cache(maxsize=1024)

@@ -200,6 +200,12 @@ class Policy:
         if address is not None and port is None:
             self._networks.append(ip_network(address))
 
+    @property
+    def hides_names(self) -> bool:
+        """Whether names of our own network are nothing to tell: it is not open to those who have us
+        dial."""
+        return not self._private
+
     def refusal(self, target: Target) -> str:
         """Return why a target is refused before it is resolved; empty when it is not."""
         found = self._judged.get(target)

@@ -4,42 +4,30 @@ Whatever a line quotes cannot end it, colour it or pass for another one, and wha
 credential is not in it.
 """
 
+import json
 import logging
-import re
 import sys
 import time
 from typing import Any, TextIO
 
 import msgspec
 
+from dragoman.model.controls import ALL, json_escaped
+from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry import tracing
 
-# Control characters, and the separators that some readers take for the end of a line.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SECRET = re.compile(
-    r"(?i)\b(bearer|basic|digest)(\s+)[A-Za-z0-9._~+/=-]{6,}"
-    r"|\b(whsec_|dgm_|nxk_|eyJ)[A-Za-z0-9._~+/=-]{6,}"
-    r"|(?<=://)[^/\s@]*:[^/\s@]*@"
-)
 # Others that would say at length what concerns nobody here, requests and all.
 _LOUD = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
 
 
 def masked(text: str) -> str:
-    """Return a text without what looks like a credential."""
-    return _SECRET.sub(_mask, text)
-
-
-def _mask(found: re.Match[str]) -> str:
-    scheme, gap, prefix = found.groups()
-    if scheme:
-        return f"{scheme}{gap}***"
-    return f"{prefix}***" if prefix else "***@"
+    """Return a text without what is named like a credential or looks like one."""
+    return hidden_text(text, "***")
 
 
 def escaped(text: str) -> str:
     """Return a text that is one line and stays one."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return ALL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _where(record: logging.LogRecord) -> dict[str, str]:
@@ -87,7 +75,7 @@ class JsonFormat(logging.Formatter):
         seconds, milliseconds = int(record.created), int(record.msecs)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
         # What `extra` says in so many members; it cannot pass for any of ours.
-        facts: dict[str, Any] = getattr(record, "facts", {})
+        facts = hidden_value(getattr(record, "facts", {}), masked, hidden="***")
         fields: dict[str, Any] = {
             **facts,
             "time": f"{moment}.{milliseconds:03d}Z",
@@ -99,9 +87,11 @@ class JsonFormat(logging.Formatter):
         if record.exc_info:
             fields["exception"] = masked(self.formatException(record.exc_info))
         # JSON escapes what is below a space; the rest of what could end a line is escaped here.
-        return _CONTROL.sub(
-            lambda found: f"\\u{ord(found[0]):04x}", msgspec.json.encode(fields).decode()
-        )
+        try:
+            return json_escaped(msgspec.json.encode(fields).decode())
+        except UnicodeEncodeError:
+            # Half a character, such as in the name of a file.
+            return json.dumps(msgspec.to_builtins(fields), separators=(",", ":"))
 
 
 def configure(

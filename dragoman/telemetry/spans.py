@@ -8,6 +8,8 @@ from opentelemetry import context
 from opentelemetry import trace as otel
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
+from dragoman.security.secret_names import holds_secret
+from dragoman.security.secret_text import hidden_text
 from dragoman.telemetry import tracing
 from dragoman.telemetry.tracing import Here, Trace
 
@@ -15,6 +17,7 @@ _KINDS = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER, "client": Sp
 _ERROR = Status(StatusCode.ERROR)
 # Of a name or a text: longer ones are nobody's id.
 _MAX_TEXT = 256
+_HIDDEN = "***"
 
 
 class SdkSpan:
@@ -57,12 +60,13 @@ class SdkSpan:
         """Say more about it."""
         for name, value in attributes.items():
             if value not in ("", None):
-                self._span.set_attribute(name, _shown(value))
+                self._span.set_attribute(name, _shown(name, value))
 
     def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
         """Note that something happened meanwhile. Of very many the SDK keeps the last ones, and
         counts the others."""
-        self._span.add_event(name[:_MAX_TEXT], attributes)
+        said = {key: _shown(key, value) for key, value in (attributes or {}).items()}
+        self._span.add_event(name[:_MAX_TEXT], said)
 
     def link(self, trace: Trace) -> None:
         """Point to another trace."""
@@ -93,7 +97,9 @@ class SdkTracer:
         around = context.Context()
         if parent is not None:
             around = otel.set_span_in_context(otel.NonRecordingSpan(_context(parent)), around)
-        said = {key: _shown(value) for key, value in attributes.items() if value not in ("", None)}
+        said = {
+            key: _shown(key, value) for key, value in attributes.items() if value not in ("", None)
+        }
         return SdkSpan(
             self._tracer.start_span(name[:_MAX_TEXT], around, _KINDS[kind], attributes=said)
         )
@@ -109,5 +115,10 @@ def _context(parent: Trace) -> SpanContext:
     )
 
 
-def _shown(value: Any) -> Any:
-    return value[:_MAX_TEXT] if isinstance(value, str) else value
+def _shown(name: str, value: Any) -> Any:
+    """Return what of an attribute leaves the process: no secret, and no text of any length."""
+    if holds_secret(name, value):
+        return _HIDDEN
+    if not isinstance(value, str):
+        return value
+    return hidden_text(value, _HIDDEN)[:_MAX_TEXT]

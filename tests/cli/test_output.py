@@ -32,6 +32,7 @@ def output(redactor: Redactor | None = None, **settings: object) -> Output:
         ("a\tb\nc", "a\tb\nc"),
         ("a\rb\x00\x7f\x9b", "a\\x0db\\x00\\x7f\\x9b"),
         ("\u202eevil\u2066\u200f", "\\u202eevil\\u2066\\u200f"),
+        ("a\u2028b\u2029c\u061c\ud800", "a\\u2028b\\u2029c\\u061c\\ud800"),
     ],
 )
 def test_what_agents_say_moves_no_cursor(text: str, shown: str) -> None:
@@ -42,6 +43,41 @@ def test_what_agents_say_moves_no_cursor(text: str, shown: str) -> None:
 def shown(capture: Captured, write: Callable[[Output], None], **settings: object) -> str:
     write(output(**settings))
     return capture.readouterr().out.decode()
+
+
+# What a terminal obeys, in any place of a line.
+OBEYED = [*range(0x20), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
+OBEYED += [*range(0x2066, 0x206A), 0xD800, 0xDFFF]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["document", "line"])
+@pytest.mark.parametrize("number", OBEYED, ids=hex)
+def test_json_has_nothing_that_a_terminal_obeys_and_means_the_same(
+    number: int, stream: bool, capsysbinary: Captured
+) -> None:
+    said = {f"a{chr(number)}": f"{chr(number)}b"}
+    text = shown(capsysbinary, lambda out: out.json(said), output="json", stream=stream)
+    assert json.loads(text) == said
+    assert chr(number) not in text.replace("\n", "" if number == 10 else "\n")
+    failure = Failure("A2ACLI_ERR_INTERNAL", f"it said {chr(number)}")
+    text = shown(capsysbinary, lambda out: out.fail(failure), output="json", stream=stream)
+    assert json.loads(text)["error"]["message"] == failure.message
+    assert chr(number) not in text.replace("\n", "" if number == 10 else "\n")
+
+
+@pytest.mark.parametrize("number", OBEYED, ids=hex)
+def test_no_text_has_what_a_terminal_obeys(number: int, capsysbinary: Captured) -> None:
+    if number in (9, 10):
+        return
+    out, said = output(), f"a{chr(number)}b"
+    out.field(said, said)
+    out.block("Text", said)
+    out.note("Warning", said)
+    out.fail(Failure("A2ACLI_ERR_INTERNAL", said, hint=said))
+    out.task(Task(TASK, CONTEXT, WORKING, artifacts=[Artifact(said, [Part(text=said)], name=said)]))
+    captured = capsysbinary.readouterr()
+    written = (captured.out + captured.err).decode()
+    assert chr(number) not in written
 
 
 def test_an_empty_line_does_not_end_a_block(capsysbinary: Captured) -> None:

@@ -326,7 +326,7 @@ async def test_an_agent_that_is_for_some_is_not_there_for_others(tmp_path: Path)
         for verb, path, body in shown:
             answers = [
                 await ask(site, verb, path.format(name=name), "cid-0123456789abcdef", body)
-                for name in ("a", "b")
+                for name in (agent.name, "b")
             ]
             assert [one.status_code for one in answers] == [401, 401], path
         await site.gateway.registry.update(
@@ -334,35 +334,36 @@ async def test_an_agent_that_is_for_some_is_not_there_for_others(tmp_path: Path)
         )
         for verb, path, body in shown:
             hidden, absent = [
-                await ask(site, verb, path.format(name=name), ALICE, body) for name in ("a", "b")
+                await ask(site, verb, path.format(name=name), ALICE, body)
+                for name in (agent.name, "b")
             ]
             assert hidden.status_code == absent.status_code, path
-            assert hidden.text.replace('"a"', '"b"') == absent.text, path
+            assert hidden.text.replace(f'"{agent.name}"', '"b"') == absent.text, path
         for token, total in ((ALICE, 0), (BOB, 1), (OPERATOR, 1)):
             found = await made(site, "GET", "/discover", token)
             assert found["total"] == total
-            status = (await ask(site, "GET", "/a2a/a", token)).status_code
+            status = (await ask(site, "GET", f"/a2a/{agent.name}", token)).status_code
             assert status == (200 if total else 404)
-        steps = {"name": "w", "steps": [{"name": "one", "agentId": "a"}]}
+        steps = {"name": "w", "steps": [{"name": "one", "agentId": agent.name}]}
         refused = await ask(site, "POST", "/api/v1/workflows", ALICE, steps)
         assert refused.status_code == 400 and "no such agent" in refused.text
 
 
 async def test_whom_an_agent_is_for_sees_it_and_uses_it(tmp_path: Path) -> None:
     async with raw_peer(completes) as peer, guarded(tmp_path) as site:
-        await known(site, peer, "a", callers=["token:alice"])
+        place = f"/a2a/{(await known(site, peer, 'a', callers=['token:alice'])).name}"
         assert (await made(site, "GET", "/discover", ALICE))["total"] == 1
-        shown = await ask(site, "GET", "/a2a/a", ALICE)
+        shown = await ask(site, "GET", place, ALICE)
         assert shown.json()["name"] == "a" and "private" in shown.headers["cache-control"]
-        begun = await send(site, ALICE, "/a2a/a")
+        begun = await send(site, ALICE, place)
         assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_COMPLETED"
-        listed = await ask(site, "GET", "/a2a/a/tasks", ALICE)
+        listed = await ask(site, "GET", f"{place}/tasks", ALICE)
         assert [one["id"] for one in listed.json()["tasks"]] == [begun["id"]]
         # The way there is no way around who may do what.
-        assert (await ask(site, "GET", "/a2a/a/admin/tasks", ALICE)).status_code == 404
+        assert (await ask(site, "GET", f"{place}/admin/tasks", ALICE)).status_code == 404
         for path in ("/tasks", "/admin/tasks", "/.limited/tasks", "/.well-known/agent-card.json"):
             typed, other = [
-                await ask(site, "GET", place + path, OPERATOR) for place in ("/.limited", "/.other")
+                await ask(site, "GET", begin + path, OPERATOR) for begin in ("/.limited", "/.other")
             ]
             assert (typed.status_code, typed.text) == (other.status_code, other.text), path
 

@@ -169,10 +169,16 @@ def test_a_secret_is_known_by_how_its_name_ends(name: str) -> None:
     assert "sesame" not in Redaction().query(f"{name}=open-sesame")
 
 
+def test_what_is_named_to_be_hidden_is_hidden_whatever_it_holds() -> None:
+    value = {"profile": {"name": "Ada", "is_known": True}, "deep": [{"Profile": 7, "name": "b"}]}
+    hidden = {"profile": HIDDEN, "deep": [{"Profile": HIDDEN, "name": "b"}]}
+    assert Redaction(["profile"]).value(value) == hidden
+
+
 def test_a_short_value_of_such_a_name_is_hidden_there_alone() -> None:
     redaction = Redaction()
-    value = redaction.value({"sortKey": "blue", "said": "blue"})
-    assert value == {"sortKey": HIDDEN, "said": "blue"}
+    value = redaction.value({"doorKey": "blue", "said": "blue"})
+    assert value == {"doorKey": HIDDEN, "said": "blue"}
 
 
 def test_secrets_are_hidden_in_bytes_that_are_no_text() -> None:

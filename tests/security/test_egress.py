@@ -145,9 +145,9 @@ async def test_a_crooked_url_is_refused_everywhere_without_a_dial(url: str, dial
 async def test_a_name_with_one_address_that_is_not_public_is_refused_without_a_dial(
     url: str, addresses: list[str], dials: Dials
 ) -> None:
-    async with Egress(resolver=answering(*addresses)) as egress:
+    async with Egress(resolver=answering(*addresses), connect_timeout=0.02) as egress:
         egress.check(url)
-        assert await surfaces(egress, url) == [EgressRefused] * 3
+        assert await surfaces(egress, url) == [EgressFailed] * 3
     assert dials == []
 
 
@@ -244,10 +244,10 @@ async def test_each_attempt_is_checked_anew_so_a_name_that_turns_private_is_refu
     async def resolve(host: str) -> Sequence[str]:
         return next(answers)
 
-    async with Egress(resolver=resolve) as egress:
+    async with Egress(resolver=resolve, connect_timeout=0.2) as egress:
         with pytest.raises(EgressFailed):
             await egress.post("https://rebinding.example.com/", b"{}", {})
-        with pytest.raises(EgressRefused):
+        with pytest.raises(EgressFailed, check=lambda error: "not public" in error.reason):
             await egress.post("https://rebinding.example.com/", b"{}", {})
     assert dials == [(PUBLIC, 443)]
 
@@ -307,8 +307,9 @@ async def test_an_allowed_private_target_is_reached(allow: str) -> None:
     ],
 )
 async def test_what_is_allowed_allows_nothing_beside_it(allow: str, url: str, dials: Dials) -> None:
-    async with Egress(allow=[allow], resolver=answering("127.0.0.1")) as egress:
-        assert await surfaces(egress, url) == [EgressRefused] * 3
+    resolver = answering("127.0.0.1")
+    async with Egress(allow=[allow], resolver=resolver, connect_timeout=0.02) as egress:
+        assert {*await surfaces(egress, url)} <= {EgressRefused, EgressFailed}
     assert dials == []
 
 
@@ -316,8 +317,9 @@ async def test_an_allowed_name_does_not_lead_to_a_metadata_service_but_its_addre
     dials: Dials,
 ) -> None:
     resolver = answering("169.254.169.254")
-    async with Egress(allow=["hooks.example.com"], resolver=resolver) as egress:
-        assert await surfaces(egress, "http://hooks.example.com/") == [EgressRefused] * 3
+    allow = ["hooks.example.com"]
+    async with Egress(allow=allow, resolver=resolver, connect_timeout=0.02) as egress:
+        assert await surfaces(egress, "http://hooks.example.com/") == [EgressFailed] * 3
     assert dials == []
     async with Egress(allow=["169.254.169.254"], resolver=resolver) as egress:
         assert await surfaces(egress, "http://169.254.169.254/") == [EgressFailed] * 3
@@ -417,8 +419,9 @@ async def test_a_redirect_is_checked_like_the_first_url(location: str, dials: Di
     async with serving() as server:
         server.answer = redirect(location.format(port=server.port))
         allow = [f"127.0.0.1:{server.port}"]
-        async with Egress(allow=allow, resolver=answering("10.0.0.1")) as egress:
-            with pytest.raises(EgressRefused):
+        resolver = answering("10.0.0.1")
+        async with Egress(allow=allow, resolver=resolver, connect_timeout=0.2) as egress:
+            with pytest.raises((EgressRefused, EgressFailed)):
                 await egress.get(server.url(), redirects=3)
     assert dials == [("127.0.0.1", server.port)]
 
@@ -479,7 +482,7 @@ async def test_refused_unreachable_and_silent_sound_alike() -> None:
         async with (
             serving(silence) as silent,
             serving(b"not HTTP\r\n\r\n") as babbling,
-            Egress(allow=["127.0.0.1"], resolver=answering()) as egress,
+            Egress(allow=["127.0.0.1"], resolver=answering(), connect_timeout=1) as egress,
         ):
             urls = [
                 nobody,
@@ -495,6 +498,46 @@ async def test_refused_unreachable_and_silent_sound_alike() -> None:
                 reasons.add(failed.value.reason)
     assert sentences == {EgressError.public}
     assert len(reasons) == len(urls)
+
+
+async def _failing(host: str) -> Sequence[str]:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+async def _never(host: str) -> Sequence[str]:
+    return await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize(
+    "resolver",
+    [
+        answering("10.0.0.1"),
+        answering(PUBLIC, "127.0.0.1"),
+        answering(),
+        answering("x"),
+        _failing,
+        _never,
+    ],
+    ids=["private", "in part private", "no address", "nonsense", "no such name", "silence"],
+)
+async def test_a_name_that_leads_nowhere_ends_when_the_time_is_over_whether_it_exists_or_not(
+    resolver: Resolve, dials: Dials
+) -> None:
+    clock = asyncio.get_running_loop().time
+    async with Egress(resolver=resolver, connect_timeout=0.2) as egress:
+        began = clock()
+        with pytest.raises(EgressFailed) as failed:
+            await egress.get("https://vault.example.com/")
+    # Not sooner: no resolver tells anything by being quick.
+    assert clock() - began >= 0.19
+    assert not failed.value.is_sent and str(failed.value) == EgressError.public
+    assert dials == []
+
+
+async def test_where_the_network_is_open_a_name_that_leads_nowhere_ends_at_once() -> None:
+    async with Egress(allow_private=True, resolver=_failing, connect_timeout=3600) as egress:
+        with pytest.raises(EgressFailed):
+            await asyncio.wait_for(egress.get("https://vault.example.com/"), 10)
 
 
 @pytest.mark.parametrize(

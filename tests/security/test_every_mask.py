@@ -12,12 +12,9 @@ import msgspec
 import pytest
 
 import dragoman
+from dragoman.security.secret_names import is_secret as is_secret_name
 
 SECRET = "HUSH-7412"
-WORDS = re.compile(
-    r"(^|_)(secrets?|tokens?|credentials?|passwords?|passphrase|authorization|bearer|"
-    r"(api|store|private|signing|access|refresh)_keys?|cookies?)($|_(key|value|text)$)"
-)
 # Flags about secrets.
 FLAGS = re.compile(r"(is|has|posts)_")
 # Fields that are named like secrets and are none.
@@ -43,6 +40,22 @@ HARMLESS = {
     "Pass.credential": "an object that masks itself",
     "_Known.credential": "an object that masks itself",
     "Party.token": "of a party in a proof",
+    "Settings.client_cert": "the name of a file",
+    "Settings.client_key": "the name of a file",
+    "Settings.tls_key": "the name of a file",
+    "Settings.jwt_keys": "the name of a file",
+    "Settings.sign_key": "the name of a file",
+    "Settings.api_key_header": "the name of a header",
+    "Settings.auth": "ways for callers to prove who they are",
+    "Registered.credential_header": "the name of a header",
+    "Card.sign_key": "the name of a file",
+    "Step.auth": "a switch",
+    "PushConfig.authentication": "an object that masks itself",
+    "Handoff.key": "a public key",
+    "VerificationKey.key": "an object that shows nothing",
+    "_Enrolled.key": "an object that shows nothing",
+    "Promise.key": "the number of a promise in a proof",
+    "KeepReply.key": "what a repeated call is known by",
 }
 # Run by themselves, and one of them with a peer's library that is not installed here.
 NOT_OURS = {"dragoman.__main__", "dragoman.proof.peer_server"}
@@ -96,7 +109,7 @@ def made(kind: type, field: str) -> Any:
 
 
 def is_secret(kind: type, field: str) -> bool:
-    is_named_so = WORDS.search(field) is not None and not FLAGS.match(field)
+    is_named_so = is_secret_name(field) and not FLAGS.match(field)
     return is_named_so and not {field, f"{kind.__name__}.{field}"} & {*HARMLESS}
 
 

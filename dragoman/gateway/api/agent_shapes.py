@@ -13,6 +13,7 @@ from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.model.card import AgentSkill
 from dragoman.model.instant import stamp
+from dragoman.security.secret_text import hidden_value
 
 _Url = Annotated[str, Meta(min_length=1, max_length=2000)]
 _Tags = Annotated[list[Name], Meta(max_length=64)]
@@ -175,7 +176,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         repeatable=agent.repeatable,
         is_default=agent.is_default,
         refresh=agent.refresh,
-        agent_card=agent.card,
+        agent_card=agent.card if is_mine else hidden_value(agent.card, _unchanged),
         last_heartbeat=_instant(agent.beat_at),
         last_seen_at=_instant(agent.last_seen_at),
         created_at=stamp(agent.created_at * 1000),
@@ -191,8 +192,15 @@ def _metadata(ask: Ask, agent: Registered) -> dict[str, Any]:
     """Return what is said of an agent, with what is observed of it: of that its owner has no
     word."""
     said = {name: value for name, value in agent.metadata.items() if name != _COMPONENTS}
+    if agent.owner != ask.owner:
+        said = hidden_value(said)
     observed = ask.gateway.trust.components(agent.id)
     return {**said, _COMPONENTS: observed} if observed else said
+
+
+def _unchanged(text: str) -> str:
+    """A card's texts are for everybody to read, as they were signed."""
+    return text
 
 
 def _instant(milliseconds: int) -> str | None:

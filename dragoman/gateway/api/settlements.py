@@ -93,7 +93,7 @@ ENDPOINTS = [
     Endpoint(
         verb="POST",
         path="/api/v1/tasks/{id}/accept",
-        scope="tasks:write",
+        scope="billing",
         name="accept_task",
         summary="Pay for a completed task of one's own that is in escrow",
         answer=_accept,

@@ -1,0 +1,177 @@
+"""The names of secrets: one table for everything that is shown, recorded, logged or passed on.
+
+A name is taken apart into words, however it is written (`authToken`, `auth_token`, `X-Auth-Token`,
+`AUTH.TOKEN`), and is that of a secret if words of it are in the table and what follows them does
+not say that it is only about one (`tokenUrl`, `password_policy`). An unknown addition does not make
+a name harmless. What secrets look like inside a text is in `secret_text`.
+"""
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any, Literal
+
+# Where a name stands. A `member` is one of JSON, a header or a variable. In an address, a form or a
+# cookie a `parameter` may have a name that means something else in a document. `metadata` goes on
+# to an agent that needs it: there a bare `key` is a word like any other.
+Place = Literal["member", "parameter", "metadata"]
+
+# fmt: off
+# Words, and words that belong together, without what stands between them.
+_SECRET = frozenset({
+    "accesskey", "apikey", "apikeys", "apisecret", "assertion", "auth", "authcode",
+    "authentication", "authorization", "authorizationcode", "backupcode", "backupcodes", "bearer",
+    "clientassertion", "clientcert", "clientcertificate", "codeverifier", "connectionstring",
+    "cookie", "cookies", "cred", "credential", "credentials", "creds", "csrf", "devicecode",
+    "jsessionid", "jwe", "jwt", "jwts", "keypass", "mnemonic", "otp", "pass", "passcode",
+    "passcodes", "passkey", "passphrase", "passphrases", "passwd", "password", "passwords",
+    "passwort", "phpsessid", "privatekey", "privatekeys", "pwd", "recoverycode", "recoverycodes",
+    "recoveryphrase", "secret", "secretid", "secrets", "seedphrase", "sessid", "sessionid",
+    "sessioncookie", "sessionkey", "token", "totp", "xsrf",
+})
+# A word that is written in one piece and ends like this is one: `dbpassword`, `authtoken`.
+_ENDINGS = (
+    "token", "secret", "password", "passwd", "passphrase", "passcode", "credential", "credentials",
+    "apikey", "accesskey", "secretkey", "privatekey", "signingkey", "encryptionkey", "masterkey",
+    "sharedkey", "storekey", "sshkey", "sessionkey", "sessionid", "cookie",
+)
+# What is before a word of the table and makes something else of it.
+_OPEN_BEFORE = {
+    "token": frozenset({
+        "page", "nextpage", "next", "previouspage", "prevpage", "continuation", "bos", "eos", "pad",
+        "unk", "mask", "sep", "per", "last", "first",
+    }),
+    "key": frozenset({
+        "public", "primary", "foreign", "partition", "sort", "cache", "idempotency", "dedup",
+        "deduplication", "routing", "row", "object", "map", "dict", "hash", "range", "group",
+        "message", "order", "lookup", "index", "unique", "composite", "candidate", "natural",
+        "surrogate", "config", "json", "translation", "locale", "metric", "label", "tag", "hot",
+        "arrow", "shortcut", "home", "any", "data", "item", "field", "column", "record", "setting",
+        "by", "no", "per", "is", "has",
+    }),
+    "pass": frozenset({"first", "second", "third", "boarding", "last", "single", "two", "multi"}),
+    "auth": frozenset({"no", "without"}),
+}
+# What counts the tokens of a language model, before and after them.
+_COUNTED = frozenset({
+    "max", "maximum", "min", "minimum", "total", "prompt", "completion", "input", "output",
+    "cached", "reasoning", "thinking", "used", "num", "number", "remaining", "budget", "new",
+    "context", "generated", "count", "n", "stop", "special", "audio", "text", "image", "read",
+    "written", "avg", "average", "spent",
+})
+# What follows a word of the table and says that the value is about a secret, not one.
+_ABOUT = frozenset({
+    "age", "alg", "algo", "algorithm", "algorithms", "at", "audience", "banner", "budget",
+    "changed", "claim", "claims", "class", "consent", "cost", "count", "counts", "created",
+    "description", "dir", "directory", "disabled", "domain", "enabled", "endpoint", "endpoints",
+    "env", "error", "errors", "expiration", "expired", "expires", "expiry", "file", "filename",
+    "flow", "flows", "folder", "format", "grant", "grants", "hint", "href", "id", "ids", "in",
+    "index", "invalid", "issuer", "kind", "kinds", "label", "leeway", "length", "lifetime",
+    "limit", "limits", "location", "manager", "max", "method", "methods", "min", "missing", "mode",
+    "modes", "name", "names", "needed", "of", "on", "path", "per", "policies", "policy",
+    "position", "price", "prompt", "provider", "rate", "required", "requirement", "requirements",
+    "rotated", "rotation", "rules", "scheme", "schemes", "scope", "scopes", "seconds", "server",
+    "service", "size", "status", "store", "strategy", "strength", "supported", "time", "timeout",
+    "title", "ttl", "type", "types", "until", "updated", "uri", "uris", "url", "urls", "usage",
+    "used", "valid", "variable", "version",
+})
+# fmt: on
+# What brings a credential in an address, and is something else in a document.
+_PARAMETERS = frozenset({("code",), ("key",)})
+_LONGEST_RUN = max(map(len, _SECRET))
+# Longer names are nobody's; what is at their ends still counts.
+_MOST = 200
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
+_PLURAL = {"tokens": "token", "keys": "key"}
+
+
+def is_secret(name: str, place: Place = "member") -> bool:
+    """Say whether what has this name is a secret."""
+    if len(name) > _MOST:
+        name = f"{name[:_MOST]}_{name[-_MOST:]}"
+    return _judged(name, place)
+
+
+def holds_secret(name: str, value: Any, place: Place = "member") -> bool:
+    """Say whether a value of this name is one: a flag is none, and no number of tokens is."""
+    if value is None or isinstance(value, bool) or not is_secret(name, place):
+        return False
+    if isinstance(value, int | float):
+        return words(name)[-1] != "tokens"
+    # A public key is an object of this name.
+    return isinstance(value, str) or words(name) != ("key",)
+
+
+def is_about(name: str) -> bool:
+    """Say whether a value of this name only describes a secret: a scheme, an address."""
+    return words(name)[-1:] != () and words(name)[-1] in _ABOUT
+
+
+@lru_cache(maxsize=4096)
+def _judged(name: str, place: Place) -> bool:
+    found = words(name)
+    end = _last(found)
+    if end is None:
+        return place != "metadata" and _is_bare(found, place)
+    return not any(word in _ABOUT for word in found[end:])
+
+
+def words(name: str) -> tuple[str, ...]:
+    """Return the words of a name in small letters, without the numbers."""
+    # Full-width letters and the like are read as what they look like.
+    plain = unicodedata.normalize("NFKC", name).replace("OAuth", "Oauth")
+    return tuple(word.lower() for word in _WORD.findall(plain) if not word.isdigit())
+
+
+def _is_bare(found: tuple[str, ...], place: Place) -> bool:
+    if place == "parameter":
+        return found[-1:] in (("sig",), ("signature",)) or found in _PARAMETERS
+    return found == ("key",)
+
+
+def _last(found: tuple[str, ...]) -> int | None:
+    """Return where the last words that name a secret end."""
+    for end in range(len(found), 0, -1):
+        if _ends_secret(found[:end]):
+            return end
+    return None
+
+
+def _ends_secret(found: tuple[str, ...]) -> bool:
+    """Say whether the last of these words name a secret."""
+    if _is_open(found):
+        return False
+    last = found[-1]
+    if last in ("key", "keys"):
+        # Any key of something is one, but for those that are known to open nothing.
+        return len(found) > 1
+    if last == "tokens":
+        return len(found) == 1 or found[-2] not in _COUNTED
+    if last not in _SECRET and last.endswith(_ENDINGS):
+        return _one_piece(last)
+    return any(run in _SECRET for run in _runs(found))
+
+
+def _is_open(found: tuple[str, ...]) -> bool:
+    """Say whether the last word is something else after the word before it."""
+    last = _PLURAL.get(found[-1], found[-1])
+    return len(found) > 1 and found[-2] in _OPEN_BEFORE.get(last, ())
+
+
+def _one_piece(word: str) -> bool:
+    """Say whether a word in one piece is a secret: `pagetoken` is none."""
+    return not any(
+        word.endswith(last) and word[: -len(last)] in before
+        for last, before in _OPEN_BEFORE.items()
+    )
+
+
+def _runs(found: tuple[str, ...]) -> list[str]:
+    """Return the words at the end in one piece: the last one, the last two, and so on."""
+    runs, run = list[str](), ""
+    for word in reversed(found):
+        run = word + run
+        if len(run) > _LONGEST_RUN:
+            break
+        runs.append(run)
+    return runs

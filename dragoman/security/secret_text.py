@@ -1,0 +1,169 @@
+"""Secrets inside a text: pairs and members by their name, and what looks like a credential.
+
+What is said by a stranger is read with bounded patterns, in time that grows with its length. The
+names are those of `secret_names`; values that are known to be secrets are hidden by those who know
+them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+from urllib.parse import unquote_plus
+
+from dragoman.security.secret_names import Place, holds_secret, is_about, words
+
+HIDDEN = "<redacted>"
+# Members of a card whose members are named by its author: `{"apiKey": ["scope"]}`.
+_LABELLED = frozenset({("security",), ("security", "schemes"), ("schemes",)})
+# Deeper than anything that is meant; what is below is not shown.
+_DEEPEST = 64
+# How often JSON may stand in a string of JSON before all of it is hidden.
+_DEEPEST_TEXT = 8
+_NAME = r"[A-Za-z0-9_\u0080-\U0010ffff%.\[\]-]"
+# `"name": "value"`, also as it looks inside another string, and as Python prints it.
+_MEMBER = re.compile(
+    r"(?P<q>\\{0,16}[\"'])(?P<name>(?:[^\"'\\\n]|\\{1,16}u[0-9A-Fa-f]{4}){1,200})(?P=q)(?P<colon>\s{0,8}:\s{0,8})"
+    r"(?:(?P<v>\\{0,16}[\"'])(?P<value>.*?)(?P<end>(?<!\\)(?P=v)|\Z)|(?P<number>-?\d[\d.eE+-]*))",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\{1,16}u([0-9A-Fa-f]{4})")
+# `name=value`, in a query, a form, a cookie or a list of variables.
+_PAIR = re.compile(
+    rf"(?<!{_NAME})(?P<name>{_NAME}+)=(?P<value>(?!{HIDDEN})(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s&#\"']+))"
+)
+# `Name: value`, as a header is written. Only what looks made by a machine is taken for one, since
+# sentences have colons too; a path is not.
+_HEADER = re.compile(
+    rf"(?<!{_NAME})(?P<name>{_NAME}+):[ \t]{{0,4}}"
+    r"(?P<value>(?![/.])[A-Za-z0-9._~+/=-]{8,}(?=$|[\s\"',;&)]))"
+)
+# A cookie is all of its line.
+_COOKIE = re.compile(r"(?im)(?P<name>\b(?:set-)?cookie:[ \t]{0,4})[^\r\n]+")
+_USER = re.compile(r"(?<=://)[^/?#\s@\"']*@")
+_SCHEME = re.compile(r"(?i)\b(?P<scheme>bearer|basic|digest)(?P<gap>\s{1,8})[A-Za-z0-9._~+/=-]{6,}")
+# What keys of ours and of others begin with.
+_SHAPE = re.compile(
+    r"\b(?:(?P<ours>whsec_|dgm_|nxk_|eyJ)[A-Za-z0-9._~+/=-]{6,}"
+    r"|(?P<other>sk-|rk-|gh[pousr]_|github_pat_|xox[abprs]-|glpat-|AKIA)[A-Za-z0-9_-]{16,})"
+)
+_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
+# One of these is in every text that has a secret; most ids and words have none.
+_MARK = re.compile(r"[:=@ _\t\n]|eyJ|AKIA|xox|glpat-|[sr]k-")
+# Says whether a member of this name with this value is hidden.
+Judge = Callable[[str, Any], bool]
+
+
+def hidden_text(text: str, hidden: str = HIDDEN) -> str:
+    """Return a text without what is named like a secret or looks like one."""
+    if _MARK.search(text) is None:
+        return text
+    if "PRIVATE KEY" in text:
+        text = _PEM.sub(hidden, text)
+    text = _SCHEME.sub(rf"\g<scheme>\g<gap>{hidden}", text)
+    text = _SHAPE.sub(lambda found: (found["ours"] or found["other"]) + hidden, text)
+    if "@" in text:
+        text = _USER.sub(f"{hidden}@", text)
+    if ":" in text:
+        text = _COOKIE.sub(rf"\g<name>{hidden}", text)
+        text = hidden_members(text, hidden=hidden)
+        text = _HEADER.sub(_without("member", hidden, is_made=True), text)
+    return hidden_pairs(text, hidden) if "=" in text else text
+
+
+def hidden_pairs(text: str, hidden: str = HIDDEN) -> str:
+    """Return a text without the values of `name=value` that are secrets."""
+    return _PAIR.sub(_without("parameter", hidden), text)
+
+
+def hidden_members(text: str, is_hidden: Judge = holds_secret, hidden: str = HIDDEN) -> str:
+    """Return text that may be JSON, or a piece of it, without the members that are secrets."""
+    return _hidden_members(text, is_hidden, hidden, 0)
+
+
+def _hidden_members(text: str, is_hidden: Judge, hidden: str, depth: int) -> str:
+    def without(found: re.Match[str]) -> str:
+        number, quote = found["number"], found["v"] or found["q"]
+        name = _ESCAPE.sub(lambda one: chr(int(one[1], 16)), found["name"])
+        begin = f"{found['q']}{found['name']}{found['q']}{found['colon']}{quote}"
+        if is_hidden(name, found["value"] if number is None else 0) or depth > _DEEPEST_TEXT:
+            return begin + hidden + (quote if number is not None else found["end"])
+        if number is not None:
+            return found[0]
+        # A text may hold JSON of its own.
+        return begin + _hidden_members(found["value"], is_hidden, hidden, depth + 1) + found["end"]
+
+    return _MEMBER.sub(without, text) if ":" in text else text
+
+
+def hidden_value(
+    value: Any,
+    text: Callable[[str], str] = hidden_text,
+    *,
+    is_hidden: Judge = holds_secret,
+    hidden: str = HIDDEN,
+) -> Any:
+    """Return JSON without the values of members that are secrets, however deep; `text` cleans every
+    other string."""
+    return _Cleaner(text, is_hidden, hidden).clean(value, False, 0)
+
+
+class _Cleaner:
+    def __init__(self, text: Callable[[str], str], is_hidden: Judge, hidden: str) -> None:
+        self._text = text
+        self._is_hidden = is_hidden
+        self._hidden = hidden
+
+    def clean(self, value: Any, is_inside: bool, depth: int) -> Any:
+        """Return a value; `is_inside`: of a member that is named like a secret."""
+        if depth > _DEEPEST:
+            return self._hidden
+        if isinstance(value, dict):
+            members = cast("Mapping[str, Any]", value)
+            return {
+                name: self._member(name, one, is_inside, depth) for name, one in members.items()
+            }
+        if isinstance(value, list):
+            return [self.clean(one, is_inside, depth + 1) for one in cast("list[Any]", value)]
+        if is_inside and not isinstance(value, bool | None):
+            return self._hidden
+        return self._text(value) if isinstance(value, str) else value
+
+    def _member(self, name: str, value: Any, is_inside: bool, depth: int) -> Any:
+        if words(name) in _LABELLED and isinstance(value, dict | list):
+            return self._labelled(value, depth + 1)
+        # Inside of what is named like a secret only what is about it is shown: a scheme, an
+        # address.
+        hides = self._is_hidden(name, value) or (is_inside and not is_about(name))
+        return self.clean(value, hides, depth + 1)
+
+    def _labelled(self, value: Any, depth: int) -> Any:
+        """Return what has names of its own choice for members: ways to be known, and scopes."""
+        if depth > _DEEPEST:
+            return self._hidden
+        if isinstance(value, list):
+            return [self._labelled(one, depth + 1) for one in cast("list[Any]", value)]
+        if not isinstance(value, dict):
+            return self.clean(value, False, depth)
+        members = cast("Mapping[str, Any]", value)
+        return {
+            name: self.clean(one, False, depth + 1)
+            if isinstance(one, dict | list)
+            else self._member(name, one, False, depth)
+            for name, one in members.items()
+        }
+
+
+def _without(place: Place, hidden: str, *, is_made: bool = False) -> Callable[[re.Match[str]], str]:
+    """Return what takes the value out of a pair, if its name is that of a secret; `is_made`: only a
+    value with a digit in it."""
+
+    def without(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        if is_made and not any(one.isdigit() for one in value):
+            return found[0]
+        plain = unquote_plus(name) if "%" in name else name
+        if not holds_secret(plain, 0 if value.isdigit() else value, place):
+            return found[0]
+        return found[0][: found.start("value") - found.start()] + hidden
+
+    return without
