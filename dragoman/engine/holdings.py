@@ -19,7 +19,15 @@ from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
 from dragoman.engine.replay import Replay, read_replay
 from dragoman.engine.withholding import kept, placeholder
-from dragoman.engine.worker import TOO_LARGE, AgentCode, Plan, Worker, status_update
+from dragoman.engine.worker import (
+    CANCELED,
+    FAILED,
+    TOO_LARGE,
+    AgentCode,
+    Plan,
+    Worker,
+    status_update,
+)
 from dragoman.errors import (
     A2AError,
     InvalidParams,
@@ -31,19 +39,18 @@ from dragoman.errors import (
 )
 from dragoman.model.clock import Clock
 from dragoman.model.events import AttemptStarted, CancelRequested, MessageAdded
-from dragoman.model.identity import Caller, Scope, TaskId
+from dragoman.model.identity import Caller, Scope, TaskId, new_id
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import encode
 from dragoman.model.task import OVERDUE, TaskState
 from dragoman.stores.interface import Head, Note, Store
-from dragoman.telemetry import figures
+from dragoman.telemetry import figures, logs
 
 logger = logging.getLogger("dragoman")
 
 # Seconds until a task whose disk failed is tried again.
 RETRY_AFTER = 2.0
-CANCELED = "The task was canceled."
 _CLAIM_AT_ONCE = 256
 Key = tuple[Scope, bytes]
 # Callers of 0.x may name their tasks, so two of them may have tasks of one name.
@@ -328,6 +335,15 @@ class Holdings:
         except (A2AError, TaskFailed, LogIsFull) as error:
             sentence = TOO_LARGE if isinstance(error, LogIsFull) else error.public
             self._end(log, TaskState.FAILED, sentence)
+            return None
+        except StoreRefused:
+            raise
+        except Exception as error:
+            # The author's code, which reads the message: it will do no better the next time.
+            incident = new_id()
+            message = "incident %s: agent code, task %s"
+            logs.tell(logger, message, incident, log.task_id, error=error, incident=incident)
+            self._end(log, TaskState.FAILED, f"{FAILED} Incident {incident}.")
             return None
         caller = _caller(head.scope, replay.granted(replay.turn))
         worker = Worker(log, replay, plan, caller, self._clock, _no_reply)

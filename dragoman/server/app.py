@@ -9,15 +9,15 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 from dragoman.config import Settings
 from dragoman.dialects import errors
+from dragoman.engine.author_code import AuthorThreads, guard_tasks
 from dragoman.engine.engine import Engine
 from dragoman.engine.worker import AgentCode
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, is_interruption
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
@@ -36,7 +36,7 @@ from dragoman.server.routes import Access, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
-from dragoman.telemetry import exporting, figures, page
+from dragoman.telemetry import exporting, figures, logs, page
 from dragoman.transports import rest, sse
 
 logger = logging.getLogger("dragoman")
@@ -123,6 +123,7 @@ class App:
         async with self._starting:
             if self.is_running:
                 return
+            guard_tasks(asyncio.get_running_loop())
             async with contextlib.AsyncExitStack() as opened:
                 await self._open(opened)
                 # From here on `stop` closes it.
@@ -147,10 +148,10 @@ class App:
         if self.settings.push:
             self._post_room = PostRoom(self.store, self.settings, self._engine_of)
         for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
-            agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
+            agent.threads = AuthorThreads(self.settings.threads, f"agent-{agent.name}")
             opened.push_async_callback(agent.delegation.close)
             for close in agent.closing:
-                opened.push_async_callback(close)
+                opened.push_async_callback(_closed, agent.name, close)
             engine = self._engine(opened, await self._code(agent, opened))
             offered = offered_extensions(agent, self.settings)
             uris = frozenset(extension.uri for extension in offered)
@@ -398,6 +399,17 @@ async def _metrics(request: Request) -> None:
     body = await asyncio.to_thread(page.render)
     headers = [(b"content-type", page.CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
     await request.respond(200, [*headers, (b"content-length", b"%d" % len(body))], body)
+
+
+async def _closed(name: str, close: Callable[[], Awaitable[None]]) -> None:
+    """Let an author's code close what it opened, whatever it makes of that: the store is closed
+    after it."""
+    try:
+        await close()
+    except BaseException as error:
+        if is_interruption(error):
+            raise
+        logs.tell(logger, "agent %s could not close what it had opened", name, error=error)
 
 
 async def _tell_health(request: Request, health: str) -> None:
