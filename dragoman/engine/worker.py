@@ -32,6 +32,7 @@ from dragoman.model.clock import Clock
 from dragoman.model.errand import Errand
 from dragoman.model.events import (
     ArtifactUpdate,
+    AttemptStarted,
     Delegated,
     Event,
     Forwarded,
@@ -175,8 +176,13 @@ class Worker:
         self.caller = caller
         self.clock = clock
         self.is_cancelled = False
-        # What has to be on disk before the code begins.
+        # What has to be on disk before the code begins, what else it waits for, and whether it has
+        # begun.
         self.begins_after = 0
+        self.gate: Callable[[Worker], Awaitable[None]] | None = None
+        self.is_begun = False
+        # Whether it may be what ended processes.
+        self.is_suspect = False
         self._is_dismissed = False
         self.plan = plan
         self._inbox: deque[Given] = deque()
@@ -243,6 +249,14 @@ class Worker:
     def is_running(self) -> bool:
         """Whether the author's code is under way, be it waiting for its caller."""
         return self._run is not None and not self._run.done() and not self._is_dismissed
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the author's code is doing something: it has begun, and neither waits for its
+        caller nor sleeps."""
+        if not (self.is_begun and self.is_running and self.log.is_active):
+            return False
+        return not self.replay.is_asleep(self.clock.now())
 
     def start(self) -> None:
         """Begin; the code's first slice runs before anything is written."""
@@ -450,6 +464,14 @@ class Worker:
         self.replay.apply(event)
         return recorded
 
+    async def mark_alone(self, *, is_alone: bool) -> None:
+        """Record that nothing else runs beside the code, or that something does again."""
+        alone_in = self.log.worker if is_alone else 0
+        event = AttemptStarted(self.attempt, counts=False, alone_in=alone_in)
+        self.emit(event)
+        self.replay.apply(event)
+        await self.log.durable(self.log.seq)
+
     async def begun(self) -> None:
         """Wait until the task is on disk: only then can anything be withheld from its log."""
         self.decide()
@@ -486,6 +508,9 @@ class Worker:
         try:
             if self.begins_after:
                 await self.log.durable(self.begins_after)
+            if self.gate is not None:
+                await self.gate(self)
+            self.is_begun = True
             reply = await self._serve_messages()
             if reply is not None:
                 self._end_span()

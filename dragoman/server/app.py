@@ -16,6 +16,7 @@ from dragoman.config import Settings
 from dragoman.dialects import errors
 from dragoman.engine.author_code import AuthorThreads, guard_tasks
 from dragoman.engine.engine import Engine
+from dragoman.engine.isolation import Isolation
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import ConfigError, is_interruption
 from dragoman.model.card import JSONRPC
@@ -78,6 +79,7 @@ class App:
         self._routes = self._all_routes()
         # By the name of their code.
         self._engines: dict[str, Engine] = {}
+        self._isolation = Isolation(self.settings.suspect_seconds)
         self._chores: list[asyncio.Task[None]] = []
         self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
@@ -175,7 +177,13 @@ class App:
 
     def _engine(self, opened: contextlib.AsyncExitStack, code: AgentCode) -> Engine:
         """Return the engine of some code, looked after from here on."""
-        engine = Engine(code, self.store, self.settings, postings=self._post_room)
+        engine = Engine(
+            code,
+            self.store,
+            self.settings,
+            postings=self._post_room,
+            isolation=self._isolation,
+        )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine
         return engine
