@@ -498,6 +498,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
     threads: Annotated[int, _about("Threads for agents written as plain functions.", ge=1)] = 32
+    loop_blocked_after: Annotated[
+        float,
+        _about(
+            "Seconds for which an agent's code may hold the event loop before the log and the "
+            "metrics name it; 0: it is not watched.",
+            ge=0,
+        ),
+    ] = 1.0
     max_attempts: Annotated[
         int,
         _about(

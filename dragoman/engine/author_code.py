@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
+from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from dragoman.errors import is_interruption
@@ -107,6 +108,14 @@ class _Child(Coroutine[Any, Any, Any]):
         if not isinstance(error, GeneratorExit):
             self.owner.give_up(error)
         return CodeExited(f"{type(error).__name__} in a task of an agent's code")
+
+
+_CHILD_FRAMES = frozenset({_Child.send.__code__, _Child.throw.__code__})
+
+
+def owner_in(frame: FrameType) -> Author | None:
+    """Return whose task of its own runs below a frame, if the frame is where one is run."""
+    return frame.f_locals["self"].owner if frame.f_code in _CHILD_FRAMES else None
 
 
 class CodeFailed(Exception):

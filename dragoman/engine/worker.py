@@ -11,11 +11,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import Protocol
 
 import msgspec
 
-from dragoman.engine.author_code import Run, author
+from dragoman.engine.author_code import Run, author, owner_in
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.questions import Given, Questions
@@ -71,6 +72,8 @@ class Plan(msgspec.Struct, frozen=True):
     # Whether the code may begin before the task is on disk, and so before it is certain that no
     # other process was given the same message: what both do of it is done once.
     may_begin_early: bool = False
+    # That of the skill, if it is one.
+    name: str = ""
 
 
 class AgentCode(Protocol):
@@ -698,3 +701,15 @@ class Worker:
             self.decision.cancel()
         if self.on_end is not None:
             self.on_end()
+
+
+# What runs below it is the author's code.
+_AUTHOR_FRAME = Worker._take_turn.__code__  # pyright: ignore[reportPrivateUsage]  # here, where it is
+
+
+def worker_in(frame: FrameType) -> Worker | None:
+    """Return the worker whose author's code runs below a frame, if the frame tells."""
+    if frame.f_code is _AUTHOR_FRAME:
+        return frame.f_locals["self"]
+    owner = owner_in(frame)
+    return owner if isinstance(owner, Worker) else None

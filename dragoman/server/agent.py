@@ -218,7 +218,8 @@ class Agent:
                     raise TaskFailed(error.public) from None
             return await skill.run(given, worker, self.threads, self.delegation)
 
-        return Plan(run, skill.may_reply, _deadline(skill.deadline, operation.metadata))
+        deadline = _deadline(skill.deadline, operation.metadata)
+        return Plan(run, skill.may_reply, deadline, name=skill.card.id)
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None

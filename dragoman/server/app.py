@@ -31,6 +31,7 @@ from dragoman.server.door import Door
 from dragoman.server.endpoints import Endpoints, incident
 from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
+from dragoman.server.loop_watch import LoopWatch
 from dragoman.server.push import PostRoom
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import Access, Routes
@@ -170,6 +171,10 @@ class App:
         )
         self._chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
         opened.push_async_callback(self._end_chores)
+        if self.settings.loop_blocked_after:
+            watch = LoopWatch(asyncio.get_running_loop(), self.settings.loop_blocked_after)
+            watch.start()
+            opened.callback(watch.stop)
 
     async def _code(self, agent: Agent, opened: contextlib.AsyncExitStack) -> AgentCode:
         """Return what works on the tasks of an agent, ready to: its own skills."""
