@@ -212,11 +212,11 @@ def _work(
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        _run_through(runner.get_loop(), _serve(app, server, listeners))
+        run_through(runner.get_loop(), _serve(app, server, listeners))
     return 0 if server.started and not app.is_broken else 1
 
 
-def _run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
+def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine to its end, whatever else on the loop wants to end it: signals are heard
     elsewhere, so an exit comes from an agent's code, and a stop too."""
     loop.set_default_executor(AuthorThreads())

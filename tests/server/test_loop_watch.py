@@ -27,7 +27,7 @@ HELD = 0.6
 
 def block() -> None:
     """Hold the loop, as a request of a plain HTTP client does."""
-    time.sleep(HELD)  # noqa: ASYNC251  # that is what is to be noticed
+    time.sleep(HELD)
 
 
 def work() -> None:
