@@ -80,7 +80,7 @@ class App:
         self._routes = self._all_routes()
         # By the name of their code.
         self._engines: dict[str, Engine] = {}
-        self._isolation = Isolation(self.settings.suspect_seconds)
+        self._isolation: Isolation | None = None
         self._chores: list[asyncio.Task[None]] = []
         self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
@@ -148,6 +148,8 @@ class App:
         opened.push_async_callback(exporting.close)
         opened.callback(self._forget_agents)
         await self._open_files(opened)
+        # Of this loop, as the engines are.
+        self._isolation = Isolation(self.settings.suspect_seconds)
         if self.settings.push:
             self._post_room = PostRoom(self.store, self.settings, self._engine_of)
         for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
