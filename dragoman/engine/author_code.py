@@ -44,25 +44,16 @@ class Run(asyncio.Task[None]):
     """The task that a worker's code runs in. It tells who cancelled it: the code that runs in it,
     or anything else."""
 
-    def __init__(
-        self, owner: Author, work: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
-    ) -> None:
-        # Before the constructor, which may run the first slice.
-        self._owner: Author | None = owner
-        self.is_interrupted = False
-        super().__init__(work, loop=loop)
+    # Set here and not by a constructor: there is one of them for each task that is sent.
+    owner: Author | None = None
+    is_interrupted = False
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel it. The end of the loop is an interruption too, and leaves the task to the next
         process."""
-        if author.get() is not self._owner:
+        if self.owner is None or author.get() is not self.owner:
             self.is_interrupted = True
         return super().cancel(msg)
-
-    def forget_owner(self) -> None:
-        """Let go of whose it is: the two know each other, and only the collector would find
-        them."""
-        self._owner = None
 
     def interrupt(self) -> None:
         """Cancel it, also on behalf of its own code."""

@@ -263,7 +263,8 @@ class Worker:
 
     def start(self) -> None:
         """Begin; the code's first slice runs before anything is written."""
-        self._run = Run(self, self._work(), asyncio.get_running_loop())
+        self._run = Run(self._work(), loop=asyncio.get_running_loop())
+        self._run.owner = self
         self._run.add_done_callback(self._ended)
 
     def give(self, place: int, plan: Plan, caller: Caller) -> None:
@@ -690,7 +691,8 @@ class Worker:
     def _ended(self, run: asyncio.Task[None]) -> None:
         self._questions = None
         if self._run is not None:
-            self._run.forget_owner()
+            # The two know each other, and only the collector would find them.
+            self._run.owner = None
         if run.cancelled() and self.is_cancelled:
             # Cancelled before its first slice: the code's own border was never entered.
             self._finish(TaskState.CANCELED, CANCELED)

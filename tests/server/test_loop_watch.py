@@ -99,6 +99,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if "the event loop" in one.getMessage()]
 
 
+def named(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the lines about what blocks here: on a busy machine others are slow too."""
+    return [line for line in lines(caplog) if "(block)" in line or "(work)" in line]
+
+
 @pytest.mark.parametrize("skill", ["sleeps", "computes", "in_a_step", "in_a_child", "chunks"])
 async def test_a_skill_that_holds_the_loop_is_named(
     skill: str, caplog: pytest.LogCaptureFixture
@@ -107,7 +112,7 @@ async def test_a_skill_that_holds_the_loop_is_named(
     seconds = figures.loop_blocked_seconds.value("blocker", skill)
     async with serving(blocker(), loop_blocked_after=LIMIT) as site:
         task = await answered(site, skill)
-    (line,) = lines(caplog)
+    (line,) = named(caplog)
     assert line.startswith(f"skill {skill} of agent blocker, task {task}, in {__file__}:")
     assert "(work)" in line if skill == "computes" else "(block)" in line
     (held,) = re.findall(r"held the event loop for ([0-9.]+) s", line)
@@ -122,7 +127,7 @@ async def test_a_skill_that_lets_others_run_is_not(
 ) -> None:
     async with serving(blocker(), loop_blocked_after=HELD / 2) as site:
         await answered(site, skill)
-    assert not [line for line in lines(caplog) if skill in line]
+    assert not [line for line in named(caplog) if skill in line]
 
 
 async def test_a_tool_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -142,7 +147,7 @@ async def test_a_tool_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixt
     loop = AgentLoop(Calls(), tools=[LocalTools(blocks)], streaming=False)  # type: ignore[arg-type]
     async with serving(loop.agent("Loop", "Thinks."), loop_blocked_after=LIMIT) as site:
         await answered(site, "answer")
-    (line,) = lines(caplog)
+    (line,) = named(caplog)
     assert line.startswith("skill answer of agent loop, task ") and "(block)" in line
 
 
@@ -154,7 +159,7 @@ async def test_a_skill_is_named_once_a_minute_and_counted_each_time(
         await answered(site, "sleeps")
         await answered(site, "sleeps")
         await answered(site, "in_a_step")
-    assert [line.split()[1] for line in lines(caplog)] == ["sleeps", "in_a_step"]
+    assert [line.split()[1] for line in named(caplog)] == ["sleeps", "in_a_step"]
     assert figures.loop_blocked.value("blocker", "sleeps") == before + 2
 
 
@@ -165,7 +170,7 @@ async def test_a_callback_that_holds_the_loop_is_named_by_its_place(
         asyncio.get_running_loop().call_soon(block)
         for _ in range(20):
             await asyncio.sleep(LIMIT / 10)
-    (line,) = lines(caplog)
+    (line,) = named(caplog)
     assert line.startswith(__file__) and "(block)" in line
 
 
