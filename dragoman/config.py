@@ -513,14 +513,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ""
     threads: Annotated[int, _about("Threads for agents written as plain functions.", ge=1)] = 32
+    loop_blocked_after: Annotated[
+        float,
+        _about(
+            "Seconds for which an agent's code may hold the event loop before the log and the "
+            "metrics name it; 0: it is not watched.",
+            ge=0,
+        ),
+    ] = 1.0
     max_attempts: Annotated[
         int,
         _about(
-            "How often the code may die on a task without getting anywhere before the task is "
-            "given up as failed.",
+            "How often the process may die while a task alone is under way there, without its "
+            "getting anywhere, before the task is given up as failed.",
             ge=1,
         ),
     ] = 3
+    suspect_seconds: Annotated[
+        float,
+        _about(
+            "Seconds for which a task that was under way when two processes died runs alone; each "
+            "further death doubles them. Other tasks wait meanwhile, for six times as long at "
+            "most.",
+            gt=0,
+        ),
+    ] = 5.0
     lease: Annotated[
         float,
         _about(

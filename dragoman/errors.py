@@ -260,6 +260,25 @@ class TaskRejected(AuthorError):
     """Ends the task as rejected; the text is shown to the caller."""
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Tell whether an exception is for those around the code that it comes through: the running
+    task is being cancelled, or its coroutine closed. Whatever else an author's code raises, of
+    whichever class, ends what the code was asked for and nothing more."""
+    # Loaded by all that runs a loop, and by no command that does not.
+    import asyncio
+
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return False
+    try:
+        running = asyncio.current_task()
+    except RuntimeError:
+        return True
+    if running is None or isinstance(error, GeneratorExit):
+        # Only what no loop runs any more is closed from outside.
+        return running is None
+    return running.cancelling() > 0
+
+
 class StepFailed(Exception):
     """A step failed in an earlier run of the code, with an exception that cannot be made again."""
 

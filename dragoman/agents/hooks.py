@@ -17,10 +17,11 @@ import msgspec
 
 from dragoman.agents.models import ModelRequest, Reply, Said, Usage
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
-from dragoman.errors import TaskFailed
+from dragoman.errors import TaskFailed, is_interruption
 from dragoman.model.identity import Principal
 from dragoman.model.money import credits_text, micro_credits
 from dragoman.server.turn import Turn
+from dragoman.telemetry import logs
 
 logger = logging.getLogger("dragoman.agents")
 T = TypeVar("T")
@@ -141,10 +142,10 @@ class Hooks:
     async def _one(self, hook: Hook, name: str, *arguments: Any) -> Any:
         try:
             made = await getattr(hook, name)(*arguments)
-        except Exception:
-            if not hook.is_observer:
+        except BaseException as error:
+            if not hook.is_observer or is_interruption(error):
                 raise
-            logger.warning("%s.%s failed", type(hook).__name__, name, exc_info=True)
+            logs.tell(logger, "%s.%s failed", type(hook).__name__, name, error=error)
             return None
         return None if hook.is_observer else made
 

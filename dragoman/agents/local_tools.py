@@ -10,12 +10,12 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished
+from dragoman.engine.author_code import AuthorThreads
 from dragoman.errors import ConfigError
 from dragoman.model.content import json_value
 from dragoman.server.turn import Turn
@@ -51,7 +51,7 @@ class LocalTools:
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         self._functions: dict[str, _Function] = {}
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: AuthorThreads | None = None
         for function in functions:
             made = _Function(function)
             if made.tool.name in self._functions:
@@ -79,7 +79,7 @@ class LocalTools:
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._threads is None:
             # By this name a server knows what must not keep it from ending.
-            self._threads = ThreadPoolExecutor(THREADS, "agent-tools")
+            self._threads = AuthorThreads(THREADS, "agent-tools")
         run = functools.partial(contextvars.copy_context().run, call)
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, is_interruption
 from dragoman.server.turn import Turn
 
 logger = logging.getLogger("dragoman.agents")
@@ -142,7 +142,9 @@ class Toolbox:
         try:
             async with asyncio.timeout(LIST_WITHIN):
                 tools = await self.providers[provider].list_tools()
-        except Exception:
+        except BaseException as error:
+            if is_interruption(error):
+                raise
             name = type(self.providers[provider]).__name__
             logger.warning("%s has no list of tools; they are left out", name, exc_info=True)
             return ()
@@ -155,7 +157,9 @@ class Toolbox:
         for provider in self.providers:
             try:
                 await provider.close()
-            except Exception:
+            except BaseException as error:
+                if is_interruption(error):
+                    raise
                 name = type(provider).__name__
                 logger.warning("%s could not be closed", name, exc_info=True)
 

@@ -87,8 +87,16 @@ async def _call(tool: Callable[..., Any], args: Any) -> Any:
     named = cast("dict[str, Any]", args) if isinstance(args, dict) else {}
     if inspect.iscoroutinefunction(tool):
         return await tool(*given, **named)
+
+    def call() -> Any:
+        try:
+            return tool(*given, **named)
+        except StopIteration as error:
+            # A future refuses it, and would never be done.
+            raise RuntimeError("the tool raised StopIteration") from error
+
     # It may block, and others wait beside it.
-    result = await asyncio.to_thread(tool, *given, **named)
+    result = await asyncio.to_thread(call)
     return await result if inspect.isawaitable(result) else result
 
 

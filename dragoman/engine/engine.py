@@ -10,6 +10,7 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.engine.holdings import OVERDUE, Holdings, NoteBody
+from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, Place, TaskLog, follow, read_task, tail
 from dragoman.engine.receivers import Postings, Receivers, named, refused
@@ -88,13 +89,14 @@ class Engine:
         *,
         clock: Clock | None = None,
         postings: Postings | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
         self._code = code
         self._store = store
         self._settings = settings
         self._clock = clock or SystemClock()
         self._receivers = Receivers(store, postings)
-        self._holdings = Holdings(code, store, settings, self._clock)
+        self._holdings = Holdings(code, store, settings, self._clock, isolation)
 
     # Life
 

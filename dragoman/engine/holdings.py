@@ -9,17 +9,26 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
 from dragoman.engine.replay import Replay, read_replay
 from dragoman.engine.withholding import kept, placeholder
-from dragoman.engine.worker import TOO_LARGE, AgentCode, Plan, Worker, status_update
+from dragoman.engine.worker import (
+    CANCELED,
+    FAILED,
+    TOO_LARGE,
+    AgentCode,
+    Plan,
+    Worker,
+    status_update,
+)
 from dragoman.errors import (
     A2AError,
     InvalidParams,
@@ -31,19 +40,18 @@ from dragoman.errors import (
 )
 from dragoman.model.clock import Clock
 from dragoman.model.events import AttemptStarted, CancelRequested, MessageAdded
-from dragoman.model.identity import Caller, Scope, TaskId
+from dragoman.model.identity import Caller, Scope, TaskId, new_id
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import encode
 from dragoman.model.task import OVERDUE, TaskState
-from dragoman.stores.interface import Head, Note, Store
-from dragoman.telemetry import figures
+from dragoman.stores.interface import Head, Note, Store, died_alone
+from dragoman.telemetry import figures, logs
 
 logger = logging.getLogger("dragoman")
 
 # Seconds until a task whose disk failed is tried again.
 RETRY_AFTER = 2.0
-CANCELED = "The task was canceled."
 _CLAIM_AT_ONCE = 256
 Key = tuple[Scope, bytes]
 # Callers of 0.x may name their tasks, so two of them may have tasks of one name.
@@ -77,7 +85,14 @@ def _held(task: Head | TaskLog) -> Held:
 class Holdings:
     """Logs and workers by task."""
 
-    def __init__(self, code: AgentCode, store: Store, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        code: AgentCode,
+        store: Store,
+        settings: Settings,
+        clock: Clock,
+        isolation: Isolation | None = None,
+    ) -> None:
         self._code = code
         self._store = store
         self._settings = settings
@@ -100,6 +115,9 @@ class Holdings:
         self._reading_notes = asyncio.Lock()
         self._lapses = store.lapses
         self._is_stopped = False
+        # Shared by all agents of the process.
+        self._isolation = isolation or Isolation(settings.suspect_seconds)
+        self._isolation.watch(self._workers)
         self._watched = [
             figures.tasks_running.watch(self._running_now, code.name),
             figures.messages_waiting.watch(self._waiting_now, code.name),
@@ -187,6 +205,10 @@ class Holdings:
             log.on_idle = worker.on_end = None
 
         log.on_idle = worker.on_end = retire
+        if worker.is_suspect:
+            self._isolation.suspect(worker)
+        if worker.is_suspect or self._isolation.is_on:
+            worker.gate = self._isolation.enter
         worker.start()
 
     def forget(self, worker: Worker) -> None:
@@ -231,6 +253,7 @@ class Holdings:
     def stop(self) -> None:
         """Let go of running tasks; another process takes them over."""
         self._is_stopped = True
+        self._isolation.stop(self._workers)
         for forget in self._watched:
             forget()
         for worker in list(self._workers.values()):
@@ -271,7 +294,9 @@ class Holdings:
             worker = None
         if worker is not None:
             return worker
-        return await self._revived(head, head.holder)
+        is_known = head.holder in (0, self._store.worker)
+        # Who dies has more under way than what this message is for, as far as is known.
+        return await self._revived(head, head.holder if is_known else -abs(head.holder))
 
     async def _revived(self, head: Head, held_by: int) -> Worker | None:
         """Start a task's code, once: whoever else wants that waits for the same."""
@@ -329,6 +354,15 @@ class Holdings:
             sentence = TOO_LARGE if isinstance(error, LogIsFull) else error.public
             self._end(log, TaskState.FAILED, sentence)
             return None
+        except StoreRefused:
+            raise
+        except Exception as error:
+            # The author's code, which reads the message: it will do no better the next time.
+            incident = new_id()
+            message = "incident %s: agent code, task %s"
+            logs.tell(logger, message, incident, log.task_id, error=error, incident=incident)
+            self._end(log, TaskState.FAILED, f"{FAILED} Incident {incident}.")
+            return None
         caller = _caller(head.scope, replay.granted(replay.turn))
         worker = Worker(log, replay, plan, caller, self._clock, _no_reply)
         for place, further in waiting:
@@ -338,6 +372,9 @@ class Holdings:
             # The attempt is on record before it is made, or code that takes the process with it at
             # once would be tried for ever.
             worker.begins_after = log.seq
+        if log.is_active and held_by != 0:
+            worker.is_suspect = replay.is_suspect and not replay.is_asleep(self._clock.now())
+            worker.gate = self._isolation.enter
         self.add(worker, None)
         self.start(worker)
         return worker
@@ -352,9 +389,13 @@ class Holdings:
             log.emit(AttemptStarted(replay.attempt, counts=False))
             return
         is_asleep = replay.is_asleep(self._clock.now())
-        if replay.tries >= self._settings.max_attempts and not is_asleep:
+        is_alone = died_alone(held_by) or replay.alone_in == abs(held_by)
+        is_charged = is_alone and not is_asleep
+        if is_charged and replay.tries >= self._settings.max_attempts:
             raise TaskFailed(f"The agent did not finish in {replay.tries} attempts.")
-        started = AttemptStarted(replay.attempt + 1, counts=not is_asleep)
+        started = AttemptStarted(
+            replay.attempt + 1, counts=is_charged, suspected=not (is_alone or is_asleep)
+        )
         log.emit(started)
         replay.apply(started)
 
@@ -489,17 +530,8 @@ class Holdings:
             self._lapses = self._store.lapses
             await self._give_up_lost()
         while claimed := await self._store.claim(self._code.name, _CLAIM_AT_ONCE):
-            for head, held_by in claimed:
-                try:
-                    # A message may have come for it since it was claimed, and started it.
-                    if self.running(head.scope, head.task_id) is None:
-                        await self._revived(head, held_by)
-                except Exception:
-                    # One task that cannot be taken over must not keep all others from going on.
-                    logger.exception("task %s cannot be taken over", head.task_id)
-                    self._try_again_later(head.scope, head.task_id)
-                # Thousands of them must not keep the first callers waiting.
-                await asyncio.sleep(0)
+            with self._isolation.gathering():
+                await self._revive_all(claimed)
             count += len(claimed)
             figures.takeovers.add(self._code.name, by=len(claimed))
             logger.info("took over %d tasks that nobody held any more", len(claimed))
@@ -511,6 +543,19 @@ class Holdings:
                 logger.exception("task %s is overdue and cannot be ended yet", head.task_id)
         await self.take_notes()
         return count
+
+    async def _revive_all(self, claimed: Sequence[tuple[Head, int]]) -> None:
+        for head, held_by in claimed:
+            try:
+                # A message may have come for it since it was claimed, and started it.
+                if self.running(head.scope, head.task_id) is None:
+                    await self._revived(head, held_by)
+            except Exception:
+                # One task that cannot be taken over must not keep all others from going on.
+                logger.exception("task %s cannot be taken over", head.task_id)
+                self._try_again_later(head.scope, head.task_id)
+            # Thousands of them must not keep the first callers waiting.
+            await asyncio.sleep(0)
 
     async def _give_up_lost(self) -> None:
         """Let go of tasks that others took over while they thought us dead."""

@@ -163,6 +163,11 @@ class TaskLog:
         return log
 
     @property
+    def worker(self) -> int:
+        """The number of the worker that writes it."""
+        return self._store.worker
+
+    @property
     def durable_seq(self) -> int:
         """The last event anyone may see."""
         return self._standing.last_seq if self._standing else 0

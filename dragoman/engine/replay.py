@@ -112,8 +112,13 @@ class Replay:
         # The last place of a step or question.
         self._furthest = -1
         self.attempt = 1
-        # Attempts since the code last got anywhere.
+        # Attempts since the code last got anywhere, that is deaths it is charged with and one.
         self.tries = 1
+        # How many processes died with it under way since then, alone or beside others.
+        self.deaths = 0
+        # The worker in which it runs alone, and how often it did.
+        self.alone_in = 0
+        self.times_alone = 0
         self.is_cancelled = False
         self.deadline = 0
         # Where a gateway sent it last.
@@ -139,6 +144,8 @@ class Replay:
         """Take note of one more event."""
         match event:
             case MessageAdded():
+                # It rested in between, or goes on with what others say.
+                self.alone_in = 0
                 said = SendMessage(message=event.message, metadata=event.metadata)
                 self.add(said, scopes=frozenset(event.scopes))
             case TurnBegan():
@@ -148,6 +155,9 @@ class Replay:
             case AttemptStarted():
                 self.attempt = event.attempt
                 self.tries += event.counts
+                self.deaths += event.counts or event.suspected
+                self.alone_in = event.alone_in
+                self.times_alone += event.alone_in != 0
             case CancelRequested():
                 self.is_cancelled = True
             case DeadlineSet():
@@ -160,11 +170,11 @@ class Replay:
                 before = self.children.get((event.turn, event.index))
                 if before is None or before.task_id != event.task_id:
                     # What is said of the same task again gets the code no further.
-                    self.tries = 1
+                    self._progress()
                 self.children[event.turn, event.index] = event
             case Forwarded():
                 self.forwarded = event
-                self.tries = 1
+                self._progress()
             case _:
                 pass
 
@@ -192,15 +202,25 @@ class Replay:
         """Begin afresh with a message."""
         self.turn = message
         self._waiting = [place for place in self._waiting if place != message]
-        self._steps, self._asked, self._failed, self.tries = {}, {}, {}, 1
+        self._steps, self._asked, self._failed = {}, {}, {}
+        self._progress()
         self._sensitive.clear()
         self._due.clear()
         self._theirs.clear()
         self._kept.clear()
         self._next, self._furthest = 0, -1
 
+    def _progress(self) -> None:
+        """Note that the code got somewhere."""
+        self.tries, self.deaths, self.times_alone = 1, 0, 0
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it may be the one that ends processes."""
+        return self.deaths > 1
+
     def _record(self, event: StepRecorded) -> None:
-        self.tries = 1
+        self._progress()
         self._furthest = max(self._furthest, _top(event.index))
         if event.kind is StepKind.ASK:
             self._ask(event)

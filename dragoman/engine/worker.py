@@ -11,10 +11,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
 from typing import Protocol
 
 import msgspec
 
+from dragoman.engine.author_code import Run, author, owner_in
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.questions import Given, Questions
@@ -31,6 +33,7 @@ from dragoman.model.clock import Clock
 from dragoman.model.errand import Errand
 from dragoman.model.events import (
     ArtifactUpdate,
+    AttemptStarted,
     Delegated,
     Event,
     Forwarded,
@@ -46,12 +49,14 @@ from dragoman.model.operations import SendMessage
 from dragoman.model.record import Recorded
 from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState, TaskStatus
-from dragoman.telemetry import figures, tracing
+from dragoman.telemetry import figures, logs, tracing
 from dragoman.telemetry.tracing import Here, Span
 
 logger = logging.getLogger("dragoman")
 
 TOO_LARGE = "The task grew beyond its limit."
+FAILED = "The agent failed."
+CANCELED = "The task was canceled."
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -67,6 +72,8 @@ class Plan(msgspec.Struct, frozen=True):
     # Whether the code may begin before the task is on disk, and so before it is certain that no
     # other process was given the same message: what both do of it is done once.
     may_begin_early: bool = False
+    # That of the skill, if it is one.
+    name: str = ""
 
 
 class AgentCode(Protocol):
@@ -148,6 +155,11 @@ def status_update(
     return StatusUpdate(log.task_id, log.context_id, status), now // 1000
 
 
+def _is_cancellation(error: BaseExceptionGroup[BaseException]) -> bool:
+    """Tell whether a group has nothing but cancellations in it."""
+    return error.split(asyncio.CancelledError)[1] is None
+
+
 class Worker:
     """One task being worked on."""
 
@@ -167,8 +179,13 @@ class Worker:
         self.caller = caller
         self.clock = clock
         self.is_cancelled = False
-        # What has to be on disk before the code begins.
+        # What has to be on disk before the code begins, what else it waits for, and whether it has
+        # begun.
         self.begins_after = 0
+        self.gate: Callable[[Worker], Awaitable[None]] | None = None
+        self.is_begun = False
+        # Whether it may be what ended processes.
+        self.is_suspect = False
         self._is_dismissed = False
         self.plan = plan
         self._inbox: deque[Given] = deque()
@@ -181,7 +198,9 @@ class Worker:
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
         self._arrival: asyncio.Future[None] | None = None
-        self._run: asyncio.Task[None] | None = None
+        self._run: Run | None = None
+        # Whether some of the code wanted to end the process.
+        self._is_given_up = False
         # Done when it is decided whether there is a task (None) or only a reply.
         self.decision: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self.on_end: Callable[[], None] | None = None
@@ -234,9 +253,18 @@ class Worker:
         """Whether the author's code is under way, be it waiting for its caller."""
         return self._run is not None and not self._run.done() and not self._is_dismissed
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the author's code is doing something: it has begun, and neither waits for its
+        caller nor sleeps."""
+        if not (self.is_begun and self.is_running and self.log.is_active):
+            return False
+        return not self.replay.is_asleep(self.clock.now())
+
     def start(self) -> None:
         """Begin; the code's first slice runs before anything is written."""
-        self._run = asyncio.get_running_loop().create_task(self._work())
+        self._run = Run(self._work(), loop=asyncio.get_running_loop())
+        self._run.owner = self
         self._run.add_done_callback(self._ended)
 
     def give(self, place: int, plan: Plan, caller: Caller) -> None:
@@ -263,9 +291,16 @@ class Worker:
         self._is_dismissed = True
         self._interrupt()
 
+    def give_up(self, error: BaseException) -> None:
+        """End the task: some of its code wanted to end the process."""
+        if not self._is_given_up:
+            self._is_given_up = True
+            self._incident(FAILED, error)
+            self._interrupt()
+
     def _interrupt(self) -> None:
         if self._run is not None:
-            self._run.cancel()
+            self._run.interrupt()
         # Code in a thread waits outside the run: it is freed, or the thread is lost for ever.
         if self._arrival is not None:
             self._arrival.cancel()
@@ -433,6 +468,14 @@ class Worker:
         self.replay.apply(event)
         return recorded
 
+    async def mark_alone(self, *, is_alone: bool) -> None:
+        """Record that nothing else runs beside the code, or that something does again."""
+        alone_in = self.log.worker if is_alone else 0
+        event = AttemptStarted(self.attempt, counts=False, alone_in=alone_in)
+        self.emit(event)
+        self.replay.apply(event)
+        await self.log.durable(self.log.seq)
+
     async def begun(self) -> None:
         """Wait until the task is on disk: only then can anything be withheld from its log."""
         self.decide()
@@ -461,43 +504,72 @@ class Worker:
             self.span.event("a2a.artifact")
 
     async def _work(self) -> None:
-        """The border around the author's code: nothing it raises goes further."""
+        """The border around the author's code: nothing it raises goes further, of whichever class
+        it is. Only our own cancellation passes."""
         # The trace of what the task began with, whichever request or chore we are started by.
         tracing.here.set(Here(self.replay.trace, self.log.task_id, self.log.scope.agent))
+        author.set(self)
         try:
             if self.begins_after:
                 await self.log.durable(self.begins_after)
+            if self.gate is not None:
+                await self.gate(self)
+            self.is_begun = True
             reply = await self._serve_messages()
             if reply is not None:
                 self._end_span()
                 self.decision.set_result(await self._keep(reply))
-        except asyncio.CancelledError:
-            run = asyncio.current_task()
-            if self.is_cancelled:
-                self._finish(TaskState.CANCELED, "The task was canceled.")
-            elif run is not None and run.cancelling():
+        except BaseException as error:
+            if self._passes(error):
                 raise
-            else:
-                # Nobody cancelled this worker: something its code waited for was.
-                self._incident("The agent failed.")
-        except (Ended, StoreRefused) as error:
-            logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
-            if isinstance(error, StoreRefused) and not self.decision.done():
-                # Whoever waits for the reply is told why there is none.
-                self.decision.set_exception(error)
-                self.decision.exception()
-        except TaskRejected as refusal:
-            self._finish(TaskState.REJECTED, refusal.public)
-        except TaskFailed as failure:
-            self._finish(TaskState.FAILED, failure.public)
-        except LogIsFull:
-            self._finish(TaskState.FAILED, TOO_LARGE)
-        except InvalidAgentResponse as error:
-            self._incident(f"The agent gave an invalid response: {error.public}")
-        except (Exception, SystemExit):
-            self._incident("The agent failed.")
+            try:
+                self._conclude(error)
+            except BaseException as problem:
+                # What it raised cannot even be looked at.
+                self._incident(FAILED, problem)
         finally:
             self._end_span()
+            # The context of a task outlives it, and would keep the worker.
+            author.set(None)
+
+    def _passes(self, error: BaseException) -> bool:
+        """Tell whether an exception is ours: we stopped the code without a word, or the process
+        ends and closes what it was at."""
+        if isinstance(error, GeneratorExit):
+            return not self._is_current()
+        is_stopped = self._run is not None and self._run.is_interrupted and not self.is_cancelled
+        return is_stopped and isinstance(error, asyncio.CancelledError)
+
+    def _is_current(self) -> bool:
+        try:
+            return asyncio.current_task() is self._run
+        except RuntimeError:
+            return False
+
+    def _conclude(self, error: BaseException) -> None:
+        """Record what the code ended with."""
+        match error:
+            case asyncio.CancelledError() if self.is_cancelled:
+                self._finish(TaskState.CANCELED, CANCELED)
+            case Ended() | StoreRefused():
+                logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
+                if isinstance(error, StoreRefused) and not self.decision.done():
+                    # Whoever waits for the reply is told why there is none.
+                    self.decision.set_exception(error)
+                    self.decision.exception()
+            case TaskRejected():
+                self._finish(TaskState.REJECTED, error.public)
+            case TaskFailed():
+                self._finish(TaskState.FAILED, error.public)
+            case LogIsFull():
+                self._finish(TaskState.FAILED, TOO_LARGE)
+            case InvalidAgentResponse():
+                self._incident(f"The agent gave an invalid response: {error.public}", error)
+            case BaseExceptionGroup() if self.is_cancelled and _is_cancellation(error):
+                self._finish(TaskState.CANCELED, CANCELED)
+            case _:
+                # Also a cancellation that is not ours: of something its code waited for, or by it.
+                self._incident(FAILED, error)
 
     async def _serve_messages(self) -> Message | None:
         while True:
@@ -593,11 +665,10 @@ class Worker:
         if self._changed:
             raise TaskFailed(self._changed)
 
-    def _incident(self, sentence: str) -> None:
+    def _incident(self, sentence: str, error: BaseException) -> None:
         incident = new_id()
-        facts = {"incident": incident}
         message = "incident %s: agent code, task %s"
-        logger.exception(message, incident, self.log.task_id, extra=facts)
+        logs.tell(logger, message, incident, self.log.task_id, error=error, incident=incident)
         self._finish(TaskState.FAILED, f"{sentence} Incident {incident}.")
 
     def _finish(self, state: TaskState, sentence: str = "") -> None:
@@ -607,6 +678,10 @@ class Worker:
             logger.info("task %s ended elsewhere first", self.log.task_id)
         except A2AError as error:
             logger.info("task %s cannot become %s: %s", self.log.task_id, state.value, error)
+        except UnicodeError:
+            # Half a character, which no message can say.
+            readable = sentence.encode("utf-8", "replace").decode()
+            self.status(state, [Part(text=readable)])
 
     def end(self, state: TaskState, sentence: str) -> None:
         """End the task over the head of code that does not stop; what it does later is void."""
@@ -615,12 +690,28 @@ class Worker:
 
     def _ended(self, run: asyncio.Task[None]) -> None:
         self._questions = None
+        if self._run is not None:
+            # The two know each other, and only the collector would find them.
+            self._run.owner = None
         if run.cancelled() and self.is_cancelled:
             # Cancelled before its first slice: the code's own border was never entered.
-            self._finish(TaskState.CANCELED, "The task was canceled.")
+            self._finish(TaskState.CANCELED, CANCELED)
+        elif not run.cancelled() and (error := run.exception()) is not None:
+            # The border itself broke: the task ends all the same.
+            self._incident(FAILED, error)
         if not self.decision.done():
             self.decision.cancel()
-        if not run.cancelled() and (error := run.exception()) is not None:
-            logger.error("worker of task %s broke", self.log.task_id, exc_info=error)
         if self.on_end is not None:
             self.on_end()
+
+
+# What runs below it is the author's code.
+_AUTHOR_FRAME = Worker._take_turn.__code__  # pyright: ignore[reportPrivateUsage]  # here, where it is
+
+
+def worker_in(frame: FrameType) -> Worker | None:
+    """Return the worker whose author's code runs below a frame, if the frame tells."""
+    if frame.f_code is _AUTHOR_FRAME:
+        return frame.f_locals["self"]
+    owner = owner_in(frame)
+    return owner if isinstance(owner, Worker) else None

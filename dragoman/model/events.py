@@ -47,11 +47,16 @@ class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """A worker took the task over from one that died. Not part of any stream."""
+    """A worker took the task over from one that died, or runs it under other conditions than
+    before. Not part of any stream."""
 
     attempt: int
-    # Whether the code was under way when it died, and so may be to blame.
+    # Whether the code is charged with the death: it alone was under way.
     counts: bool = True
+    # Whether it was under way beside others, any of which may be to blame.
+    suspected: bool = False
+    # The worker that runs it and nothing else beside it; 0: it has company.
+    alone_in: int = 0
 
 
 class TurnBegan(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

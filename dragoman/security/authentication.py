@@ -14,9 +14,10 @@ from typing import Protocol, cast
 
 import msgspec
 
-from dragoman.errors import Unauthenticated
+from dragoman.errors import ConfigError, Unauthenticated, is_interruption
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
+from dragoman.telemetry import logs
 
 logger = logging.getLogger("dragoman")
 
@@ -156,13 +157,27 @@ class Gatekeeper:
     async def start(self) -> None:
         """Make every way ready; `stop` undoes also what came to be of it before one failed."""
         for one in self.authenticators:
-            await one.start()
+            try:
+                await one.start()
+            except Exception:
+                raise
+            except BaseException as error:
+                if is_interruption(error):
+                    raise
+                kind = type(error).__name__
+                raise ConfigError(f"{one.name}: it raised {kind} when it was started") from error
 
     async def stop(self) -> None:
         """Let go of everything."""
         self._remembered.clear()
         for one in self.authenticators:
-            await one.stop()
+            try:
+                await one.stop()
+            except BaseException as error:
+                if is_interruption(error):
+                    raise
+                # The others hold files and connections too.
+                logs.tell(logger, "%s could not be stopped", one.name, error=error)
 
     async def admit(self, evidence: Evidence) -> Pass:
         """Return who asks; raises `Denied`, also for whatever goes wrong on the way."""
@@ -196,8 +211,11 @@ class Gatekeeper:
         """Tell whether a pass is still good."""
         try:
             return self._now() < found.until and found.by.still_holds(found)
-        except Exception:
-            logger.exception("%s could not be asked; its callers are kept out", found.by.name)
+        except BaseException as error:
+            if is_interruption(error):
+                raise
+            message = "%s could not be asked; its callers are kept out"
+            logs.tell(logger, message, found.by.name, error=error)
             return False
 
     async def _ask(self, evidence: Evidence) -> Pass:
@@ -211,9 +229,11 @@ class Gatekeeper:
                 if reason == NO_CREDENTIALS:
                     reason, subject = f"{one.name}: {error.reason}", error.subject
                 continue
-            except Exception:
+            except BaseException as error:
+                if is_interruption(error):
+                    raise
                 # Whatever it was: who cannot be told apart is not let in.
-                logger.exception("%s failed; its callers are kept out", one.name)
+                logs.tell(logger, "%s failed; its callers are kept out", one.name, error=error)
                 reason = f"{one.name}: it failed"
                 continue
             if found is not None and self.holds(found):

@@ -4,10 +4,10 @@ environment unless something else serves it."""
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from dragoman.engine.author_code import AuthorThreads, CodeFailed, author_code
 from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import (
@@ -90,7 +90,7 @@ class Agent:
         # Skills that only known callers see, or None if there is no extended card.
         self.extended_skills: ExtendedSkills | None = extended_skills
         self.skills: dict[str, Skill] = {}
-        self.threads: ThreadPoolExecutor | None = None
+        self.threads: AuthorThreads | None = None
         self.delegation = Delegation(budget or Budget(), clients)
         # What is let go of when whoever serves it stops.
         self.closing: list[Callable[[], Awaitable[None]]] = []
@@ -172,8 +172,9 @@ class Agent:
         """Return the skills that a caller sees besides those that everybody does."""
         given = self.extended_skills
         if callable(given):
-            found = given(caller)
-            given = await found if inspect.isawaitable(found) else found
+            with author_code("extended_skills"):
+                found = given(caller)
+                given = await found if inspect.isawaitable(found) else found
         return [skill for skill in given or [] if _is_for(skill, caller)]
 
     @property
@@ -197,11 +198,17 @@ class Agent:
         if not _can_produce(offered, operation.accepted_output_modes):
             raise ContentTypeNotSupported("None of the accepted output modes can be produced")
         # An answer goes to the code that asked, which knows best what to make of it.
-        arguments = None if is_answer else skill.arguments(message)
+        try:
+            arguments = None if is_answer else skill.arguments(message)
+        except Exception:
+            raise
+        except BaseException as error:
+            # Their types may be the author's, and check themselves.
+            raise CodeFailed(f"the arguments of {skill.card.id}") from error
 
         async def run(worker: Worker) -> Message | None:
             if self.threads is None:
-                self.threads = ThreadPoolExecutor(32, f"dragoman-{self.name}")
+                self.threads = AuthorThreads(32, f"dragoman-{self.name}")
             given = arguments
             if given is None:
                 # It answered nothing after all, and begins a turn of its own.
@@ -211,7 +218,8 @@ class Agent:
                     raise TaskFailed(error.public) from None
             return await skill.run(given, worker, self.threads, self.delegation)
 
-        return Plan(run, skill.may_reply, _deadline(skill.deadline, operation.metadata))
+        deadline = _deadline(skill.deadline, operation.metadata)
+        return Plan(run, skill.may_reply, deadline, name=skill.card.id)
 
     def admit(
         self, caller: Caller, operation: SendMessage, began: SendMessage | None = None

@@ -9,15 +9,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 from dragoman.config import Settings
 from dragoman.dialects import errors
+from dragoman.engine.author_code import AuthorThreads, guard_tasks
 from dragoman.engine.engine import Engine
+from dragoman.engine.isolation import Isolation
 from dragoman.engine.worker import AgentCode
-from dragoman.errors import ConfigError, StoreBroken
+from dragoman.errors import ConfigError, StoreBroken, is_interruption
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
@@ -30,13 +31,14 @@ from dragoman.server.door import Door
 from dragoman.server.endpoints import Endpoints, incident
 from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
+from dragoman.server.loop_watch import LoopWatch
 from dragoman.server.push import PostRoom
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import BY_REQUEST, Access, Routes
 from dragoman.server.streams import OpenStreams
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
-from dragoman.telemetry import exporting, figures, page
+from dragoman.telemetry import exporting, figures, logs, page
 from dragoman.transports import rest, sse
 
 logger = logging.getLogger("dragoman")
@@ -79,6 +81,7 @@ class App:
         self._routes = self._all_routes()
         # By the name of their code.
         self._engines: dict[str, Engine] = {}
+        self._isolation: Isolation | None = None
         self._chores: list[asyncio.Task[None]] = []
         self._post_room: PostRoom | None = None
         self._starting: asyncio.Lock | None = None
@@ -124,6 +127,7 @@ class App:
         async with self._starting:
             if self.is_running:
                 return
+            guard_tasks(asyncio.get_running_loop())
             async with contextlib.AsyncExitStack() as opened:
                 await self._open(opened)
                 # From here on `stop` closes it.
@@ -150,13 +154,15 @@ class App:
         opened.push_async_callback(exporting.close)
         opened.callback(self._forget_agents)
         await self._open_files(opened)
+        # Of this loop, as the engines are.
+        self._isolation = Isolation(self.settings.suspect_seconds)
         if self.settings.push:
             self._post_room = PostRoom(self.store, self.settings, self._engine_of)
         for agent, rack in zip(self.agents, self._discovery.racks, strict=True):
-            agent.threads = ThreadPoolExecutor(self.settings.threads, f"agent-{agent.name}")
+            agent.threads = AuthorThreads(self.settings.threads, f"agent-{agent.name}")
             opened.push_async_callback(agent.delegation.close)
             for close in agent.closing:
-                opened.push_async_callback(close)
+                opened.push_async_callback(_closed, agent.name, close)
             engine = self._engine(opened, await self._code(agent, opened))
             offered = offered_extensions(agent, self.settings)
             uris = frozenset(extension.uri for extension in offered)
@@ -174,6 +180,10 @@ class App:
         )
         self._chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
         opened.push_async_callback(self._end_chores)
+        if self.settings.loop_blocked_after:
+            watch = LoopWatch(asyncio.get_running_loop(), self.settings.loop_blocked_after)
+            watch.start()
+            opened.callback(watch.stop)
 
     async def _code(self, agent: Agent, opened: contextlib.AsyncExitStack) -> AgentCode:
         """Return what works on the tasks of an agent, ready to: its own skills."""
@@ -181,7 +191,13 @@ class App:
 
     def _engine(self, opened: contextlib.AsyncExitStack, code: AgentCode) -> Engine:
         """Return the engine of some code, looked after from here on."""
-        engine = Engine(code, self.store, self.settings, postings=self._post_room)
+        engine = Engine(
+            code,
+            self.store,
+            self.settings,
+            postings=self._post_room,
+            isolation=self._isolation,
+        )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine
         return engine
@@ -422,6 +438,17 @@ async def _metrics(request: Request) -> None:
     body = await asyncio.to_thread(page.render)
     headers = [(b"content-type", page.CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
     await request.respond(200, [*headers, (b"content-length", b"%d" % len(body))], body)
+
+
+async def _closed(name: str, close: Callable[[], Awaitable[None]]) -> None:
+    """Let an author's code close what it opened, whatever it makes of that: the store is closed
+    after it."""
+    try:
+        await close()
+    except BaseException as error:
+        if is_interruption(error):
+            raise
+        logs.tell(logger, "agent %s could not close what it had opened", name, error=error)
 
 
 def _store(settings: Settings) -> Store:

@@ -44,6 +44,14 @@ def _load(target: str, find: Find | None, reach: Reach | None) -> list[Agent]:
         ) from None
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        # Such as a script that ends with `sys.exit()`: nothing would be served, without a word.
+        raise ConfigError(
+            f"{target}: it raised {type(error).__name__} while it was loaded; what it runs as a "
+            'program belongs below `if __name__ == "__main__":`'
+        ) from error
     if attribute:
         found: Any = getattr(module, attribute, None)
         if not isinstance(found, Agent):

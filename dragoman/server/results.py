@@ -13,13 +13,14 @@ from typing import Any, cast
 
 import msgspec
 
-from dragoman.errors import A2AError, BudgetExceeded, StepFailed
+from dragoman.errors import A2AError, BudgetExceeded, StepFailed, is_interruption
 from dragoman.model.content import json_value
 from dragoman.model.events import StepKind, StepRecorded
 
 MAX_RESULT_BYTES = 1024 * 1024
 # Characters of what a step's exception says.
 MAX_FAILURE = 4096
+_RAISED = "raised"
 
 
 def encode_result(name: str, value: Any) -> msgspec.Raw:
@@ -83,7 +84,7 @@ class _Failure(msgspec.Struct, omit_defaults=True):
 
     kind: str
     text: str
-    # Of a budget that is spent.
+    # Of a budget that is spent; of a cancellation, that the step raised it by itself.
     reason: str = ""
 
 
@@ -91,6 +92,8 @@ def encode_failure(error: BaseException) -> msgspec.Raw:
     """Return what a step raised as it is recorded."""
     kind = type(error)
     reason = error.reason if isinstance(error, BudgetExceeded) else ""
+    if isinstance(error, asyncio.CancelledError) and not is_interruption(error):
+        reason = _RAISED
     text = str(error)[:MAX_FAILURE]
     failure = _Failure(f"{kind.__module__}:{kind.__qualname__}", text, reason)
     return msgspec.Raw(msgspec.json.encode(failure))
@@ -120,4 +123,5 @@ def is_given_up(done: StepRecorded) -> bool:
     """Tell whether a step was cancelled while the code around it went on, as by a time limit."""
     if done.kind is not StepKind.FAILURE:
         return False
-    return isinstance(decode_failure(done.value), asyncio.CancelledError)
+    is_raised = msgspec.json.decode(done.value, type=_Failure).reason == _RAISED
+    return not is_raised and isinstance(decode_failure(done.value), asyncio.CancelledError)

@@ -12,7 +12,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from dragoman.config import Settings
+from dragoman.engine.author_code import AuthorThreads
 from dragoman.errors import ConfigError
 from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
@@ -30,6 +31,8 @@ from dragoman.server.http import protocol
 from dragoman.server.push import check as check_push
 from dragoman.server.workers import inherited, supervise
 from dragoman.telemetry import figures, logs, page
+
+logger = logging.getLogger("dragoman")
 
 # Connections that may wait to be taken.
 _BACKLOG = 2048
@@ -209,8 +212,23 @@ def _work(
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(app, server, listeners))
+        run_through(runner.get_loop(), _serve(app, server, listeners))
     return 0 if server.started and not app.is_broken else 1
+
+
+def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, whatever else on the loop wants to end it: signals are heard
+    elsewhere, so an exit comes from an agent's code, and a stop too."""
+    loop.set_default_executor(AuthorThreads())
+    running = loop.create_task(main)
+    running.add_done_callback(lambda _: loop.stop())
+    while not running.done():
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if not running.done():
+                logger.error("an agent's code wanted to end the server", exc_info=error)
+    running.result()
 
 
 async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:

@@ -62,6 +62,12 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     holder: int
 
 
+def died_alone(held_by: int) -> bool:
+    """Tell by who held a claimed task whether it was the only one under way when that worker
+    died."""
+    return held_by > 0
+
+
 class Create(msgspec.Struct, frozen=True, gc=False):
     """A task's first events. Refused if the id exists or a key was used in this scope."""
 
@@ -330,7 +336,8 @@ class Store(Protocol):
 
     async def claim(self, agent: str, limit: int) -> list[tuple[Head, int]]:
         """Take over tasks of an agent whose holder's lease has ended: those that do not rest, and
-        those with a note. Return each as it is from here on, its fence raised, and who held it."""
+        those with a note. Return each as it is from here on, its fence raised, and who held it:
+        negative if others did not rest there either, of whichever agent, whoever claims them."""
         ...
 
     async def notes(self, number: int) -> list[Note]:

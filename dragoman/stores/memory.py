@@ -4,6 +4,7 @@ import asyncio
 import bisect
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -74,6 +75,8 @@ class MemoryStore:
         self._next_receiver = 1
         self._next_note = 1
         self.worker = 1
+        # Workers before us that had more than one task under way when they died.
+        self._crowds: set[int] = set()
         # Memory is nobody else's.
         self.is_alone = True
         self.lapses = 0
@@ -83,6 +86,12 @@ class MemoryStore:
 
     async def open(self) -> None:
         """Begin as another worker: what the one before held and did not let go is abandoned."""
+        under_way = Counter(
+            stored.head.holder
+            for stored in self._tasks.values()
+            if not stored.head.standing.state.is_resting
+        )
+        self._crowds |= {holder for holder, count in under_way.items() if holder and count > 1}
         self.worker += 1
 
     async def close(self) -> None:
@@ -289,7 +298,8 @@ class MemoryStore:
                 stored.head = msgspec.structs.replace(
                     head, fence=head.fence + 1, holder=self.worker
                 )
-                claimed.append((stored.head, head.holder))
+                held_by = -head.holder if head.holder in self._crowds else head.holder
+                claimed.append((stored.head, held_by))
         return claimed
 
     async def notes(self, number: int) -> list[Note]:

@@ -77,6 +77,18 @@ step_seconds = Histogram(
     scale=1000.0,
 )
 takeovers = Counter("dragoman_takeovers_total", "Tasks taken over from dead workers.", "agent")
+loop_blocked = Counter(
+    "dragoman_loop_blocked_total",
+    "How often code held the event loop for too long; without an agent it is in none of its tasks.",
+    "agent",
+    "skill",
+)
+loop_blocked_seconds = Counter(
+    "dragoman_loop_blocked_seconds_total",
+    "Seconds for which it did.",
+    "agent",
+    "skill",
+)
 
 # Store
 commits = Counter("dragoman_store_commits_total", "Transactions: ok or failed.", "outcome")

@@ -50,6 +50,17 @@ def _where(record: logging.LogRecord) -> dict[str, str]:
     return where
 
 
+def tell(
+    logger: logging.Logger, message: str, *args: Any, error: BaseException, **facts: Any
+) -> None:
+    """Log what code of others raised. Some of it cannot be shown: it is nested too deep, or its
+    own text raises."""
+    try:
+        logger.error(message, *args, exc_info=error, extra=facts)
+    except BaseException:
+        logger.error(f"{message}: %s", *args, type(error).__name__, extra=facts)
+
+
 class TextFormat(logging.Formatter):
     """For people: one line, and a traceback indented below it."""
 

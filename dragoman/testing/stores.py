@@ -693,12 +693,35 @@ class StorePromises:
         ids = {TaskState.SUBMITTED.value, TaskState.WORKING.value, "tenants"}
         assert {head.task_id for head, _ in claimed} == ids
         assert {(head.fence, head.holder) for head, _ in claimed} == {(2, later.worker)}
-        assert {held_by for _, held_by in claimed} == {left}
+        assert {held_by for _, held_by in claimed} == {-left}
         for head, _ in claimed:
             assert await later.head(head.scope, head.task_id) == head
         others = [await head_of(later, s.value) for s in TaskState if s.value not in ids]
         others.append(await head_of(later, "foreign", ELSEWHERE[2]))
         assert {(head.fence, head.holder) for head in others} == {(1, left)}
+
+    async def test_a_dead_worker_with_one_task_under_way_is_told_from_one_with_several(
+        self, store: Store
+    ) -> None:
+        """Whichever agents they are of, and in however many portions they are claimed."""
+        await write(store, creation("first"))
+        await write(store, creation("second"))
+        await write(store, creation("foreign", scope=ELSEWHERE[2]))
+        await write(store, creation("done", state=TaskState.COMPLETED))
+        await write(store, creation("waits", state=TaskState.INPUT_REQUIRED))
+        crowd = store.worker
+        later = await self.successor(store)
+        held_by = [await later.claim("agent", 1), await later.claim("agent", 1)]
+        held_by.append(await later.claim(ELSEWHERE[2].agent, 1))
+        assert [number for ((_, number),) in held_by] == [-crowd] * 3
+        for task, scope in (("second", HERE), ("foreign", ELSEWHERE[2])):
+            head = await head_of(later, task, scope)
+            ended = status(task, TaskState.COMPLETED)
+            await write(later, addition(head, ended, state=TaskState.COMPLETED))
+        alone = later.worker
+        last = await self.successor(later)
+        ((_, number),) = await last.claim("agent", 10)
+        assert number == alone
 
     async def test_a_task_is_claimed_once_and_never_from_the_living(self, store: Store) -> None:
         """At most one lease is valid, however often anyone asks."""

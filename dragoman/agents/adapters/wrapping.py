@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dragoman.engine.author_code import for_future
 from dragoman.engine.log import LogIsFull
 from dragoman.engine.replay import CodeChanged
 from dragoman.engine.worker import Ended
@@ -144,7 +145,7 @@ class Threads:
             if error is None:
                 done.set_result(result)
             else:
-                done.set_exception(error)
+                done.set_exception(for_future(error))
 
         def work() -> None:
             result, error = None, None

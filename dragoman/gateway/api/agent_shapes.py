@@ -192,7 +192,7 @@ def _metadata(ask: Ask, agent: Registered) -> dict[str, Any]:
     """Return what is said of an agent, with what is observed of it: of that its owner has no
     word."""
     said = {name: value for name, value in agent.metadata.items() if name != _COMPONENTS}
-    if agent.owner != ask.owner:
+    if agent.owner != ask.principal:
         said = hidden_value(said)
     observed = ask.gateway.trust.components(agent.id)
     return {**said, _COMPONENTS: observed} if observed else said

@@ -151,6 +151,21 @@ LIMIT :limit;
 UPDATE tasks SET holder = ?, fence = fence + 1
 WHERE number IN (SELECT value FROM json_each(?));
 
+-- name: note_crowds
+-- Dead workers that had more than one task under way, on record before some of those are claimed:
+-- the rest may be claimed later, and by others.
+INSERT OR IGNORE INTO facts (name, value)
+SELECT 'crowd:' || holder, x'' FROM tasks INDEXED BY tasks_unfinished
+WHERE state IN (1, 2) AND holder IN (SELECT value FROM json_each(?))
+GROUP BY holder HAVING count(*) > 1;
+
+-- name: crowds
+SELECT CAST(substr(name, 7) AS INTEGER) FROM facts WHERE name GLOB 'crowd:*';
+
+-- name: forget_crowds
+DELETE FROM facts WHERE name GLOB 'crowd:*' AND CAST(substr(name, 7) AS INTEGER) NOT IN
+    (SELECT holder FROM tasks INDEXED BY tasks_unfinished WHERE state IN (1, 2));
+
 -- name: leave_note
 INSERT INTO notes (task, body)
 SELECT number, ? FROM tasks WHERE number = ? AND state NOT IN (3, 4, 5, 7);

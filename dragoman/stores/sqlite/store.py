@@ -625,22 +625,28 @@ class SQLiteStore:
         if not self._rows("abandoned", {"agent": agent, "limit": 1}):
             return []
         claimed: list[Row] = []
+        # Workers that died with more than one task under way.
+        crowds: set[int] = set()
 
         def claim(connection: apsw.Connection) -> None:
             claimed.extend(
                 run(connection, self._sql["abandoned"], {"agent": agent, "limit": limit})
             )
+            holders = msgspec.json.encode([row[-1] for row in claimed]).decode()
+            run(connection, self._sql["note_crowds"], (holders,))
+            crowds.update(number for (number,) in run(connection, self._sql["crowds"]))
             run(
                 connection,
                 self._sql["claim"],
                 (self.worker, msgspec.json.encode([row[0] for row in claimed]).decode()),
             )
+            run(connection, self._sql["forget_crowds"])
 
         await self._do(claim)
         return [
             (
                 msgspec.structs.replace(head, fence=head.fence + 1, holder=self.worker),
-                head.holder,
+                -head.holder if head.holder in crowds else head.holder,
             )
             for head in (self._head(row) for row in claimed)
         ]

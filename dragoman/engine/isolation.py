@@ -1,0 +1,173 @@
+"""Has tasks that may have ended a process run one at a time.
+
+Code can take its process along, and with it everything that ran beside. So a task is charged with
+the end of a process only if it was the only one under way. A task that was under way at two ends is
+a suspect: it runs alone for a few seconds, which stands in its log before its code begins. What
+else is to begin waits meanwhile. That time is bounded: a suspect that still runs then goes on
+beside the others, and after some of them all others begin.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from dragoman.engine.log import LogIsFull
+from dragoman.engine.worker import Ended, Worker
+from dragoman.errors import A2AError, StoreRefused
+
+logger = logging.getLogger("dragoman")
+
+# For so many times the seconds of one suspect others wait, however many there are.
+_MOST = 6
+# How often those seconds are doubled for one that goes on ending processes later than that.
+_DOUBLINGS = 5
+# Seconds between two looks at what is under way.
+_LOOK = 0.02
+
+
+class Isolation:
+    """Decides when the code of a process's tasks may begin."""
+
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = now
+        # The workers of each agent.
+        self._groups: list[Mapping[Any, Worker]] = []
+        # Those whose turn has not come, each with what tells it so.
+        self._suspects: dict[Worker, asyncio.Future[None]] = {}
+        self._gathering = 0
+        self._turns: asyncio.Task[None] | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether what begins has to wait."""
+        return self._turns is not None
+
+    def watch(self, workers: Mapping[Any, Worker]) -> None:
+        """Have an eye on the workers of one more agent."""
+        self._groups.append(workers)
+
+    def stop(self, workers: Mapping[Any, Worker]) -> None:
+        """An agent is served no more; nothing of its is begun."""
+        self._groups = [group for group in self._groups if group is not workers]
+        if self._turns is not None and not self._groups:
+            self._turns.cancel()
+
+    @contextlib.contextmanager
+    def gathering(self) -> Generator[None]:
+        """Have those that are taken over wait for each other: which of them are suspects is known
+        once all of them are read."""
+        self._gathering += 1
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._gathering -= 1
+            if not self._gathering:
+                self._go_on()
+
+    def suspect(self, worker: Worker) -> None:
+        """Have a worker wait for its turn to be alone."""
+        self._suspects[worker] = asyncio.get_running_loop().create_future()
+        if not self._gathering:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._suspects and self._turns is None:
+            self._open.clear()
+            # In no task's context: it is for all of them.
+            context = contextvars.Context()
+            loop = asyncio.get_running_loop()
+            self._turns = loop.create_task(self._take_turns(), context=context)
+        elif self._turns is None:
+            self._open.set()
+
+    async def enter(self, worker: Worker) -> None:
+        """Return when the code of a worker may begin."""
+        turn = self._suspects.get(worker)
+        if turn is not None:
+            await turn
+        elif not worker.is_suspect:
+            while not self._open.is_set():
+                await self._open.wait()
+
+    async def _take_turns(self) -> None:
+        began = self._now()
+        try:
+            while self._suspects and self._now() - began < _MOST * self._seconds:
+                worker = min(self._suspects, key=_order)
+                turn = self._suspects[worker]
+                if worker.is_running:
+                    await self._have_alone(worker, turn)
+                del self._suspects[worker]
+        except Exception:
+            logger.exception("suspects do not run one at a time any more")
+        finally:
+            self._turns = None
+            for turn in self._suspects.values():
+                _tell(turn)
+            self._suspects.clear()
+            if not self._gathering:
+                self._open.set()
+
+    async def _have_alone(self, worker: Worker, turn: asyncio.Future[None]) -> None:
+        """Let a suspect begin once nothing else is under way, and wait for it for a while."""
+        is_alone = await self._until(lambda: not self._others(worker), self._seconds)
+        is_alone = is_alone and await _marked(worker, is_alone=True)
+        logger.warning(
+            "task %s was under way when %d processes ended; it runs %s",
+            worker.log.task_id,
+            worker.replay.deaths,
+            "alone" if is_alone else "beside others, which do not end",
+        )
+        # Here, and not with its first slice: it is waited for from now on.
+        worker.is_begun = True
+        _tell(turn)
+        seconds = self._seconds * 2 ** min(max(0, worker.replay.deaths - 2), _DOUBLINGS)
+        await self._until(lambda: not worker.is_at_work, seconds)
+        if is_alone and worker.is_running and worker.log.is_active:
+            # On record before anything else begins.
+            await _marked(worker, is_alone=False)
+
+    def _others(self, worker: Worker) -> bool:
+        return any(
+            other is not worker and other.is_at_work
+            for group in self._groups
+            for other in group.values()
+        )
+
+    async def _until(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something is so; false: it is not so in time."""
+        until = self._now() + seconds
+        while not is_so():
+            if self._now() >= until:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
+
+def _order(worker: Worker) -> tuple[int, int, int]:
+    """Have those first that ended a process when they were alone; then those that seldom were, so
+    that each is in its turn; then those that were there most often."""
+    replay = worker.replay
+    return -replay.tries, replay.times_alone, -replay.deaths
+
+
+def _tell(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
+async def _marked(worker: Worker, *, is_alone: bool) -> bool:
+    """Record whether a worker is alone; false: that cannot be recorded."""
+    try:
+        await worker.mark_alone(is_alone=is_alone)
+    except (Ended, StoreRefused, LogIsFull, A2AError):
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""A task that ends its process each time is given up, and what runs beside it completes."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Site, client, running, within
+
+AGENT = """
+import asyncio, os, signal
+from pathlib import Path
+from dragoman import Agent, Turn
+
+agent = Agent("Deadly", "Has a skill that ends the process.")
+HERE = Path(__file__).parent
+
+def begins(name):
+    with (HERE / "begun").open("a") as file:
+        file.write(f"{name}\\n")
+
+@agent.skill
+async def deadly(text: str, turn: Turn) -> str:
+    await turn.say("at work")
+    begins("deadly")
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.01)
+    if text == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), signal.SIGSEGV if text == "fault" else signal.SIGKILL)
+
+@agent.skill
+async def steady(text: str, turn: Turn) -> str:
+    await turn.say("at work")
+    begins("steady")
+    while not (HERE / "end").exists():
+        await asyncio.sleep(0.01)
+    return text
+"""
+WITHIN = 30.0
+LOOK = 0.02
+
+
+class Place:
+    """A folder with an agent, and servers in it one after the other."""
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self.folder = folder
+        (folder / "deadly.py").write_text(AGENT)
+        self._arguments: list[Any] = ["serve", "deadly.py", "--listen", "127.0.0.1:0"]
+        self._arguments += ["--store", folder / "tasks.db", "--workers", str(workers)]
+        self.tasks: dict[str, str] = {}
+
+    def serve(self) -> Any:
+        for name in ("go", "begun"):
+            (self.folder / name).unlink(missing_ok=True)
+        # Longer than any wait here.
+        environment = {"DRAGOMAN_SUSPECT_SECONDS": "60"}
+        return running(*self._arguments, cwd=self.folder, env=environment)
+
+    def touch(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def begun(self) -> set[str]:
+        file = self.folder / "begun"
+        return set(file.read_text().split()) if file.exists() else set()
+
+    async def send(self, site: Site, name: str, text: str) -> None:
+        more = {"metadata": {"skillId": name}, "configuration": {"returnImmediately": True}}
+        self.tasks[name] = (await site.send(text, **more))["id"]
+
+    async def status(self, site: Site, name: str) -> Any:
+        return (await site.task(self.tasks[name]))["status"]
+
+    async def both_begin(self) -> None:
+        for _ in range(int(WITHIN / LOOK)):
+            if self.begun() == {"steady", "deadly"}:
+                return
+            await asyncio.sleep(LOOK)
+        raise AssertionError("they never began")
+
+    async def turn_of_the_deadly(self, site: Site) -> bool:
+        """Wait until the deadly one is under way; false: it has failed."""
+        for _ in range(int(WITHIN / LOOK)):
+            if (await self.status(site, "deadly"))["state"] == "TASK_STATE_FAILED":
+                return False
+            assert len(self.begun()) < 2 or (self.folder / "end").exists(), "not one at a time"
+            if "deadly" in self.begun():
+                return True
+            if "steady" in self.begun():
+                # It is alone: once it has ended, the other has its turn.
+                self.touch("end")
+            await asyncio.sleep(LOOK)
+        raise AssertionError("nothing began")
+
+
+@pytest.mark.parametrize("how", ["exit", "fault", "kill"])
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_task_that_ends_its_process_fails_alone(
+    tmp_path: Path, how: str, workers: int
+) -> None:
+    place = Place(tmp_path, workers)
+    for death in range(2):
+        with place.serve() as child:
+            async with client(child.ready()) as http:
+                if death == 0:
+                    for name in ("steady", "deadly"):
+                        await place.send(Site(child.url, http), name, how)
+                await place.both_begin()
+            place.touch("go")
+            await within(asyncio.to_thread(child.process.wait, WITHIN), WITHIN)
+    deaths, is_over = 2, False
+    while not is_over:
+        assert deaths < 6, "it is never given up"
+        with place.serve() as child:
+            async with client(child.ready()) as http:
+                site = Site(child.url, http)
+                is_over = not await place.turn_of_the_deadly(site)
+                if is_over:
+                    said = (await place.status(site, "deadly"))["message"]["parts"][0]["text"]
+                    assert said == "The agent did not finish in 3 attempts."
+                    place.touch("end")
+                    await _completes(place, site)
+                    continue
+            place.touch("go")
+            await within(asyncio.to_thread(child.process.wait, WITHIN), WITHIN)
+            deaths += 1
+
+
+async def _completes(place: Place, site: Site) -> None:
+    for _ in range(int(WITHIN / LOOK)):
+        if (await place.status(site, "steady"))["state"] == "TASK_STATE_COMPLETED":
+            return
+        await asyncio.sleep(LOOK)
+    raise AssertionError(await place.status(site, "steady"))
+
+
+async def test_ends_that_an_operator_makes_are_held_against_no_task_beside_others(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path, 1)
+    for death in range(2):
+        with place.serve() as child:
+            async with client(child.ready()) as http:
+                if death == 0:
+                    for name in ("steady", "deadly"):
+                        await place.send(Site(child.url, http), name, "exit")
+                await place.both_begin()
+            os.kill(child.process.pid, signal.SIGKILL)
+            child.process.wait(WITHIN)
+    for _ in range(3):
+        # A deploy: in good order, whoever runs alone.
+        with place.serve() as child:
+            child.ready()
+            assert child.end() == 0
+    with place.serve() as child:
+        async with client(child.ready()) as http:
+            site = Site(child.url, http)
+            place.touch("end")
+            await _completes(place, site)
+            assert (await place.status(site, "deadly"))["state"] == "TASK_STATE_WORKING"
