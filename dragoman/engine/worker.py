@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 
@@ -51,8 +51,6 @@ from dragoman.telemetry.tracing import Here, Span
 
 logger = logging.getLogger("dragoman")
 
-TOO_LARGE = "The task grew beyond its limit."
-
 
 class Plan(msgspec.Struct, frozen=True):
     """What an agent will do with a message: decided, checked, not begun."""
@@ -62,6 +60,8 @@ class Plan(msgspec.Struct, frozen=True):
     may_reply: bool = False
     # Seconds a task that begins with it has; None: as many as it needs.
     deadline: float | None = None
+    # How many tasks it counts as: one for each agent that works on it at once.
+    tasks: int = 1
     # What a task that begins with it means to those who keep books.
     errand: Errand | None = None
     # Whether the code may begin before the task is on disk, and so before it is certain that no
@@ -380,9 +380,12 @@ class Worker:
         return self.log.amend_last(recorded, msgspec.structs.replace(event, last_chunk=True))
 
     async def keep_pace(self) -> None:
-        """Wait for the disk if the code runs too far ahead of it."""
-        if self.log.is_full:
-            await self.log.durable(self.log.seq)
+        """Wait for the disk if the code runs too far ahead of it, and for its turn beside others
+        whose code does."""
+        log = self.log
+        if log.is_full:
+            await log.durable(log.seq)
+            await log.shares.turn(log.account, log.agent)
 
     def artifact_id(self) -> str:
         """Return an id for the turn's next artifact: the same one if the turn runs again, so that
@@ -447,9 +450,16 @@ class Worker:
             recorded = self.log.emit(event, at=at, withheld=withheld)
         except TaskIsFinished:
             raise Ended from None
+        except LogIsFull as full:
+            self.exceed(str(full))
         if self.span is not None:
             self.observe(event)
         return recorded
+
+    def exceed(self, reason: str) -> NoReturn:
+        """End a task that reached a limit, whatever its code makes of the exception."""
+        self.end(TaskState.FAILED, reason)
+        raise Ended
 
     def observe(self, event: Event) -> None:
         """Show in the trace that there was an event of the protocol; never what it says."""
@@ -490,8 +500,8 @@ class Worker:
             self._finish(TaskState.REJECTED, refusal.public)
         except TaskFailed as failure:
             self._finish(TaskState.FAILED, failure.public)
-        except LogIsFull:
-            self._finish(TaskState.FAILED, TOO_LARGE)
+        except LogIsFull as full:
+            self._finish(TaskState.FAILED, str(full))
         except InvalidAgentResponse as error:
             self._incident(f"The agent gave an invalid response: {error.public}")
         except (Exception, SystemExit):

@@ -72,6 +72,8 @@ class Carrier(Relay):
         # What each cost when it was chosen: whoever takes over does it for no more.
         self._prices = {name: self._price(name) for name in chosen}
         self._tried: list[str] = []
+        # What the message is called at the agents.
+        self._own = message_id_of(means, worker)
 
     # The way
 
@@ -103,8 +105,11 @@ class Carrier(Relay):
         else:
             # Nothing goes out before the task, and what is held for it, are on disk.
             await worker.log.durable(worker.log.seq)
+        log = worker.log
         try:
-            await self._carry()
+            # Where the agent is one of this process, its task is the caller's, and counted here.
+            with log.shares.calling(self._own, log.account.who, is_counted=True):
+                await self._carry()
         finally:
             if worker.log.is_held:
                 worker.log.release()
@@ -173,6 +178,7 @@ class Carrier(Relay):
             errand = worker.log.errand or Errand()
             worker.log.errand = msgspec.structs.replace(errand, moved=errand.moved + 1)
         self._place = place
+        worker.log.agent = agent
         worker.forward(place)
 
     def _price(self, agent_id: str) -> int:
@@ -279,11 +285,13 @@ class Carrier(Relay):
         if self._place.is_delivered:
             task_id = TaskId(self._place.task_id)
             followed = ops.SubscribeToTask(task_id=task_id)
-            begun = self._seen.task()
-            return Stream(line, followed, begun=begun, patience=patience, polling=polling)
+            begun = self._seen if self._seen.task_id else None
+            return Stream(
+                line, followed, begun=begun, patience=patience, polling=polling, is_light=True
+            )
         # From here on it may have arrived.
         self._is_doubtful = True
-        return Stream(line, operation, patience=patience, polling=polling)
+        return Stream(line, operation, patience=patience, polling=polling, is_light=True)
 
     def _patience(self, agent: Registered) -> float:
         """Return for how many seconds an agent that has the task may be out of reach. Where the
@@ -302,12 +310,11 @@ class Carrier(Relay):
         ids of messages know a task by the id that their caller gives it."""
         worker, place = self._worker, self._place
         task_id = place.task_id
-        own = message_id_of(self._means, worker)
         if not task_id and isinstance(line.dialect, Nexus):
-            task_id = str(uuid.UUID(hex=own, version=4))
+            task_id = str(uuid.UUID(hex=self._own, version=4))
         return msgspec.structs.replace(
             worker.message,
-            message_id=MessageId(own),
+            message_id=MessageId(self._own),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
@@ -460,7 +467,7 @@ class Carrier(Relay):
     def _start_over(self, agent: str, url: str, why: str = "") -> None:
         """Have the work done from the beginning; what was made of it so far is replaced."""
         self._renamed = {}
-        self._seen = Seen()
+        self._seen = Seen(is_light=True)
         self._is_doubtful = False
         self._move_to(agent, url, why=why, begun=list(self._made))
 

@@ -16,6 +16,7 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.dialects import errors
 from dragoman.engine.engine import Engine
+from dragoman.engine.shares import Shares
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import ConfigError
 from dragoman.model.card import JSONRPC
@@ -31,6 +32,7 @@ from dragoman.server.endpoints import Endpoints, incident
 from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
 from dragoman.server.push import PostRoom
+from dragoman.server.quota import Quota
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import Access, Routes
 from dragoman.server.streams import OpenStreams
@@ -71,9 +73,13 @@ class App:
         path = self.settings.audit_path()
         self.audit: Audit = NoAudit() if path is None else AuditLog(path)
         self._gatekeeper = gatekeeper(self.settings, authenticators)
-        self.door = Door(self.settings, self._gatekeeper, self.audit, is_local=is_local)
+        # What all agents of this process share among their callers.
+        self.shares = Shares(Quota(self.settings), most_stored=self.settings.max_stored_bytes)
+        self.door = Door(
+            self.settings, self._gatekeeper, self.audit, is_local=is_local, shares=self.shares
+        )
         self._discovery = Discovery(agents, self.settings, self._gatekeeper)
-        self._streams = OpenStreams(self.settings.max_streams)
+        self._streams = OpenStreams(self.settings.max_streams, self.shares)
         self._mounts: dict[str, Mount] = {}
         self._routes = self._all_routes()
         # By the name of their code.
@@ -174,7 +180,9 @@ class App:
 
     def _engine(self, opened: contextlib.AsyncExitStack, code: AgentCode) -> Engine:
         """Return the engine of some code, looked after from here on."""
-        engine = Engine(code, self.store, self.settings, postings=self._post_room)
+        engine = Engine(
+            code, self.store, self.settings, postings=self._post_room, shares=self.shares
+        )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine
         return engine

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+from dragoman.engine.shares import EVENT_COST, Shares
 from dragoman.errors import Overloaded
+from dragoman.model.identity import Caller
 from dragoman.security.authentication import Pass
 from dragoman.telemetry import figures
 from dragoman.transports import sse
@@ -12,8 +14,9 @@ from dragoman.transports import sse
 class OpenStreams:
     """Open streams, each with the pass of its reader."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, shares: Shares | None = None) -> None:
         self._most = most
+        self._shares = shares or Shares()
         self._open: dict[sse.Stream, Pass | None] = {}
         # Set when requests are cut off because the server ends, and not by their callers.
         self.is_stopping = False
@@ -27,6 +30,14 @@ class OpenStreams:
         if len(self._open) >= self._most:
             raise Overloaded
         self._open[stream] = reader
+
+    async def keep_pace(self, caller: Caller, agent: str, events: int, size: int) -> None:
+        """Count what a reader was sent; one that reads without end waits for its turn beside
+        others."""
+        account = self._shares.account(caller.who)
+        self._shares.use(account, events * EVENT_COST + size)
+        if account.is_narrow:
+            await self._shares.turn(account, agent)
 
     def discard(self, stream: sse.Stream) -> None:
         """Count a stream no more."""

@@ -271,7 +271,7 @@ async def test_a_log_that_grows_beyond_its_events_ends_as_failed(
     assert stream.opening is not None
     assert stream.seqs == list(range(2, 51))
     task = await house.get(stream.opening.id)
-    assert (state(task), sentence(task)) == (S.FAILED, "The task grew beyond its limit.")
+    assert (state(task), sentence(task)) == (S.FAILED, "The task grew beyond its limit of 50 events.")
     assert len(task.artifacts[0].parts) == 47
 
 

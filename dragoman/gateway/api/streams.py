@@ -60,6 +60,7 @@ async def follow(ask: Ask) -> None:
         await stream.write(first)
         async for frame, _ in frames:
             await stream.write(frame)
+            await ask.streams.keep_pace(ask.caller, request.mount.agent.name, 1, len(frame))
     except asyncio.CancelledError:
         figures.streams_cut.add("stopping" if ask.streams.is_stopping else "gone")
         if not stream.is_closed:
