@@ -70,10 +70,10 @@ class Account:
         "who",
     )
 
-    def __init__(self, who: Who) -> None:
+    def __init__(self, who: Who, since: float) -> None:
         self.who = who
         # What it used since the window began, and whether that is much.
-        self.since = 0.0
+        self.since = since
         self.cost = 0
         self.is_heavy = False
         # Whether it goes on in small slices: it uses much, and others are there.
@@ -149,7 +149,7 @@ class Shares:
         if found is None:
             if len(self._accounts) >= MOST_ACCOUNTS:
                 self._accounts.popitem(last=False)
-            found = self._accounts[who] = Account(who)
+            found = self._accounts[who] = Account(who, self._now())
         return found
 
     def saw(self, who: object) -> None:

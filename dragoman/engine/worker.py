@@ -22,6 +22,7 @@ from dragoman.engine.replay import ELSEWHERE, CodeChanged, Put, Replay
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
+    RateLimited,
     StoreRefused,
     TaskFailed,
     TaskRejected,
@@ -50,6 +51,8 @@ from dragoman.telemetry import figures, tracing
 from dragoman.telemetry.tracing import Here, Span
 
 logger = logging.getLogger("dragoman")
+
+REFUSED_ELSEWHERE = "Another agent refused what this one asked of it: too many requests or tasks."
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -502,6 +505,9 @@ class Worker:
             self._finish(TaskState.FAILED, failure.public)
         except LogIsFull as full:
             self._finish(TaskState.FAILED, str(full))
+        except RateLimited:
+            # Not in the words of whoever refused, which may be anything.
+            self._finish(TaskState.FAILED, REFUSED_ELSEWHERE)
         except InvalidAgentResponse as error:
             self._incident(f"The agent gave an invalid response: {error.public}")
         except (Exception, SystemExit):

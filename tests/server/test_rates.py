@@ -230,16 +230,6 @@ def test_credentials_that_do_not_hold_shut_out_their_address_for_a_while() -> No
     found.arrive("127.0.0.1")
 
 
-def test_tasks_of_a_day_are_counted() -> None:
-    clock = Clock()
-    found = limits(clock, quota="2/d")
-    room = found.admit(ALICE, None, ELSEWHERE)
-    room.begin_task()
-    room.begin_task()
-    assert refusal(room.begin_task).retry_after == 43_200
-    found.admit(BOB, None, ELSEWHERE).begin_task()
-
-
 # Behind proxies
 
 
