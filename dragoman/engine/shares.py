@@ -141,6 +141,10 @@ class Shares:
         # When the latest of them began.
         self._began_at = 0.0
 
+    def __len__(self) -> int:
+        """How many callers are remembered."""
+        return len(self._accounts)
+
     # Who is there
 
     def account(self, who: Who) -> Account:

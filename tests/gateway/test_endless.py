@@ -173,7 +173,11 @@ async def test_an_agent_is_not_read_further_than_the_disk_takes_it(tmp_path: Pat
         held: list[Any] = []
         # As a disk that takes nothing for a while.
         passes = store.submit
-        store.submit = lambda write, done: held.append((write, done))
+
+        def hold(write: Any, done: Any) -> None:
+            held.append((write, done))
+
+        store.submit = hold
         try:
             before = -1
             while before != sent:

@@ -1,7 +1,7 @@
 """Quotas of tasks: every way to begin one counts, and what begins nothing does not."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def corvid(text: str) -> dict[str, Any]:
 
 NEW = {"a2a-version": "1.0"}
 OLD = {"a2a-version": "0.3"}
-WAYS: dict[str, tuple[str, dict[str, str], Any]] = {
+WAYS: dict[str, tuple[str, dict[str, str], Callable[[str], dict[str, Any]]]] = {
     "1.0 JSON-RPC": ("/", NEW, lambda n: jsonrpc("SendMessage", {"message": message(n)})),
     "1.0 JSON-RPC stream": (
         "/",

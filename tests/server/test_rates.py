@@ -202,7 +202,7 @@ def test_only_so_many_requests_and_streams_at_once() -> None:
     refusal(lambda: found.admit(ALICE, None, ELSEWHERE))
     for room in (*rooms, again):
         room.leave()
-    assert not found._requests or list(found._requests) == ["token:bob"]
+    assert not found._requests or list(found._requests) == [BOB.principal]
     assert not found._streams
 
 
