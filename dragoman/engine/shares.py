@@ -141,7 +141,8 @@ class Shares:
         # When the latest of them began.
         self._began_at = 0.0
 
-    def __len__(self) -> int:
+    @property
+    def remembered(self) -> int:
         """How many callers are remembered."""
         return len(self._accounts)
 
