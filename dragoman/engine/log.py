@@ -258,7 +258,11 @@ class TaskLog:
             self.has_withheld = True
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
-        self.shares.use(self.account, EVENT_COST + size)
+        # As `Shares.use` does: this is done for each event.
+        account = self.account
+        account.used += EVENT_COST + size
+        if account.used > account.watch_at:
+            self.shares.look(account)
         self._write_soon()
         return recorded
 

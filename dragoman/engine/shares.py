@@ -11,6 +11,7 @@ another agent streams is not read from its connection.
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
@@ -59,27 +60,33 @@ class Account:
     """What one caller uses at present, with all of its tasks and streams."""
 
     __slots__ = (
-        "cost",
-        "debt",
+        "before",
         "is_full",
         "is_heavy",
         "is_narrow",
         "measured_at",
+        "paid",
         "since",
         "stored",
+        "used",
+        "watch_at",
         "who",
     )
 
     def __init__(self, who: Who, since: float) -> None:
         self.who = who
-        # What it used since the window began, and whether that is much.
+        # What it used in all: counted with each event, so there is one number to add to. Beyond
+        # `watch_at` somebody has to look.
+        self.used = 0
+        self.watch_at: float = HEAVY
+        # When the window began, what it had used before, and whether that of the window is much.
         self.since = since
-        self.cost = 0
+        self.before = 0
         self.is_heavy = False
         # Whether it goes on in small slices: it uses much, and others are there.
         self.is_narrow = False
-        # What it used beyond its turns while others waited.
-        self.debt = 0
+        # What of its use its turns were for; the rest it owes those who wait.
+        self.paid = 0
         # Bytes of its logs in the store, as far as that is known, and whether they are too many.
         self.stored = 0
         self.is_full = False
@@ -139,7 +146,7 @@ class Shares:
         self._begun = 0
         self._is_scheduled = False
         # When the latest of them began.
-        self._began_at = 0.0
+        self._began_at = now()
 
     @property
     def remembered(self) -> int:
@@ -193,21 +200,21 @@ class Shares:
 
     def use(self, account: Account, cost: int) -> None:
         """Count what was produced, or read."""
-        account.cost += cost
-        account.debt += cost
-        if account.cost > HEAVY and not account.is_heavy:
+        account.used += cost
+        if account.used > account.watch_at:
             self.look(account)
 
     def look(self, account: Account) -> None:
         """See how much a caller uses, and whether anybody else is there. Called now and then."""
         self.saw(account.who)
         now = self._latest[1]
-        is_much = account.cost > HEAVY
+        is_much = account.used - account.before > HEAVY
         if now - account.since > _WINDOW:
             account.is_heavy = is_much and now - account.since < 2 * _WINDOW
-            account.since, account.cost = now, 0
+            account.since, account.before = now, account.used
         elif is_much:
             account.is_heavy = True
+        account.watch_at = math.inf if account.is_heavy else account.before + HEAVY
         account.is_narrow = account.is_heavy and self.is_shared(account)
 
     # What is stored
@@ -288,17 +295,16 @@ class Shares:
         """Return who is next: those who used more than their turns were for are passed over."""
         account = next(iter(self._waiting))
         if len(self._waiting) == 1:
-            account.debt = 0
-        account.debt = min(account.debt, _MOST_DEBT)
-        while account.debt > QUANTUM:
-            account.debt -= QUANTUM
+            account.paid = account.used
+        while account.used - account.paid > QUANTUM:
+            account.paid = max(account.paid + QUANTUM, account.used - _MOST_DEBT)
             self._waiting.move_to_end(account)
             account = next(iter(self._waiting))
         return account
 
     def _give(self, waiting: _Waiting) -> None:
         account = waiting.account
-        account.debt = max(0, account.debt - QUANTUM)
+        account.paid = min(account.used, account.paid + QUANTUM)
         given = waiting.take()
         if waiting.agents:
             self._waiting.move_to_end(account)

@@ -348,11 +348,12 @@ class Endpoints:
             await stream.open(headers)
             trace = _trace(request) if is_house else None
             await stream.write(_frames(first, dialect, wrap, trace))
-            agent = request.mount.agent.name
+            reader = self._streams.reader(call.caller, request.mount.agent.name)
             async for batch in batches:
                 frames = _frames(batch, dialect, wrap, trace)
                 await stream.write(frames)
-                await self._streams.keep_pace(call.caller, agent, _count(batch), len(frames))
+                if reader.is_ahead(_count(batch), len(frames)):
+                    await reader.turn()
         except asyncio.CancelledError:
             figures.streams_cut.add("stopping" if self._streams.is_stopping else "gone")
             if not stream.is_closed:

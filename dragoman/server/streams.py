@@ -11,6 +11,26 @@ from dragoman.telemetry import figures
 from dragoman.transports import sse
 
 
+class Reader:
+    """What one reader is sent. One that reads without end waits for its turn beside others."""
+
+    __slots__ = ("_account", "_agent", "_shares")
+
+    def __init__(self, shares: Shares, caller: Caller, agent: str) -> None:
+        self._shares = shares
+        self._account = shares.account(caller.who)
+        self._agent = agent
+
+    def is_ahead(self, events: int, size: int) -> bool:
+        """Count what was sent; tell whether to wait for a turn."""
+        self._shares.use(self._account, events * EVENT_COST + size)
+        return self._account.is_narrow
+
+    async def turn(self) -> None:
+        """Wait for a turn."""
+        await self._shares.turn(self._account, self._agent)
+
+
 class OpenStreams:
     """Open streams, each with the pass of its reader."""
 
@@ -31,13 +51,9 @@ class OpenStreams:
             raise Overloaded
         self._open[stream] = reader
 
-    async def keep_pace(self, caller: Caller, agent: str, events: int, size: int) -> None:
-        """Count what a reader was sent; one that reads without end waits for its turn beside
-        others."""
-        account = self._shares.account(caller.who)
-        self._shares.use(account, events * EVENT_COST + size)
-        if account.is_narrow:
-            await self._shares.turn(account, agent)
+    def reader(self, caller: Caller, agent: str) -> "Reader":
+        """Return what counts what a reader of some agent's tasks is sent."""
+        return Reader(self._shares, caller, agent)
 
     def discard(self, stream: sse.Stream) -> None:
         """Count a stream no more."""

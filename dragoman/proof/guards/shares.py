@@ -142,9 +142,9 @@ async def endless_tasks(trial: Trial) -> Finding:
             await asyncio.sleep(0)
         most = 0
         for _ in range(200):
-            before = account.cost
+            before = account.used
             await asyncio.sleep(0)
-            most = max(most, account.cost - before)
+            most = max(most, account.used - before)
     return Finding(most <= 1.5 * QUANTUM, f"{most / QUANTUM:.1f} slices in one turn of the loop")
 
 
@@ -165,7 +165,7 @@ async def endless_store(trial: Trial) -> Finding:
     async with _engine(shares, max_events=1_000_000) as engine:
         await asyncio.gather(*(_begin(engine, "endless") for _ in range(3)))
         for _ in range(_TURNS):
-            if not engine.live_tasks or account.cost > 1000 * _SHARE:
+            if not engine.live_tasks or account.used > 1000 * _SHARE:
                 break
             await asyncio.sleep(0)
         live = engine.live_tasks
