@@ -412,8 +412,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quota: Annotated[
         str,
         _about(
-            "Tasks one principal may begin, `1000/d`. Counted since the process started. Empty: "
-            "no limit."
+            "Tasks one principal may begin, `1000/d`, in whatever way: also runs of workflows and "
+            "each of their steps, each agent of a race, and what agents of the same process are "
+            "called for. Counted since the process started. Empty: no limit."
         ),
     ] = ""
     max_requests_per_caller: Annotated[

@@ -67,7 +67,7 @@ class _Rival:
         return hashlib.sha256(encode(said)).digest()
 
 
-class Held:
+class _Unshown:
     """What is kept in memory of an answer until it has won."""
 
     def __init__(self, log: TaskLog, settings: Settings) -> None:
@@ -208,7 +208,7 @@ class Contest:
         operation = outgoing(self._worker, message, self._means.id, line.card)
         patience = self._means.settings.forward_patience
         log = self._worker.log
-        held = Held(log, self._means.settings)
+        unshown = _Unshown(log, self._means.settings)
         async with (
             contextlib.aclosing(Stream(line, operation)) as stream,
             asyncio.timeout(patience) as limit,
@@ -218,7 +218,7 @@ class Contest:
                     # Whoever has begun may take its time; the others are not waited for.
                     limit.reschedule(None)
                     rival.task_id = stream.task_id
-                    await held.add(event)
+                    await unshown.add(event)
             return _task(stream)
 
     async def _cancel(self, rival: _Rival) -> None:
