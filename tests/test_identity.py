@@ -23,4 +23,4 @@ def test_a_principal_has_the_tenant_of_its_credential() -> None:
     assert Caller("ada", True, tenant="acme").principal == Principal("acme", "ada")
     assert Caller("ada", True).principal.text == "ada"
     assert Caller("ada", True, tenant="acme").principal != Caller("ada", True).principal
-    assert Caller().principal == LOCAL and not LOCAL.text
+    assert LOCAL == Caller().principal and not LOCAL.text

@@ -15,7 +15,7 @@ from dragoman.client.seen import Seen
 from dragoman.client.stream import Shown, Stream
 from dragoman.dialects.house import Nexus
 from dragoman.engine.log import read_task
-from dragoman.engine.shares import NARROW_EVENTS, QUANTUM
+from dragoman.engine.shares import EVENT_COST, NARROW_EVENTS
 from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
 from dragoman.errors import A2AError, InvalidAgentResponse
 from dragoman.gateway.hops import MARGIN
@@ -52,7 +52,7 @@ class Relay:
         self._is_doubtful = False
         self._is_heard = False
         # Of all that it sent, recorded or not.
-        self._events = 0
+        self._events = self._recorded = 0
         self._on_heard: Callable[[], None] = _nothing
 
     async def _recollect(self) -> None:
@@ -109,8 +109,11 @@ class Relay:
         if log.is_full:
             await worker.keep_pace()
         elif self._events % NARROW_EVENTS == 0:
-            log.shares.use(log.account, QUANTUM)
-            await log.shares.turn(log.account, log.agent)
+            recorded, self._recorded = log.seq - self._recorded, log.seq
+            if recorded < NARROW_EVENTS:
+                # Those that were recorded are counted.
+                log.shares.use(log.account, (NARROW_EVENTS - recorded) * EVENT_COST)
+                await log.shares.turn(log.account, log.agent)
 
     def _ask_for_posts(self, line: Line) -> None:
         """Have an agent that cannot stream tell us when there is something to look at."""
