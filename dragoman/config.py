@@ -371,6 +371,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_task_bytes: Annotated[
         int, _about("Bytes in one task's log; more end it as failed.", ge=1024)
     ] = 256 * 1024 * 1024
+    max_stored_bytes: Annotated[
+        int,
+        _about(
+            "Bytes that the logs of one principal's tasks may have in the store, together: then "
+            "its tasks end as failed and new ones are refused, until old ones are forgotten. 0: no "
+            "limit, and none where callers are not known.",
+            ge=0,
+        ),
+    ] = 8 * 1024 * 1024 * 1024
     max_live_tasks: Annotated[
         int, _about("Tasks running at once; further ones are refused as overload.", ge=1)
     ] = 10_000
@@ -410,8 +419,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quota: Annotated[
         str,
         _about(
-            "Tasks one principal may begin, `1000/d`. Counted since the process started. Empty: "
-            "no limit."
+            "Tasks one principal may begin, `1000/d`, in whatever way: also runs of workflows and "
+            "each of their steps, each agent of a race, and what agents of the same process are "
+            "called for. Counted since the process started. Empty: no limit."
         ),
     ] = ""
     max_requests_per_caller: Annotated[

@@ -142,6 +142,10 @@ PROOFS: dict[str, Proof] = {
         "Ask five times what a server can do, and ten times what one caller may.",
         [_count("seconds", 30, "How long the overload lasts.")],
     ),
+    "greedy": Proof(
+        "Let one caller stream without end; others do not notice, and its share has an end.",
+        [_count("seconds", 30, "How long others are measured, with and without.")],
+    ),
     "gateway": Proof(
         "Kill a gateway and agents behind it; tasks end as undisturbed, and are paid for once.",
         [_count("kills", 60, "How often to kill.")],

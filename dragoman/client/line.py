@@ -429,7 +429,7 @@ class Line:
 
     def may_repeat(self, operation: ops.Operation, error: A2AError) -> bool:
         """Say whether a request is worth making again, and cannot do anything twice."""
-        if isinstance(error, NotServed | NotDialled) or _wish(error) > LONGEST_WAIT:
+        if isinstance(error, NotServed | NotDialled) or wished_wait(error) > LONGEST_WAIT:
             # Who wants to be left alone for long is asked again by a person, if at all.
             return False
         is_send = isinstance(operation, ops.SendMessage)
@@ -476,10 +476,10 @@ def _origin(interface: AgentInterface) -> str:
 
 def asked_wait(error: A2AError) -> float:
     """Return how many seconds to leave a peer alone that asks for it."""
-    return min(LONGEST_WAIT, _wish(error))
+    return min(LONGEST_WAIT, wished_wait(error))
 
 
-def _wish(error: A2AError) -> float:
+def wished_wait(error: A2AError) -> float:
     """Return how many seconds a peer wants to be left alone; what is no number is no wish."""
     asked = error.facts.get("retryAfter", "")
     return float(asked) if asked.isascii() and asked.isdigit() else 0.0

@@ -82,6 +82,10 @@ class Exchanged(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+# Bytes of a stream that are read in one go.
+_SLICE = 4 * 1024
+# Bytes without an event after which others have their turn.
+_QUIET = 16 * 1024
 T = TypeVar("T")
 Observer = Callable[[Exchanged], None]
 # Hears that something came in a stream, and whether it was only a comment.
@@ -160,7 +164,8 @@ class Remote:
         self, asked: "_Asked", heard: Heard | None
     ) -> AsyncGenerator[list[Recorded]]:
         reader = sse.Reader(self._most)
-        async for chunk in asked.chunks():
+        quiet = 0
+        async for chunk in _slices(asked.chunks()):
             lines, comments = reader.lines, reader.comments
             try:
                 sent = reader.feed(chunk)
@@ -168,6 +173,11 @@ class Remote:
                 raise InvalidAgentResponse(f"an event has more than {self._most} bytes") from None
             if heard is not None and (reader.lines != lines or len(chunk) >= _PIECE):
                 heard(not sent and reader.comments != comments)
+            quiet = 0 if sent else quiet + len(chunk)
+            if quiet > _QUIET:
+                # However much of nothing a peer sends, others have their turn.
+                quiet = 0
+                await asyncio.sleep(0)
             batch: list[Recorded] = []
             for one in sent:
                 if not one.data.strip():
@@ -450,6 +460,17 @@ class _Asked:
     def _with_patience(self, error: A2AError) -> A2AError:
         error.facts |= wish(self._exchange.headers)
         return error
+
+
+async def _slices(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield what a peer sends in pieces that are read in a moment: what waits unread may be far
+    more, and others have their turn in between."""
+    async for chunk in chunks:
+        if len(chunk) <= _SLICE:
+            yield chunk
+            continue
+        for start in range(0, len(chunk), _SLICE):
+            yield chunk[start : start + _SLICE]
 
 
 def _denial(value: dict[str, Any]) -> PermissionDenied:

@@ -7,20 +7,29 @@ task. Foreign peers are folded as they come: nothing here refuses an event.
 
 import msgspec
 
+from dragoman.client.extent import Extent, weight
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 
+# Bytes of contents that a light fold holds.
+MOST_HELD = 256 * 1024
+
 
 class Seen:
-    """The fold of the events a caller was shown; each costs the same, however long the task."""
+    """The fold of the events a caller was shown; each costs the same, however long the task.
 
-    def __init__(self) -> None:
+    A light one lets go of the contents of a large task: what of it is new can still be told."""
+
+    def __init__(self, *, is_light: bool = False) -> None:
+        self._may_lighten = is_light
+        self._is_light = False
+        self._size = 0
         self._task: Task | None = None
         self._status: TaskStatus | None = None
         self._history: list[Message] = []
-        self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {}
+        self._artifacts: dict[str, Extent] = {}
         # Of artifacts in the last Task: their parts, and where a repetition of them has got to.
         self._repeatable: dict[str, tuple[list[Part], int | None]] = {}
         # Which other tasks the agent referred to in what it said, by its own.
@@ -38,8 +47,19 @@ class Seen:
         """The state last shown."""
         return self._status.state if self._status is not None else None
 
+    def copy(self) -> "Seen":
+        """Return another that goes on from here by itself."""
+        other = Seen(is_light=self._may_lighten)
+        other._is_light, other._size = self._is_light, self._size
+        other._task, other._status = self._task, self._status
+        other._history = list(self._history)
+        other._artifacts = {name: shown.copy() for name, shown in self._artifacts.items()}
+        other.references = {task: list(others) for task, others in self.references.items()}
+        other._said = set(self._said)
+        return other
+
     def task(self) -> Task | None:
-        """Return the task as shown so far."""
+        """Return the task as shown so far; of a light one that is large, without its contents."""
         if self._task is None or self._status is None:
             return None
         return msgspec.structs.replace(
@@ -47,8 +67,8 @@ class Seen:
             status=self._status,
             history=list(self._history),
             artifacts=[
-                msgspec.structs.replace(artifact, parts=list(parts))
-                for artifact, parts in self._artifacts.values()
+                msgspec.structs.replace(shown.artifact, parts=list(shown.parts))
+                for shown in self._artifacts.values()
             ],
         )
 
@@ -59,21 +79,22 @@ class Seen:
                 self._task = event
                 self._status = event.status
                 self._history = list(event.history)
-                self._artifacts = {
-                    artifact.artifact_id: (artifact, list(artifact.parts))
-                    for artifact in event.artifacts
-                }
+                self._artifacts = {}
+                for artifact in event.artifacts:
+                    self._put(artifact)
                 self._note(event.status, event.id)
                 self._said.update(message.message_id for message in event.history)
                 for message in event.history:
                     if message.role is Role.AGENT:
                         self._refer(event.id, message)
+                if self._is_light:
+                    self._lighten()
             case StatusUpdate():
                 if self._task is None:
                     # A peer of 0.x that resumes without a Task.
                     self._task = Task(event.task_id, event.context_id, event.status)
                 elif self._status is not None and self._status.message is not None:
-                    self._history.append(self._status.message)
+                    self._retire(self._status.message)
                 self._status = event.status
                 self._note(event.status, event.task_id)
             case ArtifactUpdate():
@@ -82,11 +103,38 @@ class Seen:
                     self._task = Task(event.task_id, event.context_id, self._status)
                 name = event.artifact.artifact_id
                 if event.append and name in self._artifacts:
-                    self._artifacts[name][1].extend(event.artifact.parts)
+                    self._artifacts[name].extend(event.artifact.parts)
+                    self._weigh(event.artifact.parts)
                 else:
-                    self._artifacts[name] = (event.artifact, list(event.artifact.parts))
+                    self._put(event.artifact)
             case _:
                 pass
+
+    def _put(self, artifact: Artifact) -> None:
+        self._artifacts[artifact.artifact_id] = Extent(artifact, is_light=self._is_light)
+        self._weigh(artifact.parts)
+
+    def _retire(self, message: Message) -> None:
+        """Note that what was said with a status is history."""
+        if not self._is_light:
+            self._history.append(message)
+            self._weigh(message.parts)
+
+    def _weigh(self, parts: list[Part]) -> None:
+        """Let go of the contents once they are large."""
+        if not self._may_lighten or self._is_light:
+            return
+        self._size += weight(parts)
+        if self._size > MOST_HELD:
+            self._is_light = True
+            self._lighten()
+
+    def _lighten(self) -> None:
+        self._history.clear()
+        if self._task is not None:
+            self._task = msgspec.structs.replace(self._task, history=[], artifacts=[])
+        for shown in self._artifacts.values():
+            shown.lighten()
 
     def has_heard(self, status: TaskStatus) -> bool:
         """Whether what the agent says with a status was shown."""
@@ -127,8 +175,7 @@ class Seen:
         """Say whether more was shown than a peer says there is: it keeps it elsewhere, or later."""
         held = {artifact.artifact_id: artifact.parts for artifact in task.artifacts}
         return not task.status.state.is_terminal and any(
-            _after(parts, held.get(name, [])) is None and _after(held.get(name, []), parts)
-            for name, (_, parts) in self._artifacts.items()
+            shown.is_ahead_of(held.get(name, [])) for name, shown in self._artifacts.items()
         )
 
     def expect_repetition(self, task: Task) -> None:
@@ -171,10 +218,7 @@ class Seen:
             return []
         if known is None:
             return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
-        shown = known[1]
-        if parts == shown:
-            return []
-        rest = _after(shown, parts)
+        rest = known.after(parts)
         if rest is None:
             # Not what was shown and more: the peer changed it, so it is shown anew.
             return [ArtifactUpdate(*ids, msgspec.structs.replace(artifact, parts=parts))]
@@ -186,26 +230,3 @@ class Seen:
         if self._status is None or status.state is not self._status.state:
             return True
         return status.message is not None and not self.has_heard(status)
-
-
-def _after(shown: list[Part], parts: list[Part]) -> list[Part] | None:
-    """Return what parts hold beyond those shown; None if they do not begin with them.
-
-    Some peers join the text of chunks, so that one part holds what came as many.
-    """
-    if parts[: len(shown)] == shown:
-        return parts[len(shown) :]
-    before, after = _text(shown), _text(parts)
-    if before is None or after is None or not after.startswith(before):
-        return None
-    rest = after[len(before) :]
-    return [Part(text=rest)] if rest else []
-
-
-def _text(parts: list[Part]) -> str | None:
-    texts = [part.text for part in parts]
-    return "".join(text for text in texts if isinstance(text, str)) if _all_text(parts) else None
-
-
-def _all_text(parts: list[Part]) -> bool:
-    return all(isinstance(part.text, str) for part in parts)

@@ -102,18 +102,21 @@ class Stream:
         polling: Polling | None = None,
         patience: float = PATIENCE,
         polls_only: bool = False,
-        begun: Task | None = None,
+        begun: Task | Seen | None = None,
+        is_light: bool = False,
         silence: Silence | None = None,
         signs: LifeSigns | None = None,
     ) -> None:
-        """`signs` is the clock of whoever follows the same task with several streams."""
+        """`begun` is what was shown before. One that `is_light` does not hold the contents of a
+        large task, which are then not in `task` and `answer` either. `signs` is the clock of who
+        follows the same task with several streams."""
         self._line = line
         self._operation = operation
         self._until = until
         self._polling = polling or Polling()
         self._patience = patience
         self._polls_only = polls_only
-        self._seen = Seen()
+        self._seen = Seen(is_light=is_light)
         self._cursor = after
         self._is_done = False
         # A send to a task that waits may open with it still waiting: that is not yet its answer.
@@ -135,8 +138,10 @@ class Stream:
         # Who waits for the next event.
         self._reader: asyncio.Task[object] | None = None
         self.message: Message | None = None
-        if begun is not None:
-            # Known already, and so not shown.
+        # Known already, and so not shown.
+        if isinstance(begun, Seen):
+            self._seen = begun.copy()
+        elif begun is not None:
             self._seen.apply(begun)
         self._events = self._run()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -12,16 +13,26 @@ from dragoman.config import Settings
 from dragoman.engine.holdings import OVERDUE, Holdings, NoteBody
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
-from dragoman.engine.log import LogIsFull, Place, TaskLog, follow, read_task, tail
+from dragoman.engine.log import (
+    STORE_IS_FULL,
+    LogIsFull,
+    Place,
+    TaskLog,
+    follow,
+    read_task,
+    tail,
+)
 from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
 from dragoman.engine.seal import load_cipher, seal, unseal
+from dragoman.engine.shares import Root, Shares
 from dragoman.engine.worker import AgentCode, Plan, Worker
 from dragoman.errors import (
     ExtensionRequired,
     InternalError,
     InvalidParams,
     Overloaded,
+    RateLimited,
     StoreConflict,
     StoreRefused,
     TaskFailed,
@@ -59,6 +70,9 @@ from dragoman.telemetry import tracing
 _PAGE_BYTES = 16 * 1024 * 1024
 # Events that are read at once where a whole log is looked through.
 _READ_AT_ONCE = 1000
+# Seconds after which who has filled their share of the store may look again: old tasks are
+# forgotten every hour.
+_STORE_IS_FULL_FOR = 3600
 # Seconds beyond its grace that a cancel in another process may take.
 _ELSEWHERE = 5.0
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
@@ -90,13 +104,16 @@ class Engine:
         clock: Clock | None = None,
         postings: Postings | None = None,
         isolation: Isolation | None = None,
+        shares: Shares | None = None,
     ) -> None:
+        """`shares` are those of all engines of a process."""
         self._code = code
         self._store = store
         self._settings = settings
         self._clock = clock or SystemClock()
         self._receivers = Receivers(store, postings)
-        self._holdings = Holdings(code, store, settings, self._clock, isolation)
+        self._shares = shares or Shares()
+        self._holdings = Holdings(code, store, settings, self._clock, self._shares, isolation)
 
     # Life
 
@@ -464,7 +481,7 @@ class Engine:
         """Start a task, or at least the code that decides whether there will be one.
 
         Where others share the store the code of a task waits: see `_start_recorded`."""
-        self._holdings.make_room(scope.owner)
+        self._holdings.make_room(scope.principal)
         plan = self._code.plan(operation, caller=call.caller)
         self._code.admit(call.caller, operation)
         ends = _ends(plan, operation, self._clock.now())
@@ -478,7 +495,9 @@ class Engine:
         task_id = message.task_id or TaskId(new_id())
         context_id = message.context_id or ContextId(new_id())
         operation = _stamped(operation, task_id, context_id)
-        log = self._holdings.fresh_log(scope, operation.message, task_id)
+        root = self._shares.root(message.message_id, call.caller.who)
+        log = self._holdings.fresh_log(scope, operation.message, task_id, root.who)
+        self._check_store(log)
         now = time.time_ns() // 1000
         if plan.errand is not None:
             log.errand = msgspec.structs.replace(
@@ -510,6 +529,8 @@ class Engine:
             return reply
 
         replay = Replay(operation)
+        # Counted once nothing else speaks against it, and before anything is recorded.
+        self._count(log, root, plan.tasks)
         worker = Worker(log, replay, plan, call.caller, self._clock, keep)
         replay.trace = tracing.current()
         try:
@@ -524,6 +545,8 @@ class Engine:
                 log.deadline = replay.deadline = ends
                 log.emit(DeadlineSet(ends))
         except LogIsFull:
+            if log.on_void is not None:
+                log.on_void()
             raise InvalidParams("is larger than a task may be", field="message") from None
         if operation.push is not None:
             log.pushes = [named(operation.push, task_id)]
@@ -538,6 +561,21 @@ class Engine:
             left = (ends - self._clock.now()) / 1000
             self._holdings.soon(self._holdings.end_undecided(worker, left))
         return _Accepted(log.task_id, worker, log, task, 1)
+
+    def _check_store(self, log: TaskLog) -> None:
+        """Refuse a task of a caller whose logs have all that they may have of the store."""
+        if self._shares.is_unmeasured(log.account):
+            self._holdings.soon(self._shares.measure(log.account, self._store))
+        if log.account.is_full:
+            raise RateLimited(STORE_IS_FULL, retry_after=_STORE_IS_FULL_FOR)
+
+    def _count(self, log: TaskLog, root: Root, count: int) -> None:
+        """Count what begins on its caller's quota; raises `RateLimited`. What the store refuses
+        was never begun."""
+        quota = self._shares.quota
+        if quota is not None and not root.is_counted:
+            quota.begin(root.who, count)
+            log.on_void = functools.partial(quota.give_back, root.who, count)
 
     async def _continue(
         self, caller: Caller, operation: ops.SendMessage, head: Head, key: bytes | None

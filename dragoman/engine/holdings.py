@@ -19,11 +19,11 @@ from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
 from dragoman.engine.replay import Replay, read_replay
+from dragoman.engine.shares import Shares
 from dragoman.engine.withholding import kept, placeholder
 from dragoman.engine.worker import (
     CANCELED,
     FAILED,
-    TOO_LARGE,
     AgentCode,
     Plan,
     Worker,
@@ -40,10 +40,10 @@ from dragoman.errors import (
 )
 from dragoman.model.clock import Clock
 from dragoman.model.events import AttemptStarted, CancelRequested, MessageAdded
-from dragoman.model.identity import Caller, Scope, TaskId, new_id
+from dragoman.model.identity import Caller, Principal, Scope, TaskId, Who, new_id
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
-from dragoman.model.record import encode
+from dragoman.model.record import TaskReading, encode
 from dragoman.model.task import OVERDUE, TaskState
 from dragoman.stores.interface import Head, Note, Store, died_alone
 from dragoman.telemetry import figures, logs
@@ -91,18 +91,20 @@ class Holdings:
         store: Store,
         settings: Settings,
         clock: Clock,
+        shares: Shares,
         isolation: Isolation | None = None,
     ) -> None:
         self._code = code
         self._store = store
         self._settings = settings
         self._clock = clock
+        self._shares = shares
         self.bell = Bell()
         self._limits = Limits(settings.max_events, settings.max_task_bytes)
         self._logs: dict[Held, TaskLog] = {}
         self._workers: dict[Held, Worker] = {}
         # How many of them each principal has.
-        self._of_owner: Counter[str] = Counter()
+        self._of_principal: Counter[Principal] = Counter()
         # Messages whose keys may not be in the store yet: who has each, and its place in the log.
         self._arriving: dict[Key, tuple[Worker, int]] = {}
         self._reviving: dict[Held, asyncio.Task[Worker | None]] = {}
@@ -159,8 +161,8 @@ class Holdings:
             and self._store.is_live(head.holder)
         )
 
-    def fresh_log(self, scope: Scope, message: Message, task_id: TaskId) -> TaskLog:
-        """Return the log of a task that is about to begin."""
+    def fresh_log(self, scope: Scope, message: Message, task_id: TaskId, who: Who) -> TaskLog:
+        """Return the log of a task that is about to begin, and whom it counts for."""
         return TaskLog(
             self._store,
             self.bell,
@@ -168,6 +170,8 @@ class Holdings:
             scope=scope,
             task_id=task_id,
             context_id=message.context_id,
+            shares=self._shares,
+            account=self._shares.account(who),
         )
 
     # Coming and going
@@ -178,7 +182,7 @@ class Holdings:
         held = _held(log)
         self._logs[held] = log
         if held not in self._workers:
-            self._of_owner[log.scope.owner] += 1
+            self._of_principal[log.scope.principal] += 1
         self._workers[held] = worker
         if key is not None:
             self._arriving[key] = worker, seq
@@ -217,7 +221,7 @@ class Holdings:
         held = _held(log)
         if self._workers.get(held, worker) is worker:
             if self._workers.pop(held, None) is not None:
-                self._leave(log.scope.owner)
+                self._leave(log.scope.principal)
             if self._logs.get(held) is log:
                 del self._logs[held]
             log.is_retired = True
@@ -228,23 +232,24 @@ class Holdings:
         for key in worker.keys:
             self._arriving.pop(key, None)
 
-    def _leave(self, owner: str) -> None:
-        self._of_owner[owner] -= 1
-        if not self._of_owner[owner]:
-            del self._of_owner[owner]
+    def _leave(self, principal: Principal) -> None:
+        self._of_principal[principal] -= 1
+        if not self._of_principal[principal]:
+            del self._of_principal[principal]
 
-    def make_room(self, owner: str) -> None:
+    def make_room(self, principal: Principal) -> None:
         """Refuse what is too much, for us or for one principal; code that only waits for its
         caller makes way."""
         if len(self._workers) >= self._settings.max_live_tasks:
             self._dismiss_one(None, Overloaded())
         # Where nobody is asked who they are, all are one, and have what there is.
-        if owner and self._of_owner[owner] >= self._settings.max_tasks_per_caller:
-            self._dismiss_one(owner, RateLimited("Too many tasks are running"))
+        most = self._settings.max_tasks_per_caller
+        if principal.owner and self._of_principal[principal] >= most:
+            self._dismiss_one(principal, RateLimited("Too many tasks are running"))
 
-    def _dismiss_one(self, owner: str | None, otherwise: Overloaded) -> None:
+    def _dismiss_one(self, principal: Principal | None, otherwise: Overloaded) -> None:
         for worker in self._workers.values():
-            is_theirs = owner is None or worker.log.scope.owner == owner
+            is_theirs = principal is None or worker.log.scope.principal == principal
             if is_theirs and worker.is_running and worker.log.is_idle and not worker.log.is_active:
                 worker.dismiss()
                 return
@@ -261,7 +266,7 @@ class Holdings:
         for task in (*self._later, *self._reviving.values()):
             task.cancel()
         self._workers.clear()
-        self._of_owner.clear()
+        self._of_principal.clear()
         self._logs.clear()
 
     def soon(self, deed: Coroutine[Any, Any, None]) -> None:
@@ -318,7 +323,7 @@ class Holdings:
             if log is not None:
                 return log
             if reading is not None and reading.seq == found.standing.last_seq:
-                log = TaskLog.resumed(self._store, self.bell, self._limits, found, reading)
+                log = self._resumed_log(found, reading)
                 if found.holder != self._store.worker:
                     log.take_over()
                 # Registered at once: whoever else wants it finds this log, not the store's state.
@@ -327,6 +332,12 @@ class Holdings:
             # It moved on between the two reads.
             found = await self._store.head(head.scope, head.task_id)
         return None
+
+    def _resumed_log(self, head: Head, reading: TaskReading) -> TaskLog:
+        account = self._shares.account(_caller(head.scope, frozenset()).who)
+        return TaskLog.resumed(
+            self._store, self.bell, self._limits, head, reading, self._shares, account
+        )
 
     async def _revive(self, head: Head, held_by: int) -> Worker | None:
         """Start the code of a stored task: its turn from the beginning, with what is done of it."""
@@ -351,7 +362,7 @@ class Holdings:
             plan = self._code.plan(replay.messages[replay.turn], replay.began)
             waiting = [(place, self.plan_for(o, replay, None)) for place, o in replay.waiting]
         except (A2AError, TaskFailed, LogIsFull) as error:
-            sentence = TOO_LARGE if isinstance(error, LogIsFull) else error.public
+            sentence = str(error) if isinstance(error, LogIsFull) else error.public
             self._end(log, TaskState.FAILED, sentence)
             return None
         except StoreRefused:

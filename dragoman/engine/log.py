@@ -14,6 +14,15 @@ from typing import Protocol
 import msgspec
 
 from dragoman.engine.lifecycle import Draft
+from dragoman.engine.shares import (
+    EVENT_COST,
+    NARROW_BYTES,
+    NARROW_EVENTS,
+    WIDE_BYTES,
+    WIDE_EVENTS,
+    Account,
+    Shares,
+)
 from dragoman.errors import InvalidAgentResponse
 from dragoman.model.errand import Errand
 from dragoman.model.events import CancelRequested, Event, StatusUpdate, StepRecorded
@@ -24,10 +33,10 @@ from dragoman.model.task import Task, TaskState
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 from dragoman.telemetry import figures
 
-# How far a worker may run ahead of the disk, and how much of a task it keeps in memory. The
-# contents of larger tasks are only in the store.
-MAX_UNWRITTEN_EVENTS = 64
-MAX_UNWRITTEN_BYTES = 1024 * 1024
+# How far a worker may run ahead of the disk beside nobody else, and how much of a task it keeps in
+# memory. The contents of larger tasks are only in the store.
+MAX_UNWRITTEN_EVENTS = WIDE_EVENTS
+MAX_UNWRITTEN_BYTES = WIDE_BYTES
 MAX_DRAFT_BYTES = 256 * 1024
 # What a log keeps at hand for readers that are up to date.
 MAX_TAIL_EVENTS = 128
@@ -77,9 +86,18 @@ class Limits:
         self.events = events
         self.size = size
 
+    def reason(self, events: int) -> str:
+        """Return which limit a log of so many events has reached, for the task's caller."""
+        if events >= self.events:
+            return f"The task grew beyond its limit of {self.events:,} events."
+        return f"The task grew beyond its limit of {self.size:,} bytes."
+
+
+STORE_IS_FULL = "The tasks of this caller have reached their share of the store."
+
 
 class LogIsFull(Exception):
-    """The task's log reached its limit."""
+    """The task's log reached its limit. What it says is for the task's caller."""
 
 
 class TaskLog:
@@ -94,10 +112,16 @@ class TaskLog:
         scope: Scope,
         task_id: TaskId,
         context_id: ContextId,
+        shares: Shares | None = None,
+        account: Account | None = None,
     ) -> None:
         self._store = store
         self._bell = bell
         self._limits = limits
+        self.shares = shares or Shares()
+        # Whom it counts for, and who does the work: their turns are shared.
+        self.account = account or self.shares.account(scope.principal)
+        self.agent = scope.agent
         self.scope = scope
         self.task_id = task_id
         self.context_id = context_id
@@ -134,12 +158,21 @@ class TaskLog:
         self._durable: list[tuple[int, asyncio.Future[None]]] = []
         self.failure: Exception | None = None
         self.on_idle: Callable[[], None] | None = None
+        # Called if the store refuses the task: there never was one.
+        self.on_void: Callable[[], None] | None = None
         # Set when the engine has let go of it; what it has at hand may still be read.
         self.is_retired = False
 
     @classmethod
     def resumed(
-        cls, store: Store, bell: Bell, limits: Limits, head: Head, reading: TaskReading
+        cls,
+        store: Store,
+        bell: Bell,
+        limits: Limits,
+        head: Head,
+        reading: TaskReading,
+        shares: Shares | None = None,
+        account: Account | None = None,
     ) -> "TaskLog":
         """Return the log of a task that is in the store."""
         draft, size = Draft(reading.task), len(reading.body)
@@ -152,6 +185,8 @@ class TaskLog:
             scope=head.scope,
             task_id=head.task_id,
             context_id=head.context_id,
+            shares=shares,
+            account=account,
         )
         log.number = head.number
         log.fence = log._next_fence = head.fence
@@ -204,9 +239,13 @@ class TaskLog:
             isinstance(event, StatusUpdate) and event.status.state.is_terminal
         )
         if not ends and (
-            recorded.seq >= self._limits.events or self._size + size > self._limits.size
+            recorded.seq >= self._limits.events
+            or self._size + size > self._limits.size
+            or self.account.is_full
         ):
-            raise LogIsFull
+            raise LogIsFull(
+                STORE_IS_FULL if self.account.is_full else self._limits.reason(recorded.seq)
+            )
         if self.draft is None:
             if not isinstance(event, Task):
                 raise InvalidAgentResponse("a log begins with its task")
@@ -224,6 +263,11 @@ class TaskLog:
             self.has_withheld = True
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
+        # As `Shares.use` does: this is done for each event.
+        account = self.account
+        account.used += EVENT_COST + size
+        if account.used > account.watch_at:
+            self.shares.look(account)
         self._write_soon()
         return recorded
 
@@ -286,6 +330,12 @@ class TaskLog:
     @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
+        if self.account.is_narrow:
+            return (
+                len(self._unwritten) >= NARROW_EVENTS
+                or self._unwritten_bytes >= NARROW_BYTES
+                or self.shares.is_late
+            )
         return (
             len(self._unwritten) >= MAX_UNWRITTEN_EVENTS
             or self._unwritten_bytes >= MAX_UNWRITTEN_BYTES
@@ -340,6 +390,8 @@ class TaskLog:
         if self.failure is not None:
             # Given up: to write on would take the task back from whoever has it next.
             return
+        self.shares.look(self.account)
+        self.shares.store(self.account, self._unwritten_bytes)
         events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
         keys, self._keys = self._keys, []
         notes, self._notes = self._notes, []
@@ -399,6 +451,8 @@ class TaskLog:
     ) -> None:
         self._is_writing = False
         if error is not None:
+            if self._standing is None and self.on_void is not None:
+                self.on_void()
             self.fail(error)
             return
         self.number = number

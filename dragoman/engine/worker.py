@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import FrameType
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from dragoman.engine.replay import ELSEWHERE, CodeChanged, Put, Replay
 from dragoman.errors import (
     A2AError,
     InvalidAgentResponse,
+    RateLimited,
     StoreRefused,
     TaskFailed,
     TaskRejected,
@@ -54,9 +55,9 @@ from dragoman.telemetry.tracing import Here, Span
 
 logger = logging.getLogger("dragoman")
 
-TOO_LARGE = "The task grew beyond its limit."
 FAILED = "The agent failed."
 CANCELED = "The task was canceled."
+REFUSED_ELSEWHERE = "Another agent refused what this one asked of it: too many requests or tasks."
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -67,6 +68,8 @@ class Plan(msgspec.Struct, frozen=True):
     may_reply: bool = False
     # Seconds a task that begins with it has; None: as many as it needs.
     deadline: float | None = None
+    # How many tasks it counts as: one for each agent that works on it at once.
+    tasks: int = 1
     # What a task that begins with it means to those who keep books.
     errand: Errand | None = None
     # Whether the code may begin before the task is on disk, and so before it is certain that no
@@ -415,9 +418,12 @@ class Worker:
         return self.log.amend_last(recorded, msgspec.structs.replace(event, last_chunk=True))
 
     async def keep_pace(self) -> None:
-        """Wait for the disk if the code runs too far ahead of it."""
-        if self.log.is_full:
-            await self.log.durable(self.log.seq)
+        """Wait for the disk if the code runs too far ahead of it, and for its turn beside others
+        whose code does."""
+        log = self.log
+        if log.is_full:
+            await log.durable(log.seq)
+            await log.shares.turn(log.account, log.agent)
 
     def artifact_id(self) -> str:
         """Return an id for the turn's next artifact: the same one if the turn runs again, so that
@@ -490,9 +496,16 @@ class Worker:
             recorded = self.log.emit(event, at=at, withheld=withheld)
         except TaskIsFinished:
             raise Ended from None
+        except LogIsFull as full:
+            self.exceed(str(full))
         if self.span is not None:
             self.observe(event)
         return recorded
+
+    def exceed(self, reason: str) -> NoReturn:
+        """End a task that reached a limit, whatever its code makes of the exception."""
+        self.end(TaskState.FAILED, reason)
+        raise Ended
 
     def observe(self, event: Event) -> None:
         """Show in the trace that there was an event of the protocol; never what it says."""
@@ -562,7 +575,10 @@ class Worker:
             case TaskFailed():
                 self._finish(TaskState.FAILED, error.public)
             case LogIsFull():
-                self._finish(TaskState.FAILED, TOO_LARGE)
+                self._finish(TaskState.FAILED, str(error))
+            case RateLimited():
+                # Not in the words of the peer that refused, which may be anything.
+                self._finish(TaskState.FAILED, REFUSED_ELSEWHERE)
             case InvalidAgentResponse():
                 self._incident(f"The agent gave an invalid response: {error.public}", error)
             case BaseExceptionGroup() if self.is_cancelled and _is_cancellation(error):

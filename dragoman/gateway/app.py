@@ -103,7 +103,7 @@ class GatewayApp(App):
         private = msgspec.structs.replace(self.settings, card_public=False)
         self._limited_front = Front(private, ways, behind, signer)
         self._discovery.more_keys[:] = [self._receipt_keys]
-        gateway.workflows = Workflows(gateway.store, gateway)
+        gateway.workflows = Workflows(gateway.store, gateway, shares=self.shares)
         opened.push_async_callback(gateway.workflows.stop)
         self._engines[Runs.name] = gateway.workflows.engine
         # For operators, who look after runs as after all tasks; nobody else gets there.

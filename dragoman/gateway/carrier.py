@@ -78,6 +78,8 @@ class Carrier(Relay):
         # What each cost when it was chosen: whoever takes over does it for no more.
         self._prices = {name: self._price(name) for name in chosen}
         self._tried: list[str] = []
+        # What the message is called at the agents.
+        self._own = message_id_of(means, worker)
 
     # The way
 
@@ -109,8 +111,11 @@ class Carrier(Relay):
         else:
             # Nothing goes out before the task, and what is held for it, are on disk.
             await worker.log.durable(worker.log.seq)
+        log = worker.log
         try:
-            await self._carry()
+            # Where the agent is one of this process, its task is the caller's, and counted here.
+            with log.shares.calling(self._own, log.account.who, is_counted=True):
+                await self._carry()
         finally:
             if worker.log.is_held:
                 worker.log.release()
@@ -181,6 +186,7 @@ class Carrier(Relay):
             worker.log.errand = msgspec.structs.replace(errand, moved=errand.moved + 1)
         self._place = place
         self._signs = LifeSigns()
+        worker.log.agent = agent
         worker.forward(place)
 
     def _price(self, agent_id: str) -> int:
@@ -287,6 +293,7 @@ class Carrier(Relay):
             "polling": polling,
             "silence": self._silence(agent, line),
             "signs": self._signs,
+            "is_light": True,
         }
         message = self._message(line)
         operation = outgoing(self._worker, message, self._means.id, line.card)
@@ -295,7 +302,7 @@ class Carrier(Relay):
         if self._place.is_delivered:
             task_id = TaskId(self._place.task_id)
             followed = ops.SubscribeToTask(task_id=task_id)
-            begun = self._seen.task()
+            begun = self._seen if self._seen.task_id else None
             return Stream(line, followed, begun=begun, **more)
         # From here on it may have arrived.
         self._is_doubtful = True
@@ -331,12 +338,11 @@ class Carrier(Relay):
         ids of messages know a task by the id that their caller gives it."""
         worker, place = self._worker, self._place
         task_id = place.task_id
-        own = message_id_of(self._means, worker)
         if not task_id and isinstance(line.dialect, Nexus):
-            task_id = str(uuid.UUID(hex=own, version=4))
+            task_id = str(uuid.UUID(hex=self._own, version=4))
         return msgspec.structs.replace(
             worker.message,
-            message_id=MessageId(own),
+            message_id=MessageId(self._own),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
@@ -499,7 +505,7 @@ class Carrier(Relay):
     def _start_over(self, agent: str, url: str, why: str = "") -> None:
         """Have the work done from the beginning; what was made of it so far is replaced."""
         self._renamed = {}
-        self._seen = Seen()
+        self._seen = Seen(is_light=True)
         self._is_doubtful = False
         self._move_to(agent, url, why=why, begun=list(self._made))
 

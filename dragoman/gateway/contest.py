@@ -13,9 +13,19 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.client.life_signs import Silence
-from dragoman.client.stream import Stream
+from dragoman.client.stream import Shown, Stream
+from dragoman.config import Settings
+from dragoman.engine.log import TaskLog
+from dragoman.engine.shares import NARROW_EVENTS, QUANTUM
 from dragoman.engine.worker import TaskEnded, Worker
-from dragoman.errors import A2AError, AgentOffline, InvalidParams, TaskFailed, Unreachable
+from dragoman.errors import (
+    A2AError,
+    AgentOffline,
+    InvalidAgentResponse,
+    InvalidParams,
+    TaskFailed,
+    Unreachable,
+)
 from dragoman.gateway.agents import Registered, voter
 from dragoman.gateway.means import Means
 from dragoman.gateway.naming import message_id_of
@@ -33,6 +43,9 @@ from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskState, TaskStatus
 
 logger = logging.getLogger("dragoman")
+
+# Bytes of an answer that are kept in memory, since none is shown before it has won.
+_MOST_HELD = 16 * 1024 * 1024
 
 
 class _Rival:
@@ -53,6 +66,29 @@ class _Rival:
         if message is not None and not said:
             said = [message.parts]
         return hashlib.sha256(encode(said)).digest()
+
+
+class _Unshown:
+    """What is kept in memory of an answer until it has won."""
+
+    def __init__(self, log: TaskLog, settings: Settings) -> None:
+        self._log = log
+        self._most_bytes = min(settings.max_task_bytes, _MOST_HELD)
+        self._most_events = settings.max_events
+        self._bytes = self._events = 0
+
+    async def add(self, event: Shown) -> None:
+        """Count an event, and wait for one's turn; raises `InvalidAgentResponse` for too many."""
+        self._events += 1
+        self._bytes += len(encode(event))
+        if self._events > self._most_events or self._bytes > self._most_bytes:
+            raise InvalidAgentResponse(
+                f"the answer has more than {self._most_events:,} events or "
+                f"{self._most_bytes:,} bytes"
+            )
+        if self._events % NARROW_EVENTS == 0:
+            self._log.shares.use(self._log.account, QUANTUM)
+            await self._log.shares.turn(self._log.account, self._log.agent)
 
 
 class Contest:
@@ -171,17 +207,20 @@ class Contest:
         )
         line = await upstream.line(rival.url)
         operation = outgoing(self._worker, message, self._means.id, line.card)
-        settings = self._means.settings
+        settings, log = self._means.settings, self._worker.log
         # One that has begun may take its time, as long as it lives.
         silence = Silence(
             ask_after=settings.forward_quiet,
             most=settings.forward_patience,
             begin=settings.forward_patience,
         )
+        unshown = _Unshown(log, settings)
         opened = Stream(line, operation, silence=silence)
         async with contextlib.aclosing(opened) as stream:
-            async for _ in stream:
-                rival.task_id = stream.task_id
+            with log.shares.calling(own, log.account.who, is_counted=True):
+                async for event in stream:
+                    rival.task_id = stream.task_id
+                    await unshown.add(event)
             return _task(stream)
 
     async def _cancel(self, rival: _Rival) -> None:

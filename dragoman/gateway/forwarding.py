@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from dragoman.engine.replay import Replay
-from dragoman.engine.worker import Plan, Worker
+from dragoman.engine.worker import Ended, Plan, Worker
 from dragoman.errors import NoAgentAvailable
 from dragoman.gateway import hops, wishes
 from dragoman.gateway.agents import Registered
@@ -118,6 +118,7 @@ class Forwarding:
         return Plan(
             self._run([agent.id for agent in chosen.agents], wanted, chosen.why),
             deadline=seconds,
+            tasks=len(rivals),
             errand=errand,
             may_begin_early=seconds is None and self._may_begin_early(operation, best, wanted),
         )
@@ -157,7 +158,8 @@ class Forwarding:
         carrier = Carrier(self._means, worker, chosen, why)
         try:
             await carrier.carry()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Ended):
+            # Also a task that reached a limit: its agent is not to work on for nothing.
             if worker.is_cancelled or worker.log.is_over:
                 self._means.soon(carrier.cancel())
             raise

@@ -16,6 +16,7 @@ from dragoman.client.seen import Seen
 from dragoman.client.stream import Shown, Stream
 from dragoman.dialects.house import Nexus
 from dragoman.engine.log import read_task
+from dragoman.engine.shares import EVENT_COST, NARROW_EVENTS
 from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
 from dragoman.errors import A2AError, InvalidAgentResponse
 from dragoman.gateway.hops import MARGIN
@@ -41,7 +42,7 @@ class Relay:
         self._means = means
         self._worker = worker
         # What of the agent's answer is in the log, by the agent's ids.
-        self._seen = Seen()
+        self._seen = Seen(is_light=True)
         # What the agent's artifacts are called here. One that does what another began makes the
         # same ones in the same order: its first replaces the first there.
         self._renamed: dict[str, str] = {}
@@ -53,6 +54,8 @@ class Relay:
         self._is_heard = False
         # When the agent that has the task last showed that it lives.
         self._signs = LifeSigns()
+        # Of all that it sent, recorded or not.
+        self._events = self._recorded = 0
         self._on_heard: Callable[[], None] = _nothing
 
     async def _recollect(self) -> None:
@@ -89,13 +92,30 @@ class Relay:
             if not self._is_heard:
                 self._hear(line)
             self._relay(event)
-            if self._worker.log.is_full:
-                await self._worker.keep_pace()
+            await self._keep_pace()
         task = stream.task
         if task is None or not task.status.state.is_resting:
             raise InvalidAgentResponse("The agent's stream ended before its task did")
         # It waits as it did before, and that is its answer.
         self._end(task.status)
+
+    async def _keep_pace(self) -> None:
+        """Read no further than the disk takes what was read, and no more than a turn allows: the
+        connection fills meanwhile, and then the agent waits. Also events that nobody records cost
+        time, and have an end."""
+        worker, settings = self._worker, self._means.settings
+        log = worker.log
+        self._events += 1
+        if self._events > settings.max_events:
+            worker.exceed(f"The agent sent more than {settings.max_events:,} events.")
+        if log.is_full:
+            await worker.keep_pace()
+        elif self._events % NARROW_EVENTS == 0:
+            recorded, self._recorded = log.seq - self._recorded, log.seq
+            if recorded < NARROW_EVENTS:
+                # Those that were recorded are counted.
+                log.shares.use(log.account, (NARROW_EVENTS - recorded) * EVENT_COST)
+                await log.shares.turn(log.account, log.agent)
 
     def _ask_for_posts(self, line: Line) -> None:
         """Have an agent that cannot stream tell us when there is something to look at."""

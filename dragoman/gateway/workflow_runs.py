@@ -13,10 +13,17 @@ from typing import Any
 
 import msgspec
 
-from dragoman.engine.log import LogIsFull, read_task
+from dragoman.engine.log import read_task
 from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
-from dragoman.errors import A2AError, InvalidParams, Overloaded, TaskFailed, UnsupportedOperation
+from dragoman.errors import (
+    A2AError,
+    InvalidParams,
+    Overloaded,
+    RateLimited,
+    TaskFailed,
+    UnsupportedOperation,
+)
 from dragoman.gateway.workflow_plan import (
     ENDED,
     Order,
@@ -101,6 +108,8 @@ class _Run:
         self._is_over = [asyncio.Event() for _ in self._steps]
         # Messages on their way: once begun they are not called off, so that no task is forgotten.
         self._sending: dict[int, asyncio.Task[Reply]] = {}
+        # Steps for which no task may be begun in time, by their owner's quota.
+        self._used_up: set[int] = set()
 
     async def carry_out(self) -> None:
         worker = self._worker
@@ -114,18 +123,14 @@ class _Run:
             asyncio.ensure_future(self._work(i, is_noted=is_noted[i] is not None))
             for i in range(len(self._steps))
         ]
-        is_full = False
         try:
             await asyncio.gather(*works)
-        except LogIsFull:
-            is_full = True
-            raise
         finally:
             for work in works:
                 work.cancel()
             await asyncio.gather(*works, return_exceptions=True)
             # Not if the process stops, or another one has the run: then its tasks go on.
-            if worker.is_cancelled or is_full:
+            if worker.is_cancelled or worker.log.is_over:
                 await self._cancel_tasks()
         failed = sum(state.status == "failed" for state in self._states)
         if failed:
@@ -187,7 +192,8 @@ class _Run:
                 return
             delay = step.retry_policy.delay(self._states[index].attempts)
             # Whoever canceled a step's task does not want it tried again.
-            if delay is None or (task is not None and task.status.state is TaskState.CANCELED):
+            is_canceled = task is not None and task.status.state is TaskState.CANCELED
+            if delay is None or is_canceled or index in self._used_up:
                 self._end(index, "failed", error=problem)
                 return
             self._show(index, status="pending", retry_at=clock.now() + delay, error=problem)
@@ -266,6 +272,9 @@ class _Run:
                 reply = await asyncio.shield(sending)
             except A2AError as error:
                 del self._sending[index]
+                if isinstance(error, RateLimited) and self._is_too_long(index, step, error):
+                    self._used_up.add(index)
+                    raise
                 if not isinstance(error, Overloaded):
                     raise
                 await self._pause()
@@ -274,6 +283,11 @@ class _Run:
                 del self._sending[index]
                 assert isinstance(reply, TaskReply), "everything that is forwarded is a task"
                 return reply
+
+    def _is_too_long(self, index: int, step: Step, refusal: RateLimited) -> bool:
+        """Tell whether there is room again only after the step's time."""
+        ends = self._states[index].started_at + step.timeout * 1000
+        return self._worker.clock.now() + refusal.retry_after * 1000 > ends
 
     def _message(self, index: int, step: Step) -> ops.SendMessage:
         message, metadata = task_of(self._worker.log.task_id, self._name, index, step, self._states)

@@ -19,6 +19,7 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
+from dragoman.engine.shares import Shares
 from dragoman.errors import A2AError, InvalidParams, TaskNotFound
 from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.workflow_plan import (
@@ -109,13 +110,20 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Workflows:
     """All workflows of a gateway. What belongs to another owner is not there."""
 
-    def __init__(self, store: SQLiteStore, gateway: Gateway, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        store: SQLiteStore,
+        gateway: Gateway,
+        *,
+        clock: Clock | None = None,
+        shares: Shares | None = None,
+    ) -> None:
         self._store = store
         self._gateway = gateway
         self._clock = clock or SystemClock()
         # Of the same kind as the gateway's own: whoever looks after engines looks after this too.
         code = Runs(lambda: gateway.service, store)
-        self.engine = Engine(code, store, gateway.settings, clock=clock)
+        self.engine = Engine(code, store, gateway.settings, clock=clock, shares=shares)
 
     async def sweep(self) -> int:
         """Go on with runs that nobody carries out any more; return how many."""
@@ -192,10 +200,12 @@ class Workflows:
         *,
         scopes: frozenset[str] = frozenset(),
         key: str = "",
+        place: str = "",
     ) -> Run | None:
         """Begin a run, and return it once it is recorded; None: there is no such workflow.
 
-        The same key leads to the same run."""
+        The same key leads to the same run. `place` is where a caller who is not known comes from:
+        the run and its steps count for it. Raises `RateLimited` if the quota is used up."""
         row = await self._row(owner, id)
         if row is None:
             return None
@@ -207,7 +217,7 @@ class Workflows:
             context_id=ContextId(id),
         )
         operation = ops.SendMessage(message=message, wait=False, tenant=owner.tenant)
-        caller = _caller(owner, scopes)
+        caller = msgspec.structs.replace(_caller(owner, scopes), place=place)
         reply = await self.engine.answer(Call(operation=operation, caller=caller))
         assert isinstance(reply, TaskReply), "a run is a task"
         return _run(reply.reading.task)

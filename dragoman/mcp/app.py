@@ -7,11 +7,13 @@ can go on in a session of somebody else.
 
 import asyncio
 import contextlib
+from contextvars import ContextVar
 from typing import Any
 
 from dragoman.config import Settings
 from dragoman.mcp.offers import Desk
 from dragoman.mcp.server import make
+from dragoman.model.identity import Who
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.discovery import document
@@ -21,6 +23,8 @@ from dragoman.server.routes import Access, Routes
 PATH = "/mcp"
 # Requests have bodies of the same size as those to agents.
 _VERBS = ("POST",)
+# Whom a request counts for, where tools are called: the package starts tasks of its own for it.
+_who: ContextVar[Who] = ContextVar("who", default="")
 
 
 class McpApp(App):
@@ -60,13 +64,21 @@ class McpApp(App):
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         sessions = StreamableHTTPSessionManager(
-            make(self._desk), stateless=True, max_request_body_size=self.settings.max_body_bytes
+            make(self._desk, self._begin),
+            stateless=True,
+            max_request_body_size=self.settings.max_body_bytes,
         )
         async with sessions.run():
             self._sessions = sessions
             begun.set_result(None)
             await self._ending.wait()
         self._sessions = None
+
+    def _begin(self) -> None:
+        """Count what a tool has an agent begin on the quota of the caller: to the agent all of
+        them are one, which is this server. Raises `RateLimited`."""
+        if self.shares.quota is not None:
+            self.shares.quota.begin(_who.get(), 1)
 
     async def _answer(self, request: Request) -> None:
         if request.verb not in _VERBS:
@@ -81,6 +93,7 @@ class McpApp(App):
                 message = {**message, "headers": [*message["headers"], *request.extra]}
             await request.send(message)
 
+        _who.set(request.caller.who)
         await self._sessions.handle_request(request.scope, request.receive, send)
 
 

@@ -5,7 +5,7 @@ unexpected stays in our log.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,8 +25,13 @@ logger = logging.getLogger("dragoman")
 JSON = "application/json"
 
 
-def make(desk: Desk) -> "Server[Any]":
-    """Return the MCP server of a desk."""
+def _uncounted() -> None:
+    """Who started us on stdin and stdout has what there is."""
+
+
+def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
+    """Return the MCP server of a desk. `begin` is called before a tool has an agent begin a task;
+    what it raises is told to the model."""
     import mcp_types as types
     from mcp import MCPError
     from mcp.server import Server
@@ -51,7 +56,7 @@ def make(desk: Desk) -> "Server[Any]":
             told += 1
             await ctx.session.report_progress(told, message=text)
 
-        said = await _done(offers[params.name], params.arguments or {}, tell)
+        said = await _done(offers[params.name], params.arguments or {}, tell, begin)
         return types.CallToolResult(
             content=[types.TextContent(text=said.text)],
             structured_content=said.data,
@@ -129,10 +134,14 @@ async def _offers(desk: Desk) -> Sequence[Offer]:
         raise MCPError(INTERNAL_ERROR, error.public) from None
 
 
-async def _done(offer: Offer, arguments: dict[str, Any], tell: Any) -> Said:
+async def _done(
+    offer: Offer, arguments: dict[str, Any], tell: Any, begin: Callable[[], None]
+) -> Said:
     """Do what a tool is for; what goes wrong is told to the model."""
     try:
         Schema(offer.schema).check(arguments, "arguments")
+        if not offer.reads_only and not arguments.get("taskId"):
+            begin()
         return await offer.do(arguments, tell)
     except (A2AError, ConfigError) as error:
         return Said(str(error), is_error=True)

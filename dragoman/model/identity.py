@@ -95,6 +95,8 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
 
 # The local user, where no caller is asked for a credential.
 LOCAL = Principal()
+# Whom use counts for: a principal, or an address of callers who are not known.
+Who = Principal | str
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -110,6 +112,13 @@ class Caller(msgspec.Struct, frozen=True):
     # above, and opens no more than it names. None: it came by a credential of another kind.
     agent: str = ""
     key_scopes: frozenset[str] | None = None
+    # The address it comes from, where callers are not asked who they are; empty: not known.
+    place: str = ""
+
+    @property
+    def who(self) -> Who:
+        """Return whom its use counts for: its principal or, of an unknown caller, its address."""
+        return self.principal if self.authenticated else self.place
 
     @property
     def principal(self) -> Principal:
@@ -129,3 +138,8 @@ class Scope(msgspec.Struct, frozen=True):
     agent: str = ""
     tenant: str = ""
     owner: str = ""
+
+    @property
+    def principal(self) -> Principal:
+        """Return whose it is."""
+        return Principal(self.tenant, self.owner)

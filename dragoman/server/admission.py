@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
+from dragoman.model.identity import Who
 from dragoman.server.limits import network
 
 logger = logging.getLogger("dragoman")
@@ -94,7 +95,7 @@ class Admission:
         self._came = 0
         self._was_full = False
         self._refused_at = 0.0
-        self._known: dict[object, str] = {}
+        self._known: dict[object, Who] = {}
 
     # Requests
 
@@ -161,7 +162,7 @@ class Admission:
         self._was_full = True
         self.refused += 1
 
-    def know(self, connection: object, principal: str) -> None:
+    def know(self, connection: object, principal: Who) -> None:
         """Remember who speaks on a connection: from then on what comes there is counted as
         theirs before anyone has looked at it."""
         if self._known.get(connection) != principal:

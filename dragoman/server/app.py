@@ -17,6 +17,7 @@ from dragoman.dialects import errors
 from dragoman.engine.author_code import AuthorThreads, guard_tasks
 from dragoman.engine.engine import Engine
 from dragoman.engine.isolation import Isolation
+from dragoman.engine.shares import Shares
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import ConfigError, StoreBroken, is_interruption
 from dragoman.model.card import JSONRPC
@@ -33,6 +34,7 @@ from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
 from dragoman.server.loop_watch import LoopWatch
 from dragoman.server.push import PostRoom
+from dragoman.server.quota import Quota
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import BY_REQUEST, Access, Routes
 from dragoman.server.streams import OpenStreams
@@ -74,9 +76,13 @@ class App:
         path = self.settings.audit_path()
         self.audit: Audit = NoAudit() if path is None else AuditLog(path)
         self._gatekeeper = gatekeeper(self.settings, authenticators)
-        self.door = Door(self.settings, self._gatekeeper, self.audit, is_local=is_local)
+        # What all agents of this process share among their callers.
+        self.shares = Shares(Quota(self.settings), most_stored=self.settings.max_stored_bytes)
+        self.door = Door(
+            self.settings, self._gatekeeper, self.audit, is_local=is_local, shares=self.shares
+        )
         self._discovery = Discovery(agents, self.settings, self._gatekeeper)
-        self._streams = OpenStreams(self.settings.max_streams)
+        self._streams = OpenStreams(self.settings.max_streams, self.shares)
         self._mounts: dict[str, Mount] = {}
         self._routes = self._all_routes()
         # By the name of their code.
@@ -197,6 +203,7 @@ class App:
             self.settings,
             postings=self._post_room,
             isolation=self._isolation,
+            shares=self.shares,
         )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine

@@ -5,6 +5,7 @@ is followed, and nothing is sent twice.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
@@ -16,6 +17,7 @@ import msgspec
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
+from dragoman.client.line import wished_wait
 from dragoman.client.stream import Shown, Stream
 from dragoman.engine.worker import Worker
 from dragoman.errors import (
@@ -95,10 +97,18 @@ class Call:
         self.answer = Answer()
 
     async def events(self) -> AsyncGenerator[Shown]:
-        """Yield what the other agent does; when it is done, `answer` is what came of it.
+        """Yield what the other agent does; when it is done, `answer` is what came of it. What it
+        begins counts for the caller of this task, if it is an agent of this process.
 
         An agent that is away for a while is asked again, where that cannot repeat work: this task
         has time, and so has its caller."""
+        log = self._worker.log
+        with log.shares.calling(self._message.message_id, log.account.who):
+            async with contextlib.aclosing(self._shown()) as events:
+                async for event in events:
+                    yield event
+
+    async def _shown(self) -> AsyncGenerator[Shown]:
         since = time.monotonic()
         tries = 0
         while True:
@@ -113,7 +123,8 @@ class Call:
             except (Unreachable, TimedOut, Overloaded) as error:
                 await self.close()
                 self._is_doubtful |= isinstance(error, DeliveryUnknown | TimedOut)
-                if time.monotonic() - since > PATIENCE or not await self._may_repeat(error):
+                is_late = time.monotonic() - since > PATIENCE or wished_wait(error) > PATIENCE
+                if is_late or not await self._may_repeat(error):
                     raise
                 await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
                 tries += 1

@@ -5,6 +5,7 @@ address; then who asks, what they may ask for and how often. Only then anyone re
 """
 
 from dragoman.config import Settings
+from dragoman.engine.shares import Shares
 from dragoman.errors import Overloaded, PermissionDenied, RateLimited
 from dragoman.model.identity import ADMIN, OPERATOR, Caller
 from dragoman.security.audit import Audit
@@ -29,13 +30,21 @@ class Door:
     """Lets requests in to what answers them."""
 
     def __init__(
-        self, settings: Settings, keeper: Gatekeeper | None, audit: Audit, *, is_local: bool
+        self,
+        settings: Settings,
+        keeper: Gatekeeper | None,
+        audit: Audit,
+        *,
+        is_local: bool,
+        shares: Shares | None = None,
     ) -> None:
         # None: nobody is asked who they are.
         self._keeper = keeper
         self._audit = audit
         self._guard = Guard(settings, is_local=is_local)
         self._limits = Limits(settings)
+        # Is told who is there.
+        self._shares = shares or Shares()
         self._proxies = Proxies(settings.proxies)
         # Refuses in overload; None: whoever runs the loop we are in sees to that.
         self.admission: Admission | None = None
@@ -56,6 +65,7 @@ class Door:
         route = routes.find(request.path)
         request.watched.route = route.name
         if route.access is Access.PROBE:
+            self._shares.saw(Access.PROBE)
             await route.answer(request)
             return
         if route.access is Access.CALLER:
@@ -88,6 +98,7 @@ class Door:
             return
         request.room = room
         request.extra += room.headers
+        self._shares.saw(room.key)
         try:
             if self.admission is not None:
                 self.admission.know(client, room.key)

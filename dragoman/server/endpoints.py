@@ -175,8 +175,6 @@ class Endpoints:
         agent = request.mount.agent.name
         request.watched.is_for(name, dialect.version, agent, _task_of(operation))
         names_tasks = isinstance(dialect, House) and dialect.names_tasks
-        if request.room is not None and _begins_task(operation, names_tasks=names_tasks):
-            request.room.begin_task()
         closes_on_input = is_old or not isinstance(operation, ops.SubscribeToTask)
         if isinstance(dialect, House) and dialect.keeps_open:
             closes_on_input = False
@@ -350,8 +348,12 @@ class Endpoints:
             await stream.open(headers)
             trace = _trace(request) if is_house else None
             await stream.write(_frames(first, dialect, wrap, trace))
+            reader = self._streams.reader(call.caller, request.mount.agent.name)
             async for batch in batches:
-                await stream.write(_frames(batch, dialect, wrap, trace))
+                frames = _frames(batch, dialect, wrap, trace)
+                await stream.write(frames)
+                if reader.is_ahead(_count(batch), len(frames)):
+                    await reader.turn()
         except asyncio.CancelledError:
             figures.streams_cut.add("stopping" if self._streams.is_stopping else "gone")
             if not stream.is_closed:
@@ -404,19 +406,16 @@ def _placed(operation: ops.Operation, caller: Caller) -> ops.Operation:
     return msgspec.structs.replace(operation, tenant=caller.tenant)
 
 
-def _begins_task(operation: ops.Operation, *, names_tasks: bool) -> bool:
-    """Tell whether a task of today is counted. Where callers name their tasks nobody knows yet
-    whether there is one: each message counts, or the count would be evaded."""
-    if not isinstance(operation, ops.SendMessage):
-        return False
-    return names_tasks or not operation.message.task_id
-
-
 def _said(error: A2AError, dialect: Dialect | None, version: str) -> dict[str, Any]:
     """Return the `error` member of a JSON-RPC answer."""
     if isinstance(dialect, House):
         return dialect.encode_error(error)
     return errors.jsonrpc(error, version)
+
+
+def _count(batch: Batch) -> int:
+    """Return how many events a batch has."""
+    return 1 if isinstance(batch, Opening | Message) else len(batch)
 
 
 def _task_in(first: Batch) -> str:

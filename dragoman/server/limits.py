@@ -1,8 +1,8 @@
-"""How much one caller may ask for: how often, how much at once, and how many tasks a day.
+"""How much one caller may ask for: how often and how much at once.
 
 Everything here is decided from the head of a request, before its body is read, and costs the same
 however many callers there are. Each serving process counts for itself. What the server as a whole
-can take is not here but in `server/admission.py`.
+can take is not here but in `server/admission.py`, and the tasks of a day are in `server/quota.py`.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from dragoman.config import Settings
 from dragoman.errors import RateLimited
-from dragoman.model.identity import Caller
+from dragoman.model.identity import Caller, Who
 from dragoman.server.rates import Buckets, parse
 
 Header = tuple[bytes, bytes]
@@ -33,7 +33,7 @@ class Room:
     __slots__ = ("_agent", "_has_stream", "_is_counted", "_limits", "_place", "key")
 
     def __init__(
-        self, limits: "Limits", key: str, place: str, agent: str | None, *, is_counted: bool
+        self, limits: "Limits", key: Who, place: str, agent: str | None, *, is_counted: bool
     ) -> None:
         self._limits = limits
         self._place = place
@@ -48,10 +48,6 @@ class Room:
     def headers(self) -> Sequence[Header]:
         """What the answer tells about the caller's rates."""
         return self._limits.headers(self.key, self._place, self._agent)
-
-    def begin_task(self) -> None:
-        """Count a task of today; raises `RateLimited` if there were enough."""
-        self._limits.count_task(self.key)
 
     def open_stream(self) -> None:
         """Count an open stream until `leave`; raises `RateLimited` if there are enough."""
@@ -71,7 +67,7 @@ class Standing:
 
     __slots__ = ("_key", "_limits", "_place")
 
-    def __init__(self, limits: "Limits", key: str, place: str) -> None:
+    def __init__(self, limits: "Limits", key: Who | None, place: str) -> None:
         self._limits = limits
         self._key = key
         self._place = place
@@ -108,12 +104,11 @@ class Limits:
         self._agents = _buckets("rate_limit_agent", settings.rate_limit_agent)
         self._addresses = _buckets("rate_limit_address", settings.rate_limit_address)
         self._failures = _buckets("rate_limit_failures", settings.rate_limit_failures)
-        self._quota = _buckets("quota", settings.quota)
         self._most_requests = settings.max_requests_per_caller
         self._most_streams = settings.max_streams_per_caller
         # Only who is here now: nothing is kept of who left.
-        self._requests: dict[str, int] = {}
-        self._streams: dict[str, int] = {}
+        self._requests: dict[Who, int] = {}
+        self._streams: dict[Who, int] = {}
         named = (("caller", self._callers), ("agent", self._agents), ("address", self._addresses))
         self._named = [(name, buckets) for name, buckets in named if buckets is not None]
         policies = [_policy(name, buckets) for name, buckets in self._named]
@@ -131,7 +126,7 @@ class Limits:
         if failures is not None and (wait := failures.wait(place, now)):
             self._refuse(wait)
         if self._addresses is not None and (wait := self._addresses.take(place, now)):
-            self._refuse(wait, self.headers("", place, None))
+            self._refuse(wait, self.headers(None, place, None))
 
     def failed(self, address: str) -> None:
         """Count a credential that did not hold: after many of them nobody looks at the next."""
@@ -146,7 +141,7 @@ class Limits:
         """Count a request of a caller, which names the agent it asks for or does not; raises
         `RateLimited`. Callers who are not known count by their address."""
         place = network(address)
-        key = _key(caller, place)
+        key = _who(caller, place)
         if agent is not None:
             agent = agent[:_MAX_NAME]
         if self._agents is not None or self._callers is not None:
@@ -159,7 +154,7 @@ class Limits:
             self._requests[key] = count + 1
         return Room(self, key, place, agent, is_counted=is_counted)
 
-    def _take(self, key: str, place: str, agent: str | None) -> None:
+    def _take(self, key: Who, place: str, agent: str | None) -> None:
         now = self._now()
         # The agent first: one that asks too often must not use up what is left for the others.
         wait = 0.0
@@ -170,19 +165,14 @@ class Limits:
         if wait:
             self._refuse(wait, self.headers(key, place, agent))
 
-    def count_stream(self, key: str) -> None:
+    def count_stream(self, key: Who) -> None:
         """Count an open stream; raises `RateLimited`."""
         count = self._streams.get(key, 0)
         if count >= self._most_streams:
             self._refuse(_SOME_SECONDS)
         self._streams[key] = count + 1
 
-    def count_task(self, key: str) -> None:
-        """Count a task of the day; raises `RateLimited`."""
-        if self._quota is not None and (wait := self._quota.take(key, self._now())):
-            self._refuse(wait)
-
-    def forget(self, key: str, *, has_stream: bool) -> None:
+    def forget(self, key: Who, *, has_stream: bool) -> None:
         """Count a request no more, nor its stream."""
         _less(self._requests, key)
         if has_stream:
@@ -193,15 +183,15 @@ class Limits:
     def standing(self, caller: Caller | None, address: str) -> Standing:
         """Return how someone stands; None stands for all of an address."""
         place = network(address)
-        return Standing(self, "" if caller is None else _key(caller, place), place)
+        return Standing(self, None if caller is None else _who(caller, place), place)
 
-    def wait(self, key: str, place: str, agent: str | None) -> float:
+    def wait(self, key: Who | None, place: str, agent: str | None) -> float:
         """Return the seconds for which a request would be refused, and count none."""
         now = self._now()
         wait = 0.0
         if self._addresses is not None:
             wait = self._addresses.wait(place, now)
-        if not key:
+        if key is None:
             return wait
         if self._callers is not None:
             wait = max(wait, self._callers.wait(key, now))
@@ -210,26 +200,26 @@ class Limits:
         is_full = self._requests.get(key, 0) >= self._most_requests
         return max(wait, _SOME_SECONDS) if is_full else wait
 
-    def left(self, key: str, place: str, agent: str | None) -> int:
+    def left(self, key: Who | None, place: str, agent: str | None) -> int:
         """Return how many requests there is room for, by the rate that has least."""
         now = self._now()
         counting = self._counting(key, place, agent)
         return min((buckets.left(user, now)[0] for buckets, user in counting), default=_MAX_NAME)
 
-    def mark(self, key: str, place: str, agent: str | None) -> list[float]:
+    def mark(self, key: Who | None, place: str, agent: str | None) -> list[float]:
         """Return what is another as soon as a request of these was counted."""
         return [buckets.mark(user) for buckets, user in self._counting(key, place, agent)]
 
     def _counting(
-        self, key: str, place: str, agent: str | None
+        self, key: Who | None, place: str, agent: str | None
     ) -> Iterator[tuple[Buckets, Hashable]]:
         """Yield the rates that count for someone, and as whom."""
-        users = {"caller": key, "agent": agent and (key, agent), "address": place}
+        users = _users(key, place, agent)
         for name, buckets in self._named:
-            if user := users[name]:
-                yield buckets, user
+            if name in users:
+                yield buckets, users[name]
 
-    def headers(self, key: str, place: str, agent: str | None) -> Sequence[Header]:
+    def headers(self, key: Who | None, place: str, agent: str | None) -> Sequence[Header]:
         """Return what a caller is told of its rates: those that count for it, the first of them
         also in the older form."""
         if not self._named:
@@ -237,12 +227,11 @@ class Limits:
         now = self._now()
         first: tuple[Header, ...] = ()
         items: list[str] = []
-        users = {"caller": key, "agent": agent and (key, agent), "address": place}
+        users = _users(key, place, agent)
         for name, buckets in self._named:
-            user = users[name]
-            if not user:
+            if name not in users:
                 continue
-            left, seconds = buckets.left(user, now)
+            left, seconds = buckets.left(users[name], now)
             items.append(f'"{name}";r={left};t={math.ceil(seconds)}')
             if not first:
                 first = (
@@ -267,12 +256,24 @@ def _policy(name: str, buckets: Buckets) -> str:
     return f'"{name}";q={buckets.rate.count};w={buckets.rate.seconds}'
 
 
-def _key(caller: Caller, place: str) -> str:
+def _who(caller: Caller, place: str) -> Who:
     """Return whom a request counts for."""
-    return caller.principal.text if caller.authenticated else f"@{place}"
+    return caller.principal if caller.authenticated else place
 
 
-def _less(counts: dict[str, int], key: str) -> None:
+def _users(key: Who | None, place: str, agent: str | None) -> dict[str, Hashable]:
+    """Return as whom a request counts for each of the rates."""
+    found: dict[str, Hashable] = {}
+    if place:
+        found["address"] = place
+    if key is not None:
+        found["caller"] = key
+        if agent:
+            found["agent"] = key, agent
+    return found
+
+
+def _less(counts: dict[Who, int], key: Who) -> None:
     count = counts.get(key, 0)
     if count > 1:
         counts[key] = count - 1

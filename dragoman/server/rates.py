@@ -55,20 +55,27 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def take(self, key: Hashable, now: float) -> float:
-        """Take one; return 0, or the seconds until there is one to take."""
+    def take(self, key: Hashable, now: float, count: int = 1) -> float:
+        """Take so many, or none; return 0, or the seconds until there are as many to take. More
+        than the bucket holds are never there."""
         full_at = self._full_at.get(key)
         if full_at is None:
             full_at = self._make_room(now) if len(self._full_at) >= self._most else now
         if full_at < now:
             full_at = now
-        wait = full_at - now - self._slack
+        more = self._step * (count - 1)
+        wait = full_at - now - self._slack + more
         if wait > 0:
             # Kept also if nothing was taken: it may stand in for one that made way.
             self._full_at[key] = full_at
             return wait
-        self._full_at[key] = full_at + self._step
+        self._full_at[key] = full_at + self._step + more
         return 0.0
+
+    def give_back(self, key: Hashable, count: int = 1) -> None:
+        """Put back what was taken for nothing."""
+        if key in self._full_at:
+            self._full_at[key] -= self._step * count
 
     def wait(self, key: Hashable, now: float) -> float:
         """Return the seconds until there is one to take, and take none."""

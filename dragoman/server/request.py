@@ -1,6 +1,7 @@
 """One HTTP request as ASGI gives it, and the plain ways to answer it."""
 
 import asyncio
+import functools
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -8,11 +9,11 @@ import msgspec
 
 from dragoman.dialects import negotiate
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
-from dragoman.model.identity import ANONYMOUS, Caller
+from dragoman.model.identity import Caller
 from dragoman.security.authentication import Evidence, Pass
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
-from dragoman.server.limits import Room
+from dragoman.server.limits import Room, network
 from dragoman.service import Service
 from dragoman.telemetry.watching import Observed
 from dragoman.transports import json_text, sse
@@ -98,7 +99,7 @@ class Request:
     @property
     def caller(self) -> Caller:
         """Whom the request speaks for."""
-        return ANONYMOUS if self.pass_ is None else self.pass_.caller
+        return self.pass_.caller if self.pass_ is not None else _unknown(network(self.address))
 
     @property
     def evidence(self) -> Evidence:
@@ -167,6 +168,11 @@ class Request:
         """Whether the caller can read nothing but server-sent events."""
         accept = self.headers.get(b"accept", b"")
         return b"text/event-stream" in accept and b"json" not in accept and b"*/*" not in accept
+
+
+@functools.lru_cache(1024)
+def _unknown(place: str) -> Caller:
+    return Caller(place=place)
 
 
 def is_heavy(headers: Headers) -> bool:

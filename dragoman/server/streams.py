@@ -3,17 +3,40 @@
 import asyncio
 from collections.abc import Callable
 
+from dragoman.engine.shares import EVENT_COST, Shares
 from dragoman.errors import Overloaded
+from dragoman.model.identity import Caller
 from dragoman.security.authentication import Pass
 from dragoman.telemetry import figures
 from dragoman.transports import sse
 
 
+class Reader:
+    """What one reader is sent. One that reads without end waits for its turn beside others."""
+
+    __slots__ = ("_account", "_agent", "_shares")
+
+    def __init__(self, shares: Shares, caller: Caller, agent: str) -> None:
+        self._shares = shares
+        self._account = shares.account(caller.who)
+        self._agent = agent
+
+    def is_ahead(self, events: int, size: int) -> bool:
+        """Count what was sent; tell whether to wait for a turn."""
+        self._shares.use(self._account, events * EVENT_COST + size)
+        return self._account.is_narrow
+
+    async def turn(self) -> None:
+        """Wait for a turn."""
+        await self._shares.turn(self._account, self._agent)
+
+
 class OpenStreams:
     """Open streams, each with the pass of its reader."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, shares: Shares | None = None) -> None:
         self._most = most
+        self._shares = shares or Shares()
         self._open: dict[sse.Stream, Pass | None] = {}
         # Set when requests are cut off because the server ends, and not by their callers.
         self.is_stopping = False
@@ -27,6 +50,10 @@ class OpenStreams:
         if len(self._open) >= self._most:
             raise Overloaded
         self._open[stream] = reader
+
+    def reader(self, caller: Caller, agent: str) -> "Reader":
+        """Return what counts what a reader of some agent's tasks is sent."""
+        return Reader(self._shares, caller, agent)
 
     def discard(self, stream: sse.Stream) -> None:
         """Count a stream no more."""

@@ -16,7 +16,7 @@ import msgspec
 
 from dragoman.errors import StoreBroken
 from dragoman.model.errand import Errand
-from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.identity import ContextId, Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import TaskState
@@ -322,6 +322,11 @@ class Store(Protocol):
 
     async def survey(self, survey: Survey) -> list[Head]:
         """Return tasks whoever they belong to."""
+        ...
+
+    async def stored(self, principal: Principal) -> int:
+        """Return how many bytes the logs of a principal's tasks have, however long it takes to
+        find out: nobody else waits for it."""
         ...
 
     # Leases

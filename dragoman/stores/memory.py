@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.errors import StoreBroken, StoreConflict
 from dragoman.model.events import ArtifactUpdate
-from dragoman.model.identity import Scope, TaskId
+from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.interface import (
@@ -238,6 +238,15 @@ class MemoryStore:
             return None
         snapshot = stored.snapshot
         return TaskReading(snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head)
+
+    async def stored(self, principal: Principal) -> int:
+        """Return how many bytes the logs of a principal's tasks have."""
+        return sum(
+            len(recorded.body)
+            for stored in self._tasks.values()
+            if stored.head.scope.principal == principal
+            for recorded in stored.events
+        )
 
     async def withheld(self, number: int) -> dict[int, bytes]:
         """Return what a task's log does not show."""

@@ -469,6 +469,22 @@ class StorePromises:
 
     # Reads
 
+    async def test_what_a_principal_stores_is_counted_over_its_agents(self, store: Store) -> None:
+        """What others store, of whichever tenant, is not counted."""
+        assert await store.stored(HERE.principal) == 0
+        await write(store, creation("t"))
+        one = await store.stored(HERE.principal)
+        assert one >= len(encode(opening("t")))
+        await write(store, addition(await head_of(store, "t"), chunk("t", "x" * 1000)))
+        both = await store.stored(HERE.principal)
+        assert both > one + 1000
+        for scope in ELSEWHERE:
+            await write(store, creation("t", scope=scope))
+        # The task of the other agent is the same principal's.
+        assert await store.stored(HERE.principal) == both + one
+        for scope in ELSEWHERE[:2]:
+            assert await store.stored(scope.principal) == one
+
     async def test_a_log_is_read_from_any_position_in_any_portion(self, store: Store) -> None:
         """`after` and `limit` cut the log exactly."""
         chunks = [chunk("t", str(n)) for n in range(30)]

@@ -271,7 +271,10 @@ async def test_a_log_that_grows_beyond_its_events_ends_as_failed(
     assert stream.opening is not None
     assert stream.seqs == list(range(2, 51))
     task = await house.get(stream.opening.id)
-    assert (state(task), sentence(task)) == (S.FAILED, "The task grew beyond its limit.")
+    assert (state(task), sentence(task)) == (
+        S.FAILED,
+        "The task grew beyond its limit of 50 events.",
+    )
     assert len(task.artifacts[0].parts) == 47
 
 
@@ -665,7 +668,7 @@ async def test_a_task_at_its_limit_does_not_keep_the_engine_from_starting(house:
         await house.send(f"{n}", task=task.id, wait=False)
     assert await house.restart(sturdy.agent, max_events=10) == 1
     failed = await house.reaches(task.id, S.FAILED)
-    assert sentence(failed) == "The task grew beyond its limit."
+    assert sentence(failed) == "The task grew beyond its limit of 10 events."
 
 
 @pytest.mark.requirement("T-7", "T-3")

@@ -23,6 +23,7 @@ from dragoman.mcp.offers import Desk
 from dragoman.mcp.server import make
 from dragoman.security.egress import Egress
 from dragoman.security.targets import Anywhere
+from dragoman.server.quota import USED_UP
 
 TOKEN = "a-token-of-the-callers-which-is-long"
 
@@ -330,3 +331,23 @@ async def test_pages_of_other_sites_and_names_of_others_do_not_get_in() -> None:
             assert elsewhere.status_code == 404
             large = await http.post(url, content=b" " * 20_000_000)
             assert large.status_code == 413
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_what_tools_begin_counts_on_the_quota_of_their_caller(mode: str) -> None:
+    agent, _ = workshop()
+    async with serving(agent) as site:
+        desk = AgentTools([Client(site.url)])
+        async with (
+            on_port(desk, auth_token=TOKEN, quota="1/d") as url,
+            within_(connected(url, mode, TOKEN)) as client,
+        ):
+            first = await call(client, "agent__work_shop__invoke", message="name")
+            assert not first.is_error
+            refused = await call(client, "agent__work_shop__invoke", message="more")
+            assert refused.is_error and text(refused) == USED_UP
+            assert await site.total() == 1
+            looked = await call(
+                client, "agent__work_shop__task", taskId=first.structured_content["taskId"]
+            )
+            assert not looked.is_error

@@ -58,8 +58,11 @@ async def follow(ask: Ask) -> None:
         request.is_answered = True
         await stream.open(headers)
         await stream.write(first)
+        reader = ask.streams.reader(ask.caller, request.mount.agent.name)
         async for frame, _ in frames:
             await stream.write(frame)
+            if reader.is_ahead(1, len(frame)):
+                await reader.turn()
     except asyncio.CancelledError:
         figures.streams_cut.add("stopping" if ask.streams.is_stopping else "gone")
         if not stream.is_closed:

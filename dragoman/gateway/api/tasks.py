@@ -95,8 +95,6 @@ def _assignee(ask: Ask, ref: str, field: str) -> Registered:
 async def _begin(
     ask: Ask, agent: Registered, text: str, metadata: dict[str, Any], said: bytes
 ) -> TaskRecord:
-    if ask.request.room is not None:
-        ask.request.room.begin_task()
     message = Message(_message_id(ask, said), Role.USER, [Part(text=text)])
     if requester := ask.caller.agent:
         metadata[REQUESTER] = requester

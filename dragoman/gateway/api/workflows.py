@@ -55,7 +55,11 @@ async def _execute(ask: Ask) -> Run:
         named = f"{ask.path['id']}\0{key}".encode()
         key = f"key-{hashlib.blake2b(named, digest_size=16).hexdigest()}"
     run = await ask.gateway.workflows.execute(
-        ask.principal, ask.path["id"], scopes=ask.caller.scopes, key=key
+        ask.principal,
+        ask.path["id"],
+        scopes=ask.caller.scopes,
+        key=key,
+        place=ask.caller.place,
     )
     if run is None:
         raise _missing("Workflow")

@@ -20,7 +20,7 @@ import msgspec
 
 from dragoman.config import make_data_folder
 from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreLost, StoreRefused
-from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.identity import ContextId, Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.interface import (
@@ -563,6 +563,12 @@ class SQLiteStore:
         if rows := self._rows("withheld", (number,)):
             await self.prepare()
         return {seq: self._seals.answered(number, seq, body) for seq, body in rows}
+
+    async def stored(self, principal: Principal) -> int:
+        """Return how many bytes the logs of a principal's tasks have."""
+        whose = principal.tenant, principal.owner
+        rows = await self.look(lambda connection: run(connection, self._sql["stored"], whose))
+        return int(rows[0][0])
 
     async def page(self, query: Query) -> Found:
         """Return one page; totals without a filter come from counters."""

@@ -1,0 +1,218 @@
+"""Agents behind a gateway that send without end: no more is read than is taken, and there is an end
+that both sides hear of."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from carrying import GatewaySite, gateway
+from engine.house import eventually, within
+from guarding import ALICE, guarded, send, settled, until
+from peers_raw import http
+from serving import V1, Site, message, serving
+
+from dragoman import Agent
+from dragoman.gateway import contest
+from dragoman.model.task import TaskState
+from dragoman.security.wire import MOST_UNREAD
+from dragoman.stores.interface import Survey
+
+
+def endless() -> Agent:
+    agent = Agent("Endless", "Streams.")
+
+    @agent.skill(default=True)
+    async def chunks(text: str) -> AsyncIterator[str]:
+        while True:
+            yield "x" * int(text)
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return text
+
+    return agent
+
+
+async def states(site: Site) -> list[TaskState]:
+    return [head.standing.state for head in await site.app.store.survey(Survey(limit=100))]
+
+
+async def begin(site: GatewaySite, agent: str, size: int, **metadata: Any) -> str:
+    body = {
+        "message": message(f"{size}"),
+        "configuration": {"returnImmediately": True},
+        "metadata": {"agentId": agent, **metadata},
+    }
+    sent = await within(site.http.post("/message:send", json=body, headers=V1))
+    assert sent.status_code == 200, sent.text
+    return sent.json()["task"]["id"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_events": 500}, "The task grew beyond its limit of 500 events."),
+        ({"max_task_bytes": 200_000}, "The task grew beyond its limit of 200,000 bytes."),
+    ],
+)
+async def test_a_task_at_its_limit_fails_with_the_reason_and_is_canceled_at_its_agent(
+    tmp_path: Path, limits: dict[str, Any], reason: str
+) -> None:
+    async with serving(endless()) as upstream, gateway(tmp_path, **limits) as site:
+        agent = await site.register(upstream.url)
+        task_id = await begin(site, agent.id, 1000)
+
+        async def is_over() -> bool:
+            return (await states(site)) == [TaskState.FAILED]
+
+        async def is_canceled() -> bool:
+            return (await states(upstream)) == [TaskState.CANCELED]
+
+        await until(is_over)
+        await until(is_canceled)
+        task = (await site.http.get(f"/tasks/{task_id}", headers=V1)).json()
+        assert task["status"]["message"]["parts"][0]["text"] == reason
+
+
+def _frame(text: str) -> bytes:
+    return f"data: {text}\n\n".encode()
+
+
+async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> None:
+    working = (
+        '{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
+    )
+    began = '{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        if b":stream" not in request and b":subscribe" not in request:
+            writer.write(http(b"{}"))
+            writer.close()
+            return
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(_frame(began))
+        try:
+            while True:
+                writer.write(_frame(working) * 100)
+                await writer.drain()
+        except OSError:
+            return
+
+    server = await asyncio.start_server(flood, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, guarded(tmp_path, max_events=2000) as site:
+        agent = await registered(site, url)
+        task = await send(site, ALICE, metadata={"agentId": agent})
+        assert await settled(site, ALICE, task["id"]) == "TASK_STATE_FAILED"
+
+
+async def registered(site: GatewaySite, url: str) -> str:
+    """Register an agent of 1.0 over REST by its card alone."""
+    from dragoman.gateway.registration import Registration
+
+    shown = {
+        "name": "flood",
+        "description": "Floods.",
+        "version": "1",
+        "capabilities": {"streaming": True},
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "s", "name": "s", "description": "s", "tags": ["s"]}],
+        "supportedInterfaces": [
+            {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
+        ],
+    }
+    agent = await site.gateway.registry.register(
+        Registration(url=url, name="flood", card=shown), "token:bob"
+    )
+    await site.gateway.registry.heartbeat(agent.id, "online", owner="token:bob")
+    return agent.id
+
+
+async def test_an_agent_is_not_read_further_than_the_disk_takes_it(tmp_path: Path) -> None:
+    sent = 0
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        request = await reader.readuntil(b"\r\n\r\n")
+        if b":stream" not in request:
+            writer.write(http(b"{}"))
+            writer.close()
+            return
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        )
+        began = '{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
+        writer.write(_frame(began))
+        chunk = (
+            '{"artifactUpdate":{"taskId":"t","contextId":"c","append":%s,'
+            '"artifact":{"artifactId":"a","parts":[{"text":"' + "x" * 5000 + '"}]}}}'
+        )
+        try:
+            writer.write(_frame(chunk % "false"))
+            while True:
+                data = _frame(chunk % "true")
+                writer.write(data)
+                sent += len(data)
+                await writer.drain()
+        except OSError:
+            return
+
+    server = await asyncio.start_server(flood, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, guarded(tmp_path) as site:
+        store: Any = site.app.store
+        agent = await registered(site, url)
+        task = await send(site, ALICE, metadata={"agentId": agent})
+        await eventually(lambda: sent > 100_000)
+        held: list[Any] = []
+        # As a disk that takes nothing for a while.
+        passes = store.submit
+
+        def hold(write: Any, done: Any) -> None:
+            held.append((write, done))
+
+        store.submit = hold
+        try:
+            before = -1
+            while before != sent:
+                before = sent
+                # The sockets of both sides fill; then nothing moves.
+                for _ in range(200):
+                    await asyncio.sleep(0.001)
+            assert sent < 32 * 1024 * 1024 + MOST_UNREAD
+        finally:
+            store.submit = passes
+            for write, done in held:
+                passes(write, done)
+        body = await site.http.post(
+            f"/tasks/{task['id']}:cancel", headers={"authorization": f"Bearer {ALICE}", **V1}
+        )
+        assert body.status_code == 200
+
+
+async def test_an_answer_of_a_race_that_has_no_end_loses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contest, "_MOST_HELD", 100_000)
+    async with (
+        serving(endless()) as first,
+        serving(endless()) as second,
+        gateway(tmp_path) as site,
+    ):
+        for place, upstream in enumerate((first, second)):
+            agent = await site.register(upstream.url, name=f"a{place}", repeatable=True)
+            await site.gateway.registry.heartbeat(agent.id, "online", owner="")
+        body = {"message": message("1000"), "metadata": {"skillId": "chunks", "race": 2}}
+        sent = await within(site.http.post("/message:send", json=body, headers=V1))
+        assert sent.json()["task"]["status"]["state"] == "TASK_STATE_FAILED"
+
+        async def are_canceled() -> bool:
+            return [*await states(first), *await states(second)] == [TaskState.CANCELED] * 2
+
+        await until(are_canceled)
