@@ -39,6 +39,7 @@ from dragoman.errors import (
 from dragoman.model import operations as ops
 from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
 from dragoman.model.task import TaskState
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.service import Batch, Call, Reply, TaskReply
 from dragoman.telemetry import tracing
 
@@ -66,6 +67,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     require_signature: bool = False
     timeout: float | None = 30.0
     observer: Observer | None = None
+    # Values in one answer or event of the agent.
+    most_values: int = MAX_VALUES
     # Seconds before the first second try; each later one waits twice as long.
     backoff: float = 0.2
     # Whether a message whose first try failed is the caller's to send again.
@@ -308,6 +311,7 @@ class Line:
             dress=self._dress,
             observer=self.options.observer,
             timeout=self.options.timeout,
+            most_values=self.options.most_values,
             works_once=self.works_once,
         )
 

@@ -17,7 +17,7 @@ from dragoman.config import Settings
 from dragoman.dialects import errors
 from dragoman.engine.engine import Engine
 from dragoman.engine.worker import AgentCode
-from dragoman.errors import ConfigError
+from dragoman.errors import A2AError, ConfigError, Overloaded, RateLimited
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
@@ -341,8 +341,7 @@ class App:
             request.watched.failed(error)
             if request.is_answered:
                 raise
-            status, content = errors.rest(incident())
-            await document(request, content, status=status)
+            await _fail(request, error if isinstance(error, A2AError) else incident())
         except BaseException as error:
             request.watched.failed(error)
             raise
@@ -388,6 +387,14 @@ class App:
     async def _ready(self, request: Request) -> None:
         """Tell whoever balances load whether to send us anything."""
         await _tell_health(request, self._health())
+
+
+async def _fail(request: Request, error: A2AError) -> None:
+    """Answer with an error that is of no binding."""
+    status, content = errors.rest(error)
+    later = error.retry_after if isinstance(error, RateLimited) else 1
+    headers = [(b"retry-after", b"%d" % later)] if isinstance(error, Overloaded) else []
+    await document(request, content, *headers, status=status)
 
 
 async def _metrics(request: Request) -> None:

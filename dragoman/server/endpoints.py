@@ -5,6 +5,7 @@ its sender expects and says nothing about us."""
 import asyncio
 import logging
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -89,7 +90,8 @@ class Endpoints:
         dialect: Dialect | None = self._houses.at(request.path)
         try:
             check_type(request)
-            value = await read_value(await read_body(request, self._settings.max_body_bytes))
+            body = await read_body(request, self._settings.max_body_bytes)
+            value = await read_value(body, self._settings.max_json_values)
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
@@ -244,7 +246,7 @@ class Endpoints:
                 dialect = self._discovery.offered(dialect, request)
             check_type(request)
             body = await read_body(request, self._settings.max_body_bytes)
-            value = await read_value(body) if body else None
+            value = await read_value(body, self._settings.max_json_values) if body else None
             if is_old:
                 agent = request.header(b"user-agent") or ""
                 dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
@@ -487,11 +489,21 @@ def _frames(
     )
 
 
-def incident() -> InternalError:
+def incident() -> A2AError:
     """Log the exception in hand and return what the caller may know of it."""
+    if _is_memory(sys.exc_info()[1]):
+        # The request that asked for too much has it returned; the others go on.
+        logger.error("there is no memory left for a request", exc_info=True)
+        return Overloaded("The server has no memory left for this, try again later")
     incident = new_id()
     logger.exception("incident %s", incident, extra={"incident": incident})
     return InternalError(incident=incident)
+
+
+def _is_memory(error: BaseException | None) -> bool:
+    """Tell whether an error is that there is no memory left: a thread needs some as well."""
+    is_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
+    return isinstance(error, MemoryError) or is_thread
 
 
 def _forgive_cancellation() -> None:

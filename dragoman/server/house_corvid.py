@@ -67,7 +67,8 @@ class CorvidEndpoints:
 
     async def _sent(self, request: Request) -> Any:
         check_type(request)
-        return await read_value(await read_body(request, self._settings.max_body_bytes))
+        body = await read_body(request, self._settings.max_body_bytes)
+        return await read_value(body, self._settings.max_json_values)
 
     async def _named(self, request: Request) -> Any:
         return {"id": rest.segment(request.path.removeprefix(corvid.TASK_PATH))}

@@ -30,7 +30,7 @@ _SOME_SECONDS = 1.0
 class Room:
     """What one request takes of its caller's share. `leave` gives it back, however it ended."""
 
-    __slots__ = ("_agent", "_has_stream", "_is_counted", "_limits", "_place", "key")
+    __slots__ = ("_agent", "_has_stream", "_held", "_is_counted", "_limits", "_place", "key")
 
     def __init__(
         self, limits: "Limits", key: str, place: str, agent: str | None, *, is_counted: bool
@@ -41,6 +41,8 @@ class Room:
         # Whether it takes one of the places its caller has.
         self._is_counted = is_counted
         self._has_stream = False
+        # Bytes that it keeps in memory.
+        self._held = 0
         # Whom it counts for: a principal, or an address of callers who are not known.
         self.key = key
 
@@ -59,8 +61,16 @@ class Room:
             self._limits.count_stream(self.key)
             self._has_stream = True
 
+    def hold(self, size: int) -> None:
+        """Count bytes in memory until `leave`; raises `RateLimited` if there are enough."""
+        self._limits.hold(self.key, size)
+        self._held += size
+
     def leave(self) -> None:
         """Give back what was taken."""
+        if self._held:
+            self._limits.let_go(self.key, self._held)
+            self._held = 0
         if self._is_counted:
             self._is_counted = False
             self._limits.forget(self.key, has_stream=self._has_stream)
@@ -114,6 +124,9 @@ class Limits:
         # Only who is here now: nothing is kept of who left.
         self._requests: dict[str, int] = {}
         self._streams: dict[str, int] = {}
+        # Bytes of the bodies and answers of theirs. One body of the largest size always fits.
+        self._most_bytes = max(settings.max_bytes_per_caller, settings.max_body_bytes)
+        self._bytes: dict[str, int] = {}
         named = (("caller", self._callers), ("agent", self._agents), ("address", self._addresses))
         self._named = [(name, buckets) for name, buckets in named if buckets is not None]
         policies = [_policy(name, buckets) for name, buckets in self._named]
@@ -181,6 +194,24 @@ class Limits:
         """Count a task of the day; raises `RateLimited`."""
         if self._quota is not None and (wait := self._quota.take(key, self._now())):
             self._refuse(wait)
+
+    def hold(self, key: str, size: int) -> None:
+        """Count bytes in memory; raises `RateLimited`."""
+        held = self._bytes.get(key, 0)
+        if held and held + size > self._most_bytes:
+            raise RateLimited(
+                f"Too much at once: your requests may hold {self._most_bytes} bytes",
+                retry_after=math.ceil(_SOME_SECONDS),
+            )
+        self._bytes[key] = held + size
+
+    def let_go(self, key: str, size: int) -> None:
+        """Count bytes no more."""
+        left = self._bytes[key] - size
+        if left:
+            self._bytes[key] = left
+        else:
+            del self._bytes[key]
 
     def forget(self, key: str, *, has_stream: bool) -> None:
         """Count a request no more, nor its stream."""

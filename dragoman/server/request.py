@@ -1,6 +1,6 @@
 """One HTTP request as ASGI gives it, and the plain ways to answer it."""
 
-import asyncio
+import math
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -10,6 +10,7 @@ from dragoman.dialects import negotiate
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.security.authentication import Evidence, Pass
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
 from dragoman.server.limits import Room
@@ -26,8 +27,14 @@ A2A_JSON = b"application/a2a+json"
 MAX_URL_BYTES = 8 * 1024
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 32 * 1024
-# Larger bodies are read in a thread, so that one of them does not hold up everybody else.
-PARSE_IN_LINE_BYTES = 64 * 1024
+# What is read of a caller that is not known and need not be.
+PUBLIC_BODY_BYTES = 64 * 1024
+# Bodies and answers from here on count as memory of their caller.
+_HELD_BYTES = 16 * 1024
+# Answers from here on are waited for until the caller has taken them.
+_AWAITED_BYTES = 64 * 1024
+# Digits of a length that anyone means.
+_LENGTH_DIGITS = 19
 _REFUSED_TYPES = (
     b"application/x-www-form-urlencoded",
     b"multipart/",
@@ -59,6 +66,7 @@ class Request:
         "extra",
         "headers",
         "is_answered",
+        "most_body_bytes",
         "mount",
         "pass_",
         "path",
@@ -91,6 +99,8 @@ class Request:
         client = scope.get("client")
         self.address: str = client[0] if client else ""
         self.room: Room | None = None
+        # What is read of its body at most, whatever answers it; the path decides.
+        self.most_body_bytes: float = math.inf
         # Who asks, once that is known; None: nobody is asked who they are.
         self.pass_: Pass | None = None
         self.watched = Observed()
@@ -113,12 +123,19 @@ class Request:
         )
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a whole response."""
+        """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
+        those before it."""
+        is_awaited = len(body) > _AWAITED_BYTES
+        if is_awaited and self.room is not None:
+            self.room.hold(len(body))
         self.is_answered = True
         self.watched.responded(status)
         head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
         await self.send(head)
-        await self.send({"type": "http.response.body", "body": body})
+        # What follows is sent once most of this is taken: until then it is in memory.
+        await self.send({"type": "http.response.body", "body": body, "more_body": is_awaited})
+        if is_awaited:
+            await self.send({"type": "http.response.body", "body": b""})
 
     async def refuse_verb(self, allow: str) -> None:
         """Say which verbs a path takes."""
@@ -184,15 +201,24 @@ def target_length(scope: Scope) -> int:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body, and not a byte more than is allowed."""
-    length = request.headers.get(b"content-length")
-    if length is not None and length.isdigit() and int(length) > limit:
+    """Read the body, and not a byte more than is allowed; raises `BodyTooLarge`, or `RateLimited`
+    if its caller has enough under way."""
+    most = min(limit, request.most_body_bytes)
+    length = _length(request)
+    if length > most:
         raise BodyTooLarge
+    room = request.room
+    if room is not None and length > _HELD_BYTES:
+        # All of it before any of it is read.
+        room.hold(length)
     message = await request.receive()
     body: bytes = message.get("body", b"")
-    if len(body) > limit:
+    if len(body) > most:
         raise BodyTooLarge
-    if not message.get("more_body"):
+    is_last = not message.get("more_body")
+    if room is not None and not length and not (is_last and len(body) <= _HELD_BYTES):
+        room.hold(len(body))
+    if is_last:
         return body
     chunks, size = [body], len(body)
     while message.get("more_body"):
@@ -202,17 +228,40 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise ParseFailed
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
-        if size > limit:
+        if size > most:
             raise BodyTooLarge
+        if room is not None and not length:
+            room.hold(len(chunk))
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-async def read_value(body: bytes) -> Any:
-    """Parse a body, a large one in a thread."""
-    if len(body) > PARSE_IN_LINE_BYTES:
-        return await asyncio.to_thread(json_text.parse, body)
-    return json_text.parse(body)
+async def skip_body(request: Request, limit: int) -> None:
+    """Read a body of which nothing is wanted, and keep none of it; raises `BodyTooLarge`."""
+    size, is_last = 0, False
+    while not is_last:
+        # One whose sender is gone has no more.
+        message = await request.receive()
+        is_last = not message.get("more_body")
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise BodyTooLarge
+
+
+def _length(request: Request) -> int:
+    """Return the length that a request says its body has, 0 if it does not."""
+    length = request.headers.get(b"content-length", b"")
+    if not length.isdigit():
+        return 0
+    # Python reads no number of thousands of digits, and this is no place to find out.
+    return int(length) if len(length) <= _LENGTH_DIGITS else 10**_LENGTH_DIGITS
+
+
+async def read_value(body: bytes, most_values: int = MAX_VALUES) -> Any:
+    """Return the value of a body; raises `ParseFailed`."""
+    if len(body) <= json_text.READ_IN_LINE_BYTES:
+        return json_text.parse(body, most_values)
+    return await json_text.read(body, most_values)
 
 
 def check_type(request: Request) -> None:
