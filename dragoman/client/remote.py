@@ -41,10 +41,10 @@ from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task
 from dragoman.security.egress import EgressFailed, EgressRefused
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.service import Batch, Call, Opening, Reply, TaskReply
 from dragoman.telemetry import tracing
 from dragoman.telemetry.tracing import Span
-from dragoman.security.json_values import MAX_VALUES
 from dragoman.transports import json_text, jsonrpc, rest, sse
 
 # The largest answer, and the largest event of a stream: a task with its files comes as one.

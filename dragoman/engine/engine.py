@@ -51,6 +51,8 @@ from dragoman.service import (
     Reply,
     TaskPage,
     TaskReply,
+    next_turn,
+    off_loop,
 )
 from dragoman.stores.interface import Head, KeepReply, LeaveNote, Push, Query, Store, Write
 from dragoman.telemetry import tracing
@@ -258,6 +260,8 @@ class Engine:
                 # Who is told of a task finds it, however slow the disk is.
                 await log.durable(max(accepted.seq, accepted.durable))
         if reading is None:
+            if call.is_large:
+                await next_turn()
             head = await self._find(self._scope(call), accepted.task_id)
             reading = await self._reading(head.number)
         return TaskReply(reading, operation.history)
@@ -297,7 +301,7 @@ class Engine:
 
     async def _again(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Return what became of a message that another process was given too, and took first."""
-        key = await self._key(operation)
+        key = await self._key(call, operation)
         earlier = None if key is None else await self._earlier(self._scope(call), key, operation)
         if earlier is None:
             raise Overloaded
@@ -352,7 +356,7 @@ class Engine:
             await self._store.prepare()
             self._receivers.check(operation.push)
         scope = self._scope(call)
-        key = await self._key(operation)
+        key = await self._key(call, operation)
         if key is not None and (earlier := await self._earlier(scope, key, operation)) is not None:
             if operation.push is not None and earlier.task_id:
                 if earlier.log is not None:
@@ -440,17 +444,20 @@ class Engine:
             if said is not None and said.message.message_id == message_id:
                 await self._taken_in_time(head, message_id)
 
-    async def _key(self, operation: ops.SendMessage) -> bytes | None:
+    async def _key(self, call: Call, operation: ops.SendMessage) -> bytes | None:
         """Return the fingerprint of a message: its id and what it says; None: none is wanted.
 
         What is said to a task may answer a sensitive question: a bare fingerprint would let whoever
         has the store's file try out answers."""
         if not self._settings.idempotency:
             return None
-        if not operation.message.task_id:
-            return _digest(operation)
-        await self._store.prepare()
-        return _digest(operation, self._store.secret)
+        secret = b""
+        if operation.message.task_id:
+            await self._store.prepare()
+            secret = self._store.secret
+        if not call.is_large:
+            return _digest(operation, secret)
+        return await off_loop(_digest, operation, secret)
 
     def _begin(
         self, call: Call, operation: ops.SendMessage, scope: Scope, key: bytes | None

@@ -21,6 +21,7 @@ from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task, TaskState
+from dragoman.service import LARGE_BYTES, off_loop
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 from dragoman.telemetry import figures
 
@@ -469,6 +470,7 @@ async def read_task(
         seq = reading.seq
     else:
         reading = None
+    size = 0 if reading is None else reading.size
     while True:
         batch = await store.read(
             number, after=seq, limit=500, artifacts=artifacts, size=_FOLD_AT_ONCE
@@ -477,6 +479,9 @@ async def read_task(
             batch = [recorded for recorded in batch if recorded.seq <= upto]
         if not batch:
             break
+        size += (found := sum([len(recorded.body) for recorded in batch]))
+        if found > LARGE_BYTES:
+            await off_loop(_decode, batch)
         for recorded in batch:
             event = recorded.event
             if draft is None:
@@ -488,8 +493,14 @@ async def read_task(
                 draft.apply(event)
         seq = batch[-1].seq
     if draft is not None:
-        return TaskReading(seq, draft.task())
+        return TaskReading(seq, draft.task(), size=size)
     return reading
+
+
+def _decode(batch: Sequence[Recorded]) -> None:
+    """Have the events at hand as values."""
+    for recorded in batch:
+        _ = recorded.event
 
 
 class Place(msgspec.Struct, frozen=True):

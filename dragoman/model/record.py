@@ -165,12 +165,16 @@ class Recorded:
 class TaskReading:
     """A task as read from the log: as a value, or as the bytes of its snapshot."""
 
-    __slots__ = ("_body", "_task", "seq")
+    __slots__ = ("_body", "_task", "seq", "size")
 
-    def __init__(self, seq: int, task: Task | None = None, body: bytes | None = None) -> None:
+    def __init__(
+        self, seq: int, task: Task | None = None, body: bytes | None = None, size: int = 0
+    ) -> None:
         self.seq = seq
         self._task = task
         self._body = body
+        # About how many bytes it has, as far as that is known without writing it.
+        self.size = size if body is None else len(body)
 
     @property
     def task(self) -> Task:

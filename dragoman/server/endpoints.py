@@ -45,7 +45,17 @@ from dragoman.server.request import (
     rest_type,
 )
 from dragoman.server.streams import OpenStreams
-from dragoman.service import Batch, Call, Opening, Reply, Service
+from dragoman.service import (
+    LARGE_BYTES,
+    Batch,
+    Call,
+    Opening,
+    Reply,
+    Service,
+    TaskPage,
+    TaskReply,
+    off_loop,
+)
 from dragoman.telemetry import figures, tracing
 from dragoman.transports import jsonrpc, rest, sse
 
@@ -98,7 +108,7 @@ class Endpoints:
             dialect = self._houses.by_request(request, envelope) or self._official(
                 request, envelope.method
             )
-            operation = dialect.decode_request(envelope.method, envelope.params)
+            operation = await _decoded(request, dialect, envelope.method, envelope.params)
             operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
@@ -110,7 +120,10 @@ class Endpoints:
             reply = await self._answer(request, call, dialect)
             if isinstance(operation, ops.GetTask):
                 dialect = self._houses.mirrored(dialect, request, reply)
-            body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
+            if _is_large(reply, call):
+                body = await off_loop(_success, id, dialect, operation, reply)
+            else:
+                body = _success(id, dialect, operation, reply)
             is_card = isinstance(operation, ops.GetExtendedCard)
             await self._reply(request, JSON, body, dialect.version, private=is_card)
         except Unauthenticated as error:
@@ -190,6 +203,7 @@ class Endpoints:
             closes_on_input=closes_on_input,
             patience=self._settings.max_block_seconds if is_old else 0.0,
             client_task_id=names_tasks or (is_old and self._settings.client_task_ids),
+            size=request.size,
         )
 
     async def reply_to(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Reply:
@@ -254,14 +268,17 @@ class Endpoints:
                 dialect = self._houses.over_rest(dialect, route.method)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
-            operation = dialect.decode_request(rest.method(route, dialect), params)
+            operation = await _decoded(request, dialect, rest.method(route, dialect), params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
             if operation.streams:
                 await self._stream_rest(request, call, dialect)
                 return
             reply = await self._answer(request, call, dialect)
-            content = rest.content(dialect.encode_reply(operation, reply))
+            if _is_large(reply, call):
+                content = rest.content(await off_loop(dialect.encode_reply, operation, reply))
+            else:
+                content = rest.content(dialect.encode_reply(operation, reply))
             await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
             await unauthenticated(request, error)
@@ -351,7 +368,11 @@ class Endpoints:
             request.is_answered = True
             await stream.open(headers)
             trace = _trace(request) if is_house else None
-            await stream.write(_frames(first, dialect, wrap, trace))
+            if call.is_large:
+                opening = await off_loop(_frames, first, dialect, wrap, trace)
+            else:
+                opening = _frames(first, dialect, wrap, trace)
+            await stream.write(opening)
             async for batch in batches:
                 await stream.write(_frames(batch, dialect, wrap, trace))
         except asyncio.CancelledError:
@@ -404,6 +425,27 @@ def _placed(operation: ops.Operation, caller: Caller) -> ops.Operation:
     if operation.tenant:
         raise TaskNotFound(taskId=_task_of(operation))
     return msgspec.structs.replace(operation, tenant=caller.tenant)
+
+
+async def _decoded(request: Request, dialect: Dialect, method: str, params: Any) -> ops.Operation:
+    """Return the operation that a request asks for."""
+    if request.size > LARGE_BYTES:
+        return await off_loop(dialect.decode_request, method, params)
+    return dialect.decode_request(method, params)
+
+
+def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
+    """Return a reply in its envelope."""
+    return jsonrpc.success(id, dialect.encode_reply(operation, reply))
+
+
+def _is_large(reply: Reply, call: Call) -> bool:
+    """Tell whether to write a reply takes long: it repeats the call, or is long itself."""
+    if isinstance(reply, TaskReply):
+        return call.is_large or reply.reading.size > LARGE_BYTES
+    if isinstance(reply, TaskPage):
+        return sum([task.reading.size for task in reply.tasks]) > LARGE_BYTES
+    return call.is_large
 
 
 def _begins_task(operation: ops.Operation, *, names_tasks: bool) -> bool:

@@ -74,6 +74,7 @@ class Request:
         "room",
         "scope",
         "send",
+        "size",
         "verb",
         "watched",
     )
@@ -101,6 +102,8 @@ class Request:
         self.room: Room | None = None
         # What is read of its body at most, whatever answers it; the path decides.
         self.most_body_bytes: float = math.inf
+        # Bytes of its body that were read.
+        self.size = 0
         # Who asks, once that is known; None: nobody is asked who they are.
         self.pass_: Pass | None = None
         self.watched = Observed()
@@ -219,6 +222,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     if room is not None and not length and not (is_last and len(body) <= _HELD_BYTES):
         room.hold(len(body))
     if is_last:
+        request.size = len(body)
         return body
     chunks, size = [body], len(body)
     while message.get("more_body"):
@@ -233,6 +237,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         if room is not None and not length:
             room.hold(len(chunk))
         chunks.append(chunk)
+    request.size = size
     return b"".join(chunks)
 
 

@@ -6,11 +6,9 @@ objects that are too wide. Values are counted before any of them is made: one ta
 times the bytes that it has in the text.
 """
 
-import asyncio
 import json
 import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, cast
 
 import msgspec
@@ -18,6 +16,7 @@ from msgspec import UNSET
 
 from dragoman.errors import ParseFailed
 from dragoman.security.json_values import MAX_VALUES, check_values
+from dragoman.service import off_loop
 
 MAX_DEPTH = 64
 MAX_MEMBERS = 1_000
@@ -29,16 +28,13 @@ _AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_NUMBER = b"0" * MAX_NUMBER_LENGTH
 _read = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
-# One: several would only wait for each other, and the loop for all of them.
-_thread = ThreadPoolExecutor(1, "json")
 
 
 async def read(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the value of a document, without holding up the loop; raises `ParseFailed`."""
     if len(body) <= READ_IN_LINE_BYTES:
         return parse(body, most_values)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_thread, parse, body, most_values)
+    return await off_loop(parse, body, most_values)
 
 
 async def check(body: bytes, most_values: int = MAX_VALUES) -> None:
@@ -46,8 +42,7 @@ async def check(body: bytes, most_values: int = MAX_VALUES) -> None:
     if len(body) <= READ_IN_LINE_BYTES:
         check_values(body, most_values)
     else:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(_thread, check_values, body, most_values)
+        await off_loop(check_values, body, most_values)
 
 
 def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
