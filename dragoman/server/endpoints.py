@@ -168,8 +168,10 @@ class Endpoints:
         if request.wants_stream_only and status == 200:
             # A client that can only read events gets the error as one.
             kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
-        # Errors of the protocol are 200 here; that we are busy is a matter of HTTP.
-        status = errors.http_status(error) if isinstance(error, Overloaded) else status
+        # Errors of the protocol are 200 here; that we are busy, or that the caller may not do
+        # this, is a matter of HTTP.
+        is_http = isinstance(error, Overloaded | PermissionDenied)
+        status = errors.http_status(error) if is_http else status
         later = error.retry_after if isinstance(error, RateLimited) else 1
         await self._reply(request, kind, body, version, status=status, retry_after=later)
 

@@ -108,7 +108,13 @@ class Connection(Entry):
         self._raw = self._slack = self._piece = 0
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Read on; what there is no memory for is refused, and nothing else."""
+        try:
+            self._take(data)
+        except MemoryError:
+            self._refuse(NO_MEMORY)
+
+    def _take(self, data: bytes) -> None:
         if self._is_deaf:
             self._discarded += len(data)
             if self._discarded > MAX_DISCARDED_BYTES + 2 * self._all.max_body_bytes:
@@ -286,8 +292,6 @@ class Connection(Entry):
             else:
                 begins = self._raw == self._piece and not self._slack
                 self._refuse(meaning(error, cause, data if begins else b""))
-        except MemoryError:
-            self._refuse(NO_MEMORY)
         self._data = b""
         if self._phase == HEAD and not self._is_deaf:
             # From behind the last line that was found.
