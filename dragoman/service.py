@@ -42,6 +42,12 @@ async def off_loop(step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T
         loop.call_soon(_lanes[loop].release)
 
 
+def reserve(size: int) -> None:
+    """Raise `MemoryError` unless there is room for so many bytes. What reads and writes JSON in C
+    ends the process where it gets none, so it is asked for before: untouched, it costs nothing."""
+    bytearray(size)
+
+
 async def next_turn() -> None:
     """Wait until no other large call is at a step: what follows at once is one."""
     loop = asyncio.get_running_loop()

@@ -53,6 +53,7 @@ from dragoman.service import (
     TaskReply,
     next_turn,
     off_loop,
+    reserve,
 )
 from dragoman.stores.interface import Head, KeepReply, LeaveNote, Push, Query, Store, Write
 from dragoman.telemetry import tracing
@@ -63,6 +64,9 @@ _PAGE_BYTES = 16 * 1024 * 1024
 _READ_AT_ONCE = 1000
 # Seconds beyond its grace that a cancel in another process may take.
 _ELSEWHERE = 5.0
+# Bytes that are taken for each of a large message while it is accepted: it is written twice, into
+# what grows by half.
+_MEMORY = 4
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -457,6 +461,7 @@ class Engine:
             secret = self._store.secret
         if not call.is_large:
             return _digest(operation, secret)
+        reserve(_MEMORY * call.size)
         return await off_loop(_digest, operation, secret)
 
     def _begin(

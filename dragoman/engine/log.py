@@ -21,7 +21,7 @@ from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task, TaskState
-from dragoman.service import LARGE_BYTES, off_loop
+from dragoman.service import LARGE_BYTES, off_loop, reserve
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 from dragoman.telemetry import figures
 
@@ -35,6 +35,8 @@ MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
 _READ_AT_ONCE = 200
 # Bytes read at once by whoever folds them right away and holds none of them.
+# Bytes that are taken for each of a large event while it is read.
+_MEMORY = 5
 _FOLD_AT_ONCE = 1024 * 1024
 _MANY_WAITING = 32
 
@@ -481,6 +483,7 @@ async def read_task(
             break
         size += (found := sum([len(recorded.body) for recorded in batch]))
         if found > LARGE_BYTES:
+            reserve(_MEMORY * found)
             await off_loop(_decode, batch)
         for recorded in batch:
             event = recorded.event

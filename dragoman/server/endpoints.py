@@ -7,7 +7,7 @@ import logging
 import secrets
 import sys
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import msgspec
 
@@ -55,6 +55,7 @@ from dragoman.service import (
     TaskPage,
     TaskReply,
     off_loop,
+    reserve,
 )
 from dragoman.telemetry import figures, tracing
 from dragoman.transports import jsonrpc, rest, sse
@@ -66,6 +67,9 @@ RESET = (b"x-dragoman-resume", b"reset")
 # What callers of one house are told of a stream, and others know of HTTP.
 KEEPS_ALIVE = (b"connection", b"keep-alive")
 
+P = ParamSpec("P")
+# Bytes that are taken for each of a large reply while it is written.
+_MEMORY = 6
 Follow = Callable[[Service, Call], AsyncGenerator[Batch]]
 
 
@@ -121,7 +125,7 @@ class Endpoints:
             if isinstance(operation, ops.GetTask):
                 dialect = self._houses.mirrored(dialect, request, reply)
             if _is_large(reply, call):
-                body = await off_loop(_success, id, dialect, operation, reply)
+                body = await _written(reply, call, _success, id, dialect, operation, reply)
             else:
                 body = _success(id, dialect, operation, reply)
             is_card = isinstance(operation, ops.GetExtendedCard)
@@ -278,7 +282,9 @@ class Endpoints:
                 return
             reply = await self._answer(request, call, dialect)
             if _is_large(reply, call):
-                content = rest.content(await off_loop(dialect.encode_reply, operation, reply))
+                encode_reply = dialect.encode_reply
+                content = await _written(reply, call, encode_reply, operation, reply)
+                content = rest.content(content)
             else:
                 content = rest.content(dialect.encode_reply(operation, reply))
             await self._reply(request, rest_type(request, version), content, version, private=True)
@@ -436,6 +442,23 @@ async def _decoded(request: Request, dialect: Dialect, method: str, params: Any)
     return dialect.decode_request(method, params)
 
 
+async def _written(
+    reply: Reply, call: Call, write: Callable[P, bytes], *given: P.args, **named: P.kwargs
+) -> bytes:
+    """Return a large reply as it is sent."""
+    reserve(_MEMORY * max(call.size, _size(reply)))
+    return await off_loop(write, *given, **named)
+
+
+def _size(reply: Reply) -> int:
+    """Return about how many bytes a reply has, as far as that is known."""
+    if isinstance(reply, TaskReply):
+        return reply.reading.size
+    if isinstance(reply, TaskPage):
+        return sum([task.reading.size for task in reply.tasks])
+    return 0
+
+
 def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
     """Return a reply in its envelope."""
     return jsonrpc.success(id, dialect.encode_reply(operation, reply))
@@ -443,11 +466,7 @@ def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: 
 
 def _is_large(reply: Reply, call: Call) -> bool:
     """Tell whether to write a reply takes long: it repeats the call, or is long itself."""
-    if isinstance(reply, TaskReply):
-        return call.is_large or reply.reading.size > LARGE_BYTES
-    if isinstance(reply, TaskPage):
-        return sum([task.reading.size for task in reply.tasks]) > LARGE_BYTES
-    return call.is_large
+    return call.is_large or _size(reply) > LARGE_BYTES
 
 
 def _begins_task(operation: ops.Operation, *, names_tasks: bool) -> bool:
