@@ -171,6 +171,9 @@ class Gatekeeper:
             except Refused as error:
                 reason, subject = f"{one.name}: {error.reason}", error.subject
                 continue
+            except MemoryError:
+                # That says nothing about who asks.
+                raise
             except Exception:
                 # Whatever it was: who cannot be told apart is not let in.
                 logger.exception("%s failed; its callers are kept out", one.name)

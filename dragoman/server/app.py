@@ -27,9 +27,10 @@ from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
 from dragoman.server.discovery import CARD_PATH, Discovery, document
 from dragoman.server.door import Door
-from dragoman.server.endpoints import Endpoints, incident
+from dragoman.server.endpoints import Endpoints
 from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
+from dragoman.server.incidents import incident
 from dragoman.server.push import PostRoom
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import Access, Routes

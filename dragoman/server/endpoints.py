@@ -5,9 +5,8 @@ its sender expects and says nothing about us."""
 import asyncio
 import logging
 import secrets
-import sys
 from collections.abc import AsyncGenerator, Callable
-from typing import Any, ParamSpec
+from typing import Any
 
 import msgspec
 
@@ -19,7 +18,6 @@ from dragoman.dialects.house import errors as house_errors
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
     A2AError,
-    InternalError,
     MethodNotFound,
     Overloaded,
     PermissionDenied,
@@ -29,12 +27,14 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON
-from dragoman.model.identity import Caller, TaskId, new_id
+from dragoman.model.identity import Caller, TaskId
 from dragoman.model.message import Message, Metadata
 from dragoman.model.record import Recorded, encode
 from dragoman.security.audit import Audit
+from dragoman.server import large
 from dragoman.server.discovery import Discovery, denied, unauthenticated
 from dragoman.server.house import Houses, reconnected
+from dragoman.server.incidents import incident
 from dragoman.server.request import (
     JSON,
     Headers,
@@ -45,18 +45,7 @@ from dragoman.server.request import (
     rest_type,
 )
 from dragoman.server.streams import OpenStreams
-from dragoman.service import (
-    LARGE_BYTES,
-    Batch,
-    Call,
-    Opening,
-    Reply,
-    Service,
-    TaskPage,
-    TaskReply,
-    off_loop,
-    reserve,
-)
+from dragoman.service import Batch, Call, Opening, Reply, Service, off_loop
 from dragoman.telemetry import figures, tracing
 from dragoman.transports import jsonrpc, rest, sse
 
@@ -67,9 +56,6 @@ RESET = (b"x-dragoman-resume", b"reset")
 # What callers of one house are told of a stream, and others know of HTTP.
 KEEPS_ALIVE = (b"connection", b"keep-alive")
 
-P = ParamSpec("P")
-# Bytes that are taken for each of a large reply while it is written.
-_MEMORY = 6
 Follow = Callable[[Service, Call], AsyncGenerator[Batch]]
 
 
@@ -112,7 +98,7 @@ class Endpoints:
             dialect = self._houses.by_request(request, envelope) or self._official(
                 request, envelope.method
             )
-            operation = await _decoded(request, dialect, envelope.method, envelope.params)
+            operation = await large.decoded(request, dialect, envelope.method, envelope.params)
             operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
@@ -124,10 +110,8 @@ class Endpoints:
             reply = await self._answer(request, call, dialect)
             if isinstance(operation, ops.GetTask):
                 dialect = self._houses.mirrored(dialect, request, reply)
-            if _is_large(reply, call):
-                body = await _written(reply, call, _success, id, dialect, operation, reply)
-            else:
-                body = _success(id, dialect, operation, reply)
+            content = await large.encoded(call, dialect, operation, reply)
+            body = jsonrpc.success(id, content)
             is_card = isinstance(operation, ops.GetExtendedCard)
             await self._reply(request, JSON, body, dialect.version, private=is_card)
         except Unauthenticated as error:
@@ -274,19 +258,14 @@ class Endpoints:
                 dialect = self._houses.over_rest(dialect, route.method)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
-            operation = await _decoded(request, dialect, rest.method(route, dialect), params)
+            operation = await large.decoded(request, dialect, rest.method(route, dialect), params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
             if operation.streams:
                 await self._stream_rest(request, call, dialect)
                 return
             reply = await self._answer(request, call, dialect)
-            if _is_large(reply, call):
-                encode_reply = dialect.encode_reply
-                content = await _written(reply, call, encode_reply, operation, reply)
-                content = rest.content(content)
-            else:
-                content = rest.content(dialect.encode_reply(operation, reply))
+            content = rest.content(await large.encoded(call, dialect, operation, reply))
             await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
             await unauthenticated(request, error)
@@ -435,40 +414,6 @@ def _placed(operation: ops.Operation, caller: Caller) -> ops.Operation:
     return msgspec.structs.replace(operation, tenant=caller.tenant)
 
 
-async def _decoded(request: Request, dialect: Dialect, method: str, params: Any) -> ops.Operation:
-    """Return the operation that a request asks for."""
-    if request.size > LARGE_BYTES:
-        return await off_loop(dialect.decode_request, method, params)
-    return dialect.decode_request(method, params)
-
-
-async def _written(
-    reply: Reply, call: Call, write: Callable[P, bytes], *given: P.args, **named: P.kwargs
-) -> bytes:
-    """Return a large reply as it is sent."""
-    reserve(_MEMORY * max(call.size, _size(reply)))
-    return await off_loop(write, *given, **named)
-
-
-def _size(reply: Reply) -> int:
-    """Return about how many bytes a reply has, as far as that is known."""
-    if isinstance(reply, TaskReply):
-        return reply.reading.size
-    if isinstance(reply, TaskPage):
-        return sum([task.reading.size for task in reply.tasks])
-    return 0
-
-
-def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
-    """Return a reply in its envelope."""
-    return jsonrpc.success(id, dialect.encode_reply(operation, reply))
-
-
-def _is_large(reply: Reply, call: Call) -> bool:
-    """Tell whether to write a reply takes long: it repeats the call, or is long itself."""
-    return call.is_large or _size(reply) > LARGE_BYTES
-
-
 def _begins_task(operation: ops.Operation, *, names_tasks: bool) -> bool:
     """Tell whether a task of today is counted. Where callers name their tasks nobody knows yet
     whether there is one: each message counts, or the count would be evaded."""
@@ -550,23 +495,6 @@ def _frames(
             for recorded in batch
         ]
     )
-
-
-def incident() -> A2AError:
-    """Log the exception in hand and return what the caller may know of it."""
-    if _is_memory(sys.exc_info()[1]):
-        # The request that asked for too much has it returned; the others go on.
-        logger.error("there is no memory left for a request", exc_info=True)
-        return Overloaded("The server has no memory left for this, try again later")
-    incident = new_id()
-    logger.exception("incident %s", incident, extra={"incident": incident})
-    return InternalError(incident=incident)
-
-
-def _is_memory(error: BaseException | None) -> bool:
-    """Tell whether an error is that there is no memory left: a thread needs some as well."""
-    is_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
-    return isinstance(error, MemoryError) or is_thread
 
 
 def _forgive_cancellation() -> None:

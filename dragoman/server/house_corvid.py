@@ -12,7 +12,8 @@ from dragoman.dialects.house import CORVID, corvid, errors
 from dragoman.errors import A2AError, HopLimit, Overloaded, PermissionDenied, RateLimited
 from dragoman.model import operations as ops
 from dragoman.server.discovery import document
-from dragoman.server.endpoints import Endpoints, incident
+from dragoman.server.endpoints import Endpoints
+from dragoman.server.incidents import incident
 from dragoman.server.limits import SOURCE_AGENT
 from dragoman.server.rates import Buckets, parse
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value

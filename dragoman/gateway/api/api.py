@@ -34,7 +34,7 @@ from dragoman.gateway.api.table import Ask, Endpoint, Found, NotAllowed, Table, 
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.search import may_see
 from dragoman.security.audit import DENIED
-from dragoman.server.endpoints import incident
+from dragoman.server.incidents import incident
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
 from dragoman.server.routes import Access, Routes
 from dragoman.server.streams import OpenStreams
