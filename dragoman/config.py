@@ -428,10 +428,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_bytes_per_caller: Annotated[
         int,
         _about(
-            "Bytes of bodies and answers that all requests of one principal hold at once, from "
-            "their first byte until the answer is taken; beyond that it is told to come back "
-            "(429). Callers that are not known share those of their address. One request alone is "
-            "let in whatever its size.",
+            "Bytes that all requests of one principal hold at once, from their first byte until "
+            "the answer is taken: of each its body or its answer, whichever is longer. Beyond that "
+            "it is told to come back (429). Callers that are not known share those of their "
+            "address. One request alone is let in whatever its size.",
             ge=64 * 1024,
         ),
     ] = 256 * 1024 * 1024

@@ -63,8 +63,14 @@ class Room:
 
     def hold(self, size: int) -> None:
         """Count bytes in memory until `leave`; raises `RateLimited` if there are enough."""
-        self._limits.hold(self.key, size)
+        self._limits.hold(self.key, size, self._held)
         self._held += size
+
+    def hold_answer(self, size: int) -> None:
+        """Count an answer until `leave`; raises `RateLimited`. What the body took is let go of: to
+        refuse what is done already would have it done twice."""
+        if size > self._held:
+            self.hold(size - self._held)
 
     def leave(self) -> None:
         """Give back what was taken."""
@@ -124,8 +130,8 @@ class Limits:
         # Only who is here now: nothing is kept of who left.
         self._requests: dict[str, int] = {}
         self._streams: dict[str, int] = {}
-        # Bytes of the bodies and answers of theirs. One body of the largest size always fits.
-        self._most_bytes = max(settings.max_bytes_per_caller, settings.max_body_bytes)
+        # Bytes of the bodies and answers of theirs.
+        self._most_bytes = settings.max_bytes_per_caller
         self._bytes: dict[str, int] = {}
         named = (("caller", self._callers), ("agent", self._agents), ("address", self._addresses))
         self._named = [(name, buckets) for name, buckets in named if buckets is not None]
@@ -195,10 +201,11 @@ class Limits:
         if self._quota is not None and (wait := self._quota.take(key, self._now())):
             self._refuse(wait)
 
-    def hold(self, key: str, size: int) -> None:
-        """Count bytes in memory; raises `RateLimited`."""
+    def hold(self, key: str, size: int, own: int) -> None:
+        """Count bytes in memory of a request that has its own; raises `RateLimited`. One that is
+        alone is let in whatever its size."""
         held = self._bytes.get(key, 0)
-        if held and held + size > self._most_bytes:
+        if held > own and held + size > self._most_bytes:
             raise RateLimited(
                 f"Too much at once: your requests may hold {self._most_bytes} bytes",
                 retry_after=math.ceil(_SOME_SECONDS),

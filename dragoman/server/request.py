@@ -130,7 +130,7 @@ class Request:
         those before it."""
         is_awaited = len(body) > _AWAITED_BYTES
         if is_awaited and self.room is not None:
-            self.room.hold(len(body))
+            self.room.hold_answer(len(body))
         self.is_answered = True
         self.watched.responded(status)
         head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}

@@ -120,8 +120,8 @@ def _constant(text: str) -> NoReturn:
 
 
 def _check_depth(value: Any) -> None:
-    for depth, _ in enumerate(_levels(value)):
-        if depth > MAX_DEPTH:
+    for depth, level in enumerate(_levels(value)):
+        if depth >= MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
             raise ParseFailed(f"nested deeper than {MAX_DEPTH}")
 
 
