@@ -14,7 +14,7 @@ from dragoman.security.json_values import MAX_VALUES
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
 from dragoman.server.limits import Room
-from dragoman.service import Service
+from dragoman.service import LARGE_BYTES, Service, reserve
 from dragoman.telemetry.watching import Observed
 from dragoman.transports import json_text, sse
 
@@ -210,22 +210,29 @@ async def read_body(request: Request, limit: int) -> bytes:
     length = _length(request)
     if length > most:
         raise BodyTooLarge
-    room = request.room
-    if room is not None and length > _HELD_BYTES:
+    if length > _HELD_BYTES:
         # All of it before any of it is read.
-        room.hold(length)
+        _hold(request, length)
     message = await request.receive()
     body: bytes = message.get("body", b"")
     if len(body) > most:
         raise BodyTooLarge
-    is_last = not message.get("more_body")
-    if room is not None and not length and not (is_last and len(body) <= _HELD_BYTES):
-        room.hold(len(body))
-    if is_last:
-        request.size = len(body)
-        return body
-    chunks, size = [body], len(body)
-    while message.get("more_body"):
+    if message.get("more_body"):
+        body = await _read_on(request, body, most, is_held=length > 0)
+    elif not length and len(body) > _HELD_BYTES:
+        _hold(request, len(body))
+    request.size = len(body)
+    return body
+
+
+async def _read_on(request: Request, first: bytes, most: float, *, is_held: bool) -> bytes:
+    """Return a body that comes in several pieces; what it takes is counted unless that was done."""
+    chunks, size, held = [first], len(first), 0
+    while True:
+        if not is_held and size > held:
+            # Seldom, and as much again.
+            _hold(request, 2 * size - held)
+            held = 2 * size
         message = await request.receive()
         if message["type"] == "http.disconnect":
             # What came so far may read like a whole request, but its sender never finished it.
@@ -234,11 +241,19 @@ async def read_body(request: Request, limit: int) -> bytes:
         size += len(chunk)
         if size > most:
             raise BodyTooLarge
-        if room is not None and not length:
-            room.hold(len(chunk))
         chunks.append(chunk)
-    request.size = size
-    return b"".join(chunks)
+        if not message.get("more_body"):
+            return b"".join(chunks)
+
+
+def _hold(request: Request, size: int) -> None:
+    """Count bytes of a body before they are read; raises `RateLimited`, or `MemoryError` where a
+    connection that is being read would break for want of memory."""
+    if request.room is not None:
+        request.room.hold(size)
+    if size > LARGE_BYTES:
+        # In pieces, and then in one.
+        reserve(2 * size)
 
 
 async def skip_body(request: Request, limit: int) -> None:

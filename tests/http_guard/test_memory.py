@@ -78,8 +78,8 @@ async def test_chunks_count_while_they_come(tmp_path: Path) -> None:
     piece = b"10000\r\n" + b" " * 65_536 + b"\r\n"
     settings = {"max_body_bytes": MEGABYTE, "max_bytes_per_caller": MEGABYTE}
     async with guarding(**settings) as place, place.peer() as first:
-        await first.send(head + piece * 12)
-        await _held(place, 12 * 65_536)
+        await first.send(head + piece * 9)
+        await _held(place, 9 * 65_536)
         async with place.peer() as second:
             await second.send(head + piece * 6)
             assert (await second.answer()).status == 429
