@@ -45,9 +45,9 @@ from dragoman.server.request import (
     rest_type,
 )
 from dragoman.server.streams import OpenStreams
-from dragoman.service import Batch, Call, Opening, Reply, Service, off_loop
+from dragoman.service import LARGE_BYTES, Batch, Call, Opening, Reply, Service, off_loop
 from dragoman.telemetry import figures, tracing
-from dragoman.transports import jsonrpc, rest, sse
+from dragoman.transports import json_text, jsonrpc, rest, sse
 
 logger = logging.getLogger("dragoman")
 
@@ -91,14 +91,20 @@ class Endpoints:
         try:
             check_type(request)
             body = await read_body(request, self._settings.max_body_bytes)
-            value = await read_value(body, self._settings.max_json_values)
+            if len(body) <= json_text.READ_IN_LINE_BYTES:
+                value = json_text.parse(body, self._settings.max_json_values)
+            else:
+                value = await read_value(body, self._settings.max_json_values)
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
             dialect = self._houses.by_request(request, envelope) or self._official(
                 request, envelope.method
             )
-            operation = await large.decoded(request, dialect, envelope.method, envelope.params)
+            if request.size > LARGE_BYTES:
+                operation = await large.decoded(dialect, envelope.method, envelope.params)
+            else:
+                operation = dialect.decode_request(envelope.method, envelope.params)
             operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
@@ -110,7 +116,10 @@ class Endpoints:
             reply = await self._answer(request, call, dialect)
             if isinstance(operation, ops.GetTask):
                 dialect = self._houses.mirrored(dialect, request, reply)
-            content = await large.encoded(call, dialect, operation, reply)
+            if (size := large.size_of(reply)) > LARGE_BYTES:
+                content = await large.encoded(size, dialect, operation, reply)
+            else:
+                content = dialect.encode_reply(operation, reply)
             body = jsonrpc.success(id, content)
             is_card = isinstance(operation, ops.GetExtendedCard)
             await self._reply(request, JSON, body, dialect.version, private=is_card)
@@ -258,14 +267,21 @@ class Endpoints:
                 dialect = self._houses.over_rest(dialect, route.method)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
-            operation = await large.decoded(request, dialect, rest.method(route, dialect), params)
+            if request.size > LARGE_BYTES:
+                operation = await large.decoded(dialect, rest.method(route, dialect), params)
+            else:
+                operation = dialect.decode_request(rest.method(route, dialect), params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
             if operation.streams:
                 await self._stream_rest(request, call, dialect)
                 return
             reply = await self._answer(request, call, dialect)
-            content = rest.content(await large.encoded(call, dialect, operation, reply))
+            if (size := large.size_of(reply)) > LARGE_BYTES:
+                content = await large.encoded(size, dialect, operation, reply)
+            else:
+                content = dialect.encode_reply(operation, reply)
+            content = rest.content(content)
             await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
             await unauthenticated(request, error)

@@ -24,9 +24,11 @@ from dragoman.server.http_entry import LARGE_DIGITS, Entry
 from dragoman.server.http_line import BODY, HEAD, IDLE
 from dragoman.server.http_rules import (
     BAD_FRAMING,
+    BAD_LENGTH,
     BAD_LINE,
     LARGE_HEAD,
     LONG_URL,
+    MAX_LENGTH_DIGITS,
     NO_MEMORY,
     WATCHED,
     Refused,
@@ -109,12 +111,6 @@ class Connection(Entry):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what there is no memory for is refused, and nothing else."""
-        try:
-            self._take(data)
-        except MemoryError:
-            self._refuse(NO_MEMORY)
-
-    def _take(self, data: bytes) -> None:
         if self._is_deaf:
             self._discarded += len(data)
             if self._discarded > MAX_DISCARDED_BYTES + 2 * self._all.max_body_bytes:
@@ -122,20 +118,23 @@ class Connection(Entry):
             return
         if self._held and self._keep(data):
             return
-        if self._phase == IDLE:
-            is_first, self._is_new = self._is_new, False
-            if self._is_refused_unread(data):
+        try:
+            if self._phase == IDLE:
+                is_first, self._is_new = self._is_new, False
+                if self._is_refused_unread(data):
+                    return
+                self._phase = HEAD
+                self._raw = self._slack = 0
+                if not is_first:
+                    self.read_by = self._all.now + limits.HEAD_SECONDS
+            self._piece = len(data)
+            self._raw += self._piece
+            if self._chunks is not None and not self._chunks.take(data):
+                self._refuse(BAD_FRAMING)
                 return
-            self._phase = HEAD
-            self._raw = self._slack = 0
-            if not is_first:
-                self.read_by = self._all.now + limits.HEAD_SECONDS
-        self._piece = len(data)
-        self._raw += self._piece
-        if self._chunks is not None and not self._chunks.take(data):
-            self._refuse(BAD_FRAMING)
-            return
-        self._parse(data)
+            self._parse(data)
+        except MemoryError:
+            self._refuse(NO_MEMORY)
         if self._phase != IDLE and not self._is_deaf:
             self._check_unfinished()
 
@@ -166,8 +165,10 @@ class Connection(Entry):
         if self.parser.should_upgrade():
             self._upgrades = True
             return
-        if b"transfer-encoding" in self._seen:
-            self._follow_chunks()
+        length = self._seen.get(b"content-length", b"")
+        is_large = len(length) > LARGE_DIGITS or b"transfer-encoding" in self._seen
+        if is_large:
+            self._check_large(length)
         if self._is_refused() or (is_admitted := self._is_admitted()) is False:
             self._skip_app()
             return
@@ -176,9 +177,8 @@ class Connection(Entry):
         self._body_bytes = 0
         self._began = self._all.now
         self.read_by = self._began + limits.BODY_SECONDS
-        length = self._seen.get(b"content-length", b"")
         self._is_large = False
-        if len(length) > LARGE_DIGITS or b"transfer-encoding" in self._seen:
+        if is_large:
             self._expect_much()
 
     def _begin_cycle(self, is_admitted: bool | None) -> None:
@@ -293,11 +293,15 @@ class Connection(Entry):
                 begins = self._raw == self._piece and not self._slack
                 self._refuse(meaning(error, cause, data if begins else b""))
         self._data = b""
+        if self._phase or self._before:
+            self._keep_head(data)
+
+    def _keep_head(self, data: bytes) -> None:
+        """Keep what has come of a head, from behind the last request line that was found."""
         if self._phase == HEAD and not self._is_deaf:
-            # From behind the last line that was found.
             self._before += data
             del self._before[: self._found]
-        elif self._before:
+        else:
             self._before = bytearray()
 
     def _check_head(self) -> None:
@@ -310,7 +314,11 @@ class Connection(Entry):
         parser = self.parser
         version, method = parser.get_http_version(), parser.get_method()
         self._version = version
-        self._check_line(b"%b %b HTTP/%b\r\n" % (method, self.url, version.encode()))
+        # The parser passes over space. Most requests begin with their piece.
+        if self._found or not self._data.startswith(b"%b %b HTTP/1." % (method, self.url)):
+            self._check_line(b"%b %b HTTP/%b\r\n" % (method, self.url, version.encode()))
+        else:
+            self._found = 1
         self.url = check(version, method, self.url, seen, self._host)
         self._host = seen.get(b"host")
         self.expect_100_continue = b"expect" in seen and version == "1.1"
@@ -320,18 +328,22 @@ class Connection(Entry):
             raise _Enough
 
     def _check_line(self, line: bytes) -> None:
-        """Refuse a request line that is not as it is written: the parser passes over space."""
+        """Refuse a request line that is not in what came as it is to be written."""
         head = self._before + self._data if self._before else self._data
         found = head.find(line, self._found)
         if found < 0:
             raise Refused(BAD_LINE)
         self._found = found + len(line)
 
-    def _follow_chunks(self) -> None:
-        """Look at the lines of a chunked body from its first one on."""
+    def _check_large(self, length: bytes) -> None:
+        """Refuse a length of too many digits; look at the lines of a chunked body."""
+        if len(length) > MAX_LENGTH_DIGITS:
+            raise Refused(BAD_LENGTH)
+        if length:
+            return
         self._chunks = ChunkLines()
         head = self._before + self._data if self._before else self._data
-        begin = head.find(b"\r\n\r\n", self._found - 2) + 4
+        begin = head.find(b"\r\n\r\n", max(0, self._found - 2)) + 4
         if not self._chunks.take(bytes(head), begin):
             raise Refused(BAD_FRAMING)
 

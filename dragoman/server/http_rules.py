@@ -38,7 +38,7 @@ _CODINGS = {b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br", b
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]+)(?::[0-9]{1,5})?")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
 # Digits of a length that anyone means; more of them are zeros.
-_MAX_LENGTH_DIGITS = 19
+MAX_LENGTH_DIGITS = 19
 _METHOD = re.compile(rb"[\r\n]*[A-Z][A-Z_-]{0,31} ")
 
 
@@ -89,8 +89,6 @@ def check(
         raise Refused(PACKED)
     if b"expect" in seen and seen[b"expect"].lower() != b"100-continue":
         raise Refused(BAD_EXPECT)
-    if len(seen.get(b"content-length", b"")) > _MAX_LENGTH_DIGITS:
-        raise Refused(BAD_LENGTH)
     if b"#" in url:
         # A fragment is for whoever asks; to some readers it would be part of the path.
         raise Refused(BAD_TARGET)

@@ -33,7 +33,8 @@ PUBLIC_BODY_BYTES = 64 * 1024
 _HELD_BYTES = 16 * 1024
 # Answers from here on are waited for until the caller has taken them.
 _AWAITED_BYTES = 64 * 1024
-# Digits of a length that anyone means.
+# Digits of the length of a body that is nothing to count, and of one that anyone means.
+_SMALL_DIGITS = 4
 _LENGTH_DIGITS = 19
 _REFUSED_TYPES = (
     b"application/x-www-form-urlencoded",
@@ -128,17 +129,18 @@ class Request:
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
         those before it."""
-        is_awaited = len(body) > _AWAITED_BYTES
-        if is_awaited and self.room is not None:
+        is_long = len(body) > _AWAITED_BYTES
+        if is_long and self.room is not None:
             self.room.hold_answer(len(body))
         self.is_answered = True
         self.watched.responded(status)
         head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
         await self.send(head)
-        # What follows is sent once most of this is taken: until then it is in memory.
-        await self.send({"type": "http.response.body", "body": body, "more_body": is_awaited})
-        if is_awaited:
-            await self.send({"type": "http.response.body", "body": b""})
+        if is_long:
+            # What follows is sent once most of this is taken: until then it is in memory.
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+            body = b""
+        await self.send({"type": "http.response.body", "body": body})
 
     async def refuse_verb(self, allow: str) -> None:
         """Say which verbs a path takes."""
@@ -206,34 +208,34 @@ def target_length(scope: Scope) -> int:
 async def read_body(request: Request, limit: int) -> bytes:
     """Read the body, and not a byte more than is allowed; raises `BodyTooLarge`, or `RateLimited`
     if its caller has enough under way."""
-    most = min(limit, request.most_body_bytes)
-    length = _length(request)
-    if length > most:
-        raise BodyTooLarge
-    if length > _HELD_BYTES:
-        # All of it before any of it is read.
-        _hold(request, length)
+    if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
+        return await _read_large(request, min(limit, request.most_body_bytes))
     message = await request.receive()
     body: bytes = message.get("body", b"")
-    if len(body) > most:
+    if message.get("more_body") or len(body) > _HELD_BYTES:
+        return await _read_on(request, message, min(limit, request.most_body_bytes))
+    if len(body) > limit:
         raise BodyTooLarge
-    if message.get("more_body"):
-        body = await _read_on(request, body, most, is_held=length > 0)
-    elif not length and len(body) > _HELD_BYTES:
-        _hold(request, len(body))
     request.size = len(body)
     return body
 
 
-async def _read_on(request: Request, first: bytes, most: float, *, is_held: bool) -> bytes:
-    """Return a body that comes in several pieces; what it takes is counted unless that was done."""
-    chunks, size, held = [first], len(first), 0
+async def _read_large(request: Request, most: float) -> bytes:
+    """Return a body whose length is known, and not small."""
+    length = _length(request)
+    if length > most:
+        raise BodyTooLarge
+    # All of it before any of it is read.
+    _hold(request, length)
+    return await _read_on(request, await request.receive(), most, is_held=True)
+
+
+async def _read_on(request: Request, message: Any, most: float, *, is_held: bool = False) -> bytes:
+    """Return a body of which the first piece has come; what it takes is counted unless that was
+    done."""
+    chunks: list[bytes] = []
+    size = held = 0
     while True:
-        if not is_held and size > held:
-            # Seldom, and as much again.
-            _hold(request, 2 * size - held)
-            held = 2 * size
-        message = await request.receive()
         if message["type"] == "http.disconnect":
             # What came so far may read like a whole request, but its sender never finished it.
             raise ParseFailed
@@ -241,9 +243,15 @@ async def _read_on(request: Request, first: bytes, most: float, *, is_held: bool
         size += len(chunk)
         if size > most:
             raise BodyTooLarge
+        if not is_held and size > held:
+            # Seldom, and as much again.
+            _hold(request, 2 * size - held)
+            held = 2 * size
         chunks.append(chunk)
         if not message.get("more_body"):
+            request.size = size
             return b"".join(chunks)
+        message = await request.receive()
 
 
 def _hold(request: Request, size: int) -> None:
@@ -269,18 +277,15 @@ async def skip_body(request: Request, limit: int) -> None:
 
 
 def _length(request: Request) -> int:
-    """Return the length that a request says its body has, 0 if it does not."""
-    length = request.headers.get(b"content-length", b"")
-    if not length.isdigit():
-        return 0
+    """Return the length that a request says its body has."""
+    length = request.headers[b"content-length"]
     # Python reads no number of thousands of digits, and this is no place to find out.
-    return int(length) if len(length) <= _LENGTH_DIGITS else 10**_LENGTH_DIGITS
+    is_length = length.isdigit() and len(length) <= _LENGTH_DIGITS
+    return int(length) if is_length else 10**_LENGTH_DIGITS
 
 
 async def read_value(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the value of a body; raises `ParseFailed`."""
-    if len(body) <= json_text.READ_IN_LINE_BYTES:
-        return json_text.parse(body, most_values)
     return await json_text.read(body, most_values)
 
 

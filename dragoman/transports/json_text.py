@@ -50,13 +50,17 @@ async def check(body: bytes, most_values: int = MAX_VALUES) -> None:
 
 def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the value of a document; raises `ParseFailed`."""
-    check_values(body, most_values)
-    if len(body) <= READ_IN_LINE_BYTES:
-        value = _compact(body)
-        if value is not UNSET:
-            return value
-    else:
+    if len(body) > READ_IN_LINE_BYTES:
+        check_values(body, most_values)
         reserve(_MEMORY * len(body))
+        return _carefully(body)
+    if len(body) > most_values:
+        check_values(body, most_values)
+    value = _compact(body)
+    return _carefully(body) if value is UNSET else value
+
+
+def _carefully(body: bytes) -> Any:
     try:
         text = body.decode()
         value = _DECODER.decode(text)
