@@ -45,7 +45,7 @@ async def off_loop(step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T
 def reserve(size: int) -> None:
     """Raise `MemoryError` unless there is room for so many bytes. What reads and writes JSON in C
     ends the process where it gets none, so it is asked for before: untouched, it costs nothing."""
-    bytearray(size)
+    bytes(size)
 
 
 async def next_turn() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -117,10 +118,10 @@ class Endpoints:
             if isinstance(operation, ops.GetTask):
                 dialect = self._houses.mirrored(dialect, request, reply)
             if (size := large.size_of(reply)) > LARGE_BYTES:
-                content = await large.encoded(size, dialect, operation, reply)
+                write = partial(_success, id, dialect, operation, reply)
+                body = await large.encoded(size, write)
             else:
-                content = dialect.encode_reply(operation, reply)
-            body = jsonrpc.success(id, content)
+                body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
             is_card = isinstance(operation, ops.GetExtendedCard)
             await self._reply(request, JSON, body, dialect.version, private=is_card)
         except Unauthenticated as error:
@@ -278,10 +279,10 @@ class Endpoints:
                 return
             reply = await self._answer(request, call, dialect)
             if (size := large.size_of(reply)) > LARGE_BYTES:
-                content = await large.encoded(size, dialect, operation, reply)
+                write = partial(_content, dialect, operation, reply)
+                content = await large.encoded(size, write)
             else:
-                content = dialect.encode_reply(operation, reply)
-            content = rest.content(content)
+                content = rest.content(dialect.encode_reply(operation, reply))
             await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
             await unauthenticated(request, error)
@@ -428,6 +429,14 @@ def _placed(operation: ops.Operation, caller: Caller) -> ops.Operation:
     if operation.tenant:
         raise TaskNotFound(taskId=_task_of(operation))
     return msgspec.structs.replace(operation, tenant=caller.tenant)
+
+
+def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
+    return jsonrpc.success(id, dialect.encode_reply(operation, reply))
+
+
+def _content(dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
+    return rest.content(dialect.encode_reply(operation, reply))
 
 
 def _begins_task(operation: ops.Operation, *, names_tasks: bool) -> bool:

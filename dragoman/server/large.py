@@ -1,5 +1,6 @@
 """Requests and replies of megabytes: they are read and written off the loop, if there is memory."""
 
+from collections.abc import Callable
 from typing import Any
 
 from dragoman.dialects.dialect import Dialect
@@ -15,10 +16,10 @@ async def decoded(dialect: Dialect, method: str, params: Any) -> ops.Operation:
     return await off_loop(dialect.decode_request, method, params)
 
 
-async def encoded(size: int, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
-    """Return a large reply as the dialect writes it."""
+async def encoded(size: int, write: Callable[[], bytes]) -> bytes:
+    """Return a large reply as it is written."""
     reserve(_MEMORY * size)
-    return await off_loop(dialect.encode_reply, operation, reply)
+    return await off_loop(write)
 
 
 def size_of(reply: Reply) -> int:

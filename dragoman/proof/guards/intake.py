@@ -14,6 +14,7 @@ from dragoman import Agent, App, Settings
 from dragoman.dialects import errors
 from dragoman.errors import BodyTooLarge, Overloaded, ParseFailed, PermissionDenied, RateLimited
 from dragoman.model.identity import Caller
+from dragoman.proof.harness import HOST
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.security import descriptors
@@ -168,7 +169,7 @@ async def _served() -> AsyncGenerator[int]:
     config = uvicorn.Config(_echo, log_config=None, access_log=False, ws="none", lifespan="off")
     config.load()
     make = partial(http.Connection, connections, config, ServerState(), {})
-    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(make, HOST, 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -180,7 +181,7 @@ async def _served() -> AsyncGenerator[int]:
 async def _is_bad(data: bytes) -> Finding:
     """Send a request that is to be refused as HTTP."""
     async with _served() as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(HOST, port)
         try:
             writer.write(data)
             line = (await reader.readline()).decode().strip()
