@@ -354,6 +354,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = False
     card_max_age: Annotated[int, _about("Seconds a card may be cached.", ge=0)] = 300
     max_body_bytes: Annotated[int, _about("The largest request body.", ge=1024)] = 10 * 1024 * 1024
+    max_json_values: Annotated[
+        int,
+        _about(
+            "Values in one JSON body of a caller, or in one answer or event of an agent that a "
+            "gateway forwards to: objects, arrays, texts, numbers and names of members. They are "
+            "counted before any of them is made; more are refused as no JSON that is accepted "
+            "(400, `-32700`).",
+            ge=1_000,
+        ),
+    ] = 200_000
     max_connections: Annotated[
         int, _about("Open connections of one process; those that wait make room first.", ge=1)
     ] = 10_500
@@ -432,6 +442,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ge=1,
         ),
     ] = 256
+    max_bytes_per_caller: Annotated[
+        int,
+        _about(
+            "Bytes that all requests of one principal hold at once, from their first byte until "
+            "the answer is taken: of each its body or its answer, whichever is longer. Beyond that "
+            "it is told to come back (429). Callers that are not known share those of their "
+            "address. One request alone is let in whatever its size.",
+            ge=64 * 1024,
+        ),
+    ] = 256 * 1024 * 1024
     max_streams_per_caller: Annotated[
         int, _about("Open streams of one principal, or of such an address.", ge=1)
     ] = 100

@@ -1,7 +1,15 @@
-"""The waist: whatever can answer an A2A call has this shape, so that they stack."""
+"""The waist: whatever can answer an A2A call has this shape, so that they stack.
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+A call may have megabytes, and then each step of answering it takes milliseconds. Such calls take
+their steps in a thread and one at a time: the loop has its turn between any two of them.
+"""
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -11,6 +19,47 @@ from dragoman.model.message import Message
 from dragoman.model.operations import Operation
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Bytes from which on a call is a large one.
+LARGE_BYTES = 256 * 1024
+_steps = ThreadPoolExecutor(1, "large")
+# Held by the call that is at a step. Two at once would only wait for each other, since there is one
+# interpreter, and the loop for both.
+_lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+async def off_loop(step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Return what a step of a large call comes to, and let the loop go on meanwhile."""
+    loop = asyncio.get_running_loop()
+    await _enter(loop)
+    try:
+        return await loop.run_in_executor(_steps, functools.partial(step, *given, **named))
+    finally:
+        # What the caller goes on with at once is part of it.
+        loop.call_soon(_lanes[loop].release)
+
+
+def reserve(size: int) -> None:
+    """Raise `MemoryError` unless there is room for so many bytes. What reads and writes JSON in C
+    ends the process where it gets none, so it is asked for before: untouched, it costs nothing."""
+    bytes(size)
+
+
+async def next_turn() -> None:
+    """Wait until no other large call is at a step: what follows at once is one."""
+    loop = asyncio.get_running_loop()
+    await _enter(loop)
+    loop.call_soon(_lanes[loop].release)
+
+
+async def _enter(loop: asyncio.AbstractEventLoop) -> None:
+    lane = _lanes.get(loop)
+    if lane is None:
+        lane = _lanes[loop] = asyncio.Lock()
+    await lane.acquire()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +77,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     patience: float = 0.0
     # Whether a task may be created under an id the caller chose.
     client_task_id: bool = False
+    # Bytes of the request that it came in; 0: it did not come in one.
+    size: int = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its steps take so long that others have their turn between them."""
+        return self.size > LARGE_BYTES
 
 
 class TaskReply(msgspec.Struct, frozen=True):

@@ -18,10 +18,11 @@ from dragoman.agents.mcp_line import McpFailed
 from dragoman.agents.mcp_schema import Schema, with_integers
 from dragoman.agents.mcp_tools import McpTools, is_address, text_of
 from dragoman.agents.tool_names import tags_of, title_of
-from dragoman.errors import ConfigError, InvalidParams, TaskFailed
+from dragoman.errors import ConfigError, InvalidParams, ParseFailed, TaskFailed
 from dragoman.model.card import AgentSkill
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
+from dragoman.security.json_values import check_values
 from dragoman.server.agent import Agent
 from dragoman.server.results import MAX_RESULT_BYTES
 from dragoman.server.skill import Skill
@@ -146,8 +147,10 @@ def arguments_of(message: Message, schema: Mapping[str, Any]) -> dict[str, Any]:
     text = message.text
     if text.lstrip().startswith("{"):
         try:
+            # In a text there may be more values than the message itself may have.
+            check_values(text.encode())
             value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (ParseFailed, msgspec.DecodeError, UnicodeError, RecursionError):
             value = None
         if isinstance(value, dict):
             return cast("dict[str, Any]", value)

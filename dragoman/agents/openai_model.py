@@ -24,8 +24,9 @@ from dragoman.agents.openai_wire import (
     usage_of,
 )
 from dragoman.client.http import Exchange, Http, read_all, wish
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, ParseFailed
 from dragoman.security.egress import Egress, EgressError, EgressFailed
+from dragoman.security.json_values import check_values
 from dragoman.security.targets import Anywhere
 
 OPENAI = "https://api.openai.com/v1"
@@ -207,6 +208,7 @@ def _reason(error: Exception) -> str:
 
 def _decoded(body: bytes, kind: Any) -> Any:
     try:
+        check_values(body)
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ModelFailed("the answer is not one of chat completions") from None

@@ -7,6 +7,8 @@ import msgspec
 
 from dragoman.agents.models import ModelRequest, Said, Usage
 from dragoman.agents.tools import ToolCall
+from dragoman.errors import ParseFailed
+from dragoman.security.json_values import check_values
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -105,7 +107,8 @@ def call_of(id: str | None, name: str | None, arguments: str | None, place: int)
     own, called = id or f"call_{place}", name or ""
     if not (arguments or "").strip():
         return ToolCall(own, called)
-    with suppress(msgspec.DecodeError):
+    with suppress(ParseFailed, msgspec.DecodeError, RecursionError):
+        check_values((arguments or "").encode(errors="replace"))
         return ToolCall(own, called, msgspec.json.decode(arguments or "", type=dict[str, Any]))
     return ToolCall(own, called, broken=arguments or "")
 

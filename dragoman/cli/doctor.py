@@ -185,6 +185,19 @@ def _port(subject: Subject) -> Verdict:
     return ok(f"{host}:{port} is free")
 
 
+def _connections(subject: Subject) -> Verdict:
+    from dragoman.security.descriptors import for_callers
+
+    wanted = subject.settings.max_connections
+    share = for_callers(wanted)
+    about = f"{share.connections:,} callers at once, with a limit of {share.limit:,} open files"
+    if share.connections < wanted:
+        return warning(
+            f"{about}, and not {wanted:,}", "ulimit -n, or LimitNOFILE= of the service, raises it"
+        )
+    return ok(about)
+
+
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
@@ -419,6 +432,7 @@ _OF_THE_MACHINE: dict[str, Check] = {
     "durability": _durability,
     "clock": _clock,
     "port": _port,
+    "connections": _connections,
     "proxy": _proxy,
     "tls": _tls,
     **doctor_security.OF_THE_MACHINE,

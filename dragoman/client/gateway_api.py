@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from dragoman.client.http import Http, read_all
+from dragoman.errors import ParseFailed
+from dragoman.security.json_values import check_values
 
 # Bytes of an answer.
 LARGEST = 16 * 1024 * 1024
@@ -66,8 +68,9 @@ def data_of(status: int, body: bytes) -> Any:
     if status < 400 and not body:
         return None
     try:
+        check_values(body)
         found: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise GatewayRefused(status, {}, is_json=False)

@@ -40,6 +40,7 @@ from dragoman.errors import (
 from dragoman.model import operations as ops
 from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
 from dragoman.model.task import TaskState
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.service import Batch, Call, Reply, TaskReply
 from dragoman.telemetry import tracing
 
@@ -69,6 +70,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # How long the agent may be silent while a message or a task is with it.
     silence: Silence = Silence()
     observer: Observer | None = None
+    # Values in one answer or event of the agent.
+    most_values: int = MAX_VALUES
     # Seconds before the first second try; each later one waits twice as long.
     backoff: float = 0.2
     # Whether a message whose first try failed is the caller's to send again.
@@ -311,6 +314,7 @@ class Line:
             dress=self._dress,
             observer=self.options.observer,
             timeout=self.options.timeout,
+            most_values=self.options.most_values,
             works_once=self.works_once,
         )
 

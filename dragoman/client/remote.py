@@ -41,6 +41,7 @@ from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task
 from dragoman.security.egress import EgressFailed, EgressRefused
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.service import Batch, Call, Opening, Reply, TaskReply
 from dragoman.telemetry import tracing
 from dragoman.telemetry.tracing import Span
@@ -107,6 +108,7 @@ class Remote:
         observer: Observer | None = None,
         timeout: float | None = 30.0,
         most: int = MAX_ANSWER,
+        most_values: int = MAX_VALUES,
         works_once: bool = False,
     ) -> None:
         self.interface = interface
@@ -116,6 +118,7 @@ class Remote:
         self._observer = observer
         self._timeout = timeout
         self._most = most
+        self.most_values = most_values
         self._works_once = works_once
         self._ids = itertools.count(1)
 
@@ -184,7 +187,7 @@ class Remote:
                     continue
                 asked.observe("event", body=one.data)
                 try:
-                    value = _read(lambda: json_text.parse(one.data))  # noqa: B023 - called at once
+                    value = await self.parsed(one.data)
                     result = asked.result(value, is_error=one.kind == "error")
                     event = _read(lambda: self.dialect.decode_event(result))  # noqa: B023 - called at once
                 except A2AError:
@@ -195,6 +198,15 @@ class Remote:
                 batch.append(Recorded(_position(one.id), event))
             if batch:
                 yield batch
+
+    async def parsed(self, body: bytes) -> Any:
+        """Return the JSON that a peer sent; raises `InvalidAgentResponse`."""
+        try:
+            if len(body) <= json_text.READ_IN_LINE_BYTES:
+                return json_text.parse(body, self.most_values)
+            return await json_text.read(body, self.most_values)
+        except ParseFailed as error:
+            raise _unreadable(error) from None
 
     def _ask(self, call: Call, accept: str) -> "_Asked":
         """Put a call in the shape of the interface; it is sent once the context is entered."""
@@ -266,7 +278,18 @@ def _read(decode: Callable[[], T]) -> T:
     try:
         return decode()
     except (InvalidParams, ParseFailed) as error:
-        raise InvalidAgentResponse(f"The agent's answer cannot be read: {error}") from None
+        raise _unreadable(error) from None
+
+
+def _not_json(error: ParseFailed) -> InvalidAgentResponse:
+    # Of a limit that it breaks its author can make use.
+    is_plain = error.public == ParseFailed().public
+    detail = "" if is_plain else f": {error.public}"
+    return InvalidAgentResponse(f"The agent's answer is not JSON{detail}")
+
+
+def _unreadable(error: A2AError) -> InvalidAgentResponse:
+    return InvalidAgentResponse(f"The agent's answer cannot be read: {error}")
 
 
 class _Observe:
@@ -403,11 +426,11 @@ class _Asked:
         if not body.strip() and 200 <= status < 300 and not self._is_rpc:
             return None
         try:
-            value = json_text.parse(body)
-        except ParseFailed:
+            value = await json_text.read(body, self._remote.most_values)
+        except ParseFailed as error:
             value = None
             if 200 <= status < 300:
-                raise InvalidAgentResponse("The agent's answer is not JSON") from None
+                raise _not_json(error) from None
         if not 200 <= status < 300:
             raise self._refusal(status, value)
         return value

@@ -151,6 +151,7 @@ STANDARD_MESSAGES.update(
     (row.code, (row.error.__doc__ or "").strip()) for row in ROWS if -32099 <= row.code <= -32050
 )
 
+_INTERNAL = -32603
 _BY_CLASS = {row.error: row for row in ROWS}
 _BY_CODE: dict[int, Row] = {}
 _BY_REASON: dict[str, Row] = {}
@@ -190,7 +191,7 @@ def jsonrpc(error: A2AError, version: str) -> Object:
     if version == "1.0":
         return {"code": row.code, "message": error.public, "data": _details(error, row)}
     code = row.code_0_x or row.code
-    body: Object = {"code": code, "message": _message_0_x(error, code)}
+    body: Object = {"code": code, "message": _message_0_x(error, row, code)}
     data: Object = dict(error.facts)
     if isinstance(error, InvalidParams) and error.field:
         data |= {"field": error.field, "description": error.description}
@@ -325,7 +326,10 @@ def _error(kind: type[A2AError], message: str, facts: dict[str, str]) -> A2AErro
     return error
 
 
-def _message_0_x(error: A2AError, code: int) -> str:
+def _message_0_x(error: A2AError, row: Row, code: int) -> str:
+    if code == _INTERNAL and row.error is not errors.InternalError:
+        # It has this code for want of one; nothing went wrong with us.
+        return error.public
     standard = STANDARD_MESSAGES[code]
     if error.public == standard or error.public.startswith(f"{standard}: "):
         return error.public

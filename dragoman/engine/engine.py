@@ -62,6 +62,9 @@ from dragoman.service import (
     Reply,
     TaskPage,
     TaskReply,
+    next_turn,
+    off_loop,
+    reserve,
 )
 from dragoman.stores.interface import Head, KeepReply, LeaveNote, Push, Query, Store, Write
 from dragoman.telemetry import tracing
@@ -75,6 +78,9 @@ _READ_AT_ONCE = 1000
 _STORE_IS_FULL_FOR = 3600
 # Seconds beyond its grace that a cancel in another process may take.
 _ELSEWHERE = 5.0
+# Bytes that are taken for each of a large message while it is accepted: it is written twice, into
+# what grows by half.
+_MEMORY = 4
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -277,6 +283,8 @@ class Engine:
                 # Who is told of a task finds it, however slow the disk is.
                 await log.durable(max(accepted.seq, accepted.durable))
         if reading is None:
+            if call.is_large:
+                await next_turn()
             head = await self._find(self._scope(call), accepted.task_id)
             reading = await self._reading(head.number)
         return TaskReply(reading, operation.history)
@@ -316,7 +324,7 @@ class Engine:
 
     async def _again(self, call: Call, operation: ops.SendMessage) -> _Accepted:
         """Return what became of a message that another process was given too, and took first."""
-        key = await self._key(operation)
+        key = await self._key(call, operation)
         earlier = None if key is None else await self._earlier(self._scope(call), key, operation)
         if earlier is None:
             raise Overloaded
@@ -377,7 +385,7 @@ class Engine:
             await self._store.prepare()
             self._receivers.check(operation.push)
         scope = self._scope(call)
-        key = await self._key(operation)
+        key = await self._key(call, operation)
         if key is not None and (earlier := await self._earlier(scope, key, operation)) is not None:
             if operation.push is not None and earlier.task_id:
                 if earlier.log is not None:
@@ -463,17 +471,21 @@ class Engine:
             if said is not None and said.message.message_id == message_id:
                 await self._taken_in_time(head, message_id)
 
-    async def _key(self, operation: ops.SendMessage) -> bytes | None:
+    async def _key(self, call: Call, operation: ops.SendMessage) -> bytes | None:
         """Return the fingerprint of a message: its id and what it says; None: none is wanted.
 
         What is said to a task may answer a sensitive question: a bare fingerprint would let whoever
         has the store's file try out answers."""
         if not self._settings.idempotency:
             return None
-        if not operation.message.task_id:
-            return _digest(operation)
-        await self._store.prepare()
-        return _digest(operation, self._store.secret)
+        secret = b""
+        if operation.message.task_id:
+            await self._store.prepare()
+            secret = self._store.secret
+        if not call.is_large:
+            return _digest(operation, secret)
+        reserve(_MEMORY * call.size)
+        return await off_loop(_digest, operation, secret)
 
     def _begin(
         self, call: Call, operation: ops.SendMessage, scope: Scope, key: bytes | None

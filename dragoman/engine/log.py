@@ -30,6 +30,7 @@ from dragoman.model.identity import ContextId, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading, encode, encode_event
 from dragoman.model.task import Task, TaskState
+from dragoman.service import LARGE_BYTES, off_loop, reserve
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 from dragoman.telemetry import figures
 
@@ -43,6 +44,8 @@ MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
 _READ_AT_ONCE = 200
 # Bytes read at once by whoever folds them right away and holds none of them.
+# Bytes that are taken for each of a large event while it is read.
+_MEMORY = 5
 _FOLD_AT_ONCE = 1024 * 1024
 _MANY_WAITING = 32
 
@@ -528,6 +531,7 @@ async def read_task(
         seq = reading.seq
     else:
         reading = None
+    size = 0 if reading is None else reading.size
     while True:
         batch = await store.read(
             number, after=seq, limit=500, artifacts=artifacts, size=_FOLD_AT_ONCE
@@ -536,6 +540,10 @@ async def read_task(
             batch = [recorded for recorded in batch if recorded.seq <= upto]
         if not batch:
             break
+        size += (found := sum([len(recorded.body) for recorded in batch]))
+        if found > LARGE_BYTES:
+            reserve(_MEMORY * found)
+            await off_loop(_decode, batch)
         for recorded in batch:
             event = recorded.event
             if draft is None:
@@ -547,8 +555,14 @@ async def read_task(
                 draft.apply(event)
         seq = batch[-1].seq
     if draft is not None:
-        return TaskReading(seq, draft.task())
+        return TaskReading(seq, draft.task(), size=size)
     return reading
+
+
+def _decode(batch: Sequence[Recorded]) -> None:
+    """Have the events at hand as values."""
+    for recorded in batch:
+        _ = recorded.event
 
 
 class Place(msgspec.Struct, frozen=True):

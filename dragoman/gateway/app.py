@@ -78,8 +78,7 @@ class GatewayApp(App):
         self._limited.add_to(routes)
         shown = Access.PUBLIC if self.settings.card_public else Access.CALLER
         Catalog(self.gateway.registry, self._discovery.base).add_to(routes, shown)
-        limit = self.settings.max_body_bytes
-        Api(self.gateway, self._streams, max_body_bytes=limit).add_to(routes)
+        Api(self.gateway, self._streams).add_to(routes)
 
     async def _code(self, agent: Agent, opened: contextlib.AsyncExitStack) -> AgentCode:
         if agent is not self.agents[0]:

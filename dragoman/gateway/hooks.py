@@ -14,11 +14,11 @@ from collections.abc import Generator
 from dragoman.errors import BodyTooLarge
 from dragoman.model.identity import Scope
 from dragoman.model.record import encode
-from dragoman.server.request import Request, read_body
+from dragoman.server.request import Request, skip_body
 from dragoman.server.routes import Access, Routes
 
 PATH = "/api/v1/hooks/"
-# Posts repeat the task: they are read to be answered, and thrown away.
+# Posts repeat the task: they are read to be answered, and nothing of them is kept.
 _LARGEST = 16 * 1024 * 1024
 
 
@@ -73,7 +73,7 @@ class Hooks:
             await request.respond(404, [(b"content-length", b"0")], b"")
             return
         with contextlib.suppress(BodyTooLarge):
-            await read_body(request, _LARGEST)
+            await skip_body(request, _LARGEST)
         if (event := self._waiting.get(place)) is not None:
             event.set()
         await request.respond(204, [], b"")

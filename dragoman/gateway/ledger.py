@@ -102,6 +102,8 @@ class Ledger:
         self._store = store
         self._books = books
         self._provider = provider
+        # Whether credits can be bought.
+        self.sells_credits = provider is not None
         self._issuer = issuer
         self._now = now
         self._key: ReceiptKey | None = None

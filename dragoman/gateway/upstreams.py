@@ -41,6 +41,7 @@ class Upstream:
         self.urls: list[str] = [agent.url, *agent.replicas]
         self._http = http
         self._credentials = credentials
+        self._most_values = settings.max_json_values
         self.places = Bulkhead(settings.agent_concurrency, settings.agent_queue)
         self.budget = RetryBudget()
         self._breakers: dict[str, Breaker] = {}
@@ -103,6 +104,7 @@ class Upstream:
                 credentials=[] if credential is None else [credential],
                 origins=agent.origins,
                 timeout=_TIMEOUT,
+                most_values=self._most_values,
                 sends_once=True,
                 is_for_others=True,
             )

@@ -17,8 +17,9 @@ from dragoman.model.identity import Who
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
 from dragoman.server.discovery import document
-from dragoman.server.request import Request
+from dragoman.server.request import Request, read_body
 from dragoman.server.routes import Access, Routes
+from dragoman.transports import json_text
 
 PATH = "/mcp"
 # Requests have bodies of the same size as those to agents.
@@ -94,7 +95,15 @@ class McpApp(App):
             await request.send(message)
 
         _who.set(request.caller.who)
-        await self._sessions.handle_request(request.scope, request.receive, send)
+        # The package has no bound on the values of a body.
+        body = await read_body(request, self.settings.max_body_bytes)
+        await json_text.check(body, self.settings.max_json_values)
+        given = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            return given.pop() if given else await request.receive()
+
+        await self._sessions.handle_request(request.scope, receive, send)
 
 
 async def _nothing(request: Request) -> None:

@@ -165,12 +165,20 @@ class Recorded:
 class TaskReading:
     """A task as read from the log: as a value, or as the bytes of its snapshot."""
 
-    __slots__ = ("_body", "_task", "seq")
+    __slots__ = ("_body", "_size", "_task", "seq")
 
-    def __init__(self, seq: int, task: Task | None = None, body: bytes | None = None) -> None:
+    def __init__(
+        self, seq: int, task: Task | None = None, body: bytes | None = None, size: int = 0
+    ) -> None:
         self.seq = seq
         self._task = task
         self._body = body
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it has, as far as that is known without writing it."""
+        return self._size if self._body is None else len(self._body)
 
     @property
     def task(self) -> Task:

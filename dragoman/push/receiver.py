@@ -16,8 +16,10 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from dragoman.errors import ParseFailed
 from dragoman.push.request import EVENT_HEADER, TOKEN_HEADER
 from dragoman.push.signature import decode_secret, is_signed
+from dragoman.security.json_values import check_values
 
 # Seconds a post may be older or younger than our clock says.
 TOLERANCE = 300
@@ -146,8 +148,9 @@ def verify(
     if abs((time.time() if now is None else now) - int(at)) > TOLERANCE:
         raise Stale("webhook-timestamp is too far from our clock")
     try:
+        check_values(body)
         content = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadSignature("the body is not JSON") from None
     task_id = _task_id(content)
     if task_ids is not None and task_id not in task_ids:

@@ -229,6 +229,9 @@ class Gatekeeper:
                 if reason == NO_CREDENTIALS:
                     reason, subject = f"{one.name}: {error.reason}", error.subject
                 continue
+            except MemoryError:
+                # That says nothing about who asks.
+                raise
             except BaseException as error:
                 if is_interruption(error):
                     raise

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from dragoman.errors import ConfigError
 from dragoman.model.push import is_sendable
+from dragoman.security import descriptors
 from dragoman.security.dialling import (
     AddressInfo,
     Dial,
@@ -468,7 +469,7 @@ class Egress:
             for known in [known for known in self._pools if known[0].is_closed()]:
                 del self._pools[known]
             pool = self._pools[loop, may_keep] = Pool(
-                most=max(CONNECTIONS, self._per_host),
+                most=descriptors.for_peers(max(CONNECTIONS, self._per_host)),
                 per_origin=self._per_host,
                 # Unless told otherwise each attempt is checked anew, and none meets a connection
                 # that its peer just closed.

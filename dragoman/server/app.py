@@ -19,7 +19,14 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.shares import Shares
 from dragoman.engine.worker import AgentCode
-from dragoman.errors import ConfigError, StoreBroken, is_interruption
+from dragoman.errors import (
+    A2AError,
+    ConfigError,
+    Overloaded,
+    RateLimited,
+    StoreBroken,
+    is_interruption,
+)
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
@@ -29,9 +36,10 @@ from dragoman.server.authenticators import gatekeeper
 from dragoman.server.cards import offered_extensions
 from dragoman.server.discovery import CARD_PATH, Discovery, document
 from dragoman.server.door import Door
-from dragoman.server.endpoints import Endpoints, incident
+from dragoman.server.endpoints import Endpoints
 from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
+from dragoman.server.incidents import incident
 from dragoman.server.loop_watch import LoopWatch
 from dragoman.server.push import PostRoom
 from dragoman.server.quota import Quota
@@ -378,8 +386,7 @@ class App:
             request.watched.failed(error)
             if request.is_answered:
                 raise
-            status, content = errors.rest(incident())
-            await document(request, content, status=status)
+            await _fail(request, error if isinstance(error, A2AError) else incident())
         except BaseException as error:
             request.watched.failed(error)
             raise
@@ -435,6 +442,14 @@ class App:
             # Where the store is concerns no caller.
             told["reason"] = self.fault.public
         await document(request, told, (b"retry-after", b"1"), status=503)
+
+
+async def _fail(request: Request, error: A2AError) -> None:
+    """Answer with an error that is of no binding."""
+    status, content = errors.rest(error)
+    later = error.retry_after if isinstance(error, RateLimited) else 1
+    headers = [(b"retry-after", b"%d" % later)] if isinstance(error, Overloaded) else []
+    await document(request, content, *headers, status=status)
 
 
 async def _metrics(request: Request) -> None:

@@ -12,11 +12,12 @@ from msgspec import UNSET, UnsetType
 
 from dragoman.engine.questions import Answered, Wanted
 from dragoman.engine.worker import Worker
-from dragoman.errors import InputTimeout, RequestFailed
+from dragoman.errors import InputTimeout, ParseFailed, RequestFailed
 from dragoman.model.content import Content, json_value, parts_of
 from dragoman.model.message import Message, Metadata, Part
 from dragoman.model.requests import Reply, Request, narrowed, with_text
 from dragoman.model.task import TaskState
+from dragoman.security.json_values import check_values
 from dragoman.server.forms import Unfit, filled, schema_of
 
 T = TypeVar("T")
@@ -285,6 +286,8 @@ def _parsed(said: Any) -> Any:
     if not isinstance(said, str):
         return said
     try:
+        # In a text there may be more values than the message itself may have.
+        check_values(said.encode())
         return msgspec.json.decode(said)
-    except msgspec.DecodeError:
+    except (ParseFailed, msgspec.DecodeError, UnicodeError, RecursionError):
         return said

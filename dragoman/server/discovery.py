@@ -158,6 +158,8 @@ class Discovery:
         except ExtendedCardNotConfigured as error:
             # The callers of this path speak 0.x, which fixes no shape for it.
             await document(request, errors.jsonrpc(error, "0.3"), status=404)
+        except MemoryError:
+            raise
         except Exception:
             # The author's code, which says who sees what.
             logger.exception("the extended card of %s failed", request.mount.agent.title)

@@ -16,7 +16,7 @@ from dragoman.server.discovery import denied, unauthenticated
 from dragoman.server.guard import PROBLEM_JSON, Guard, Problem
 from dragoman.server.limits import SOURCE_AGENT, Limits
 from dragoman.server.refusals import Refusals
-from dragoman.server.request import Headers, Request
+from dragoman.server.request import PUBLIC_BODY_BYTES, Headers, Request
 from dragoman.server.routes import Access, Route, Routes
 
 # Scopes of which a caller must have one, where knowing them is not enough.
@@ -24,6 +24,8 @@ _ROLES: dict[Access | None, set[str]] = {
     Access.OPERATOR: {OPERATOR},
     Access.ADMIN: {OPERATOR, ADMIN},
 }
+# Paths at which it is not asked who calls.
+_UNKNOWN = (Access.PROBE, Access.PUBLIC)
 
 
 class Door:
@@ -64,6 +66,8 @@ class Door:
             return
         route = routes.find(request.path)
         request.watched.route = route.name
+        if route.access in _UNKNOWN:
+            request.most_body_bytes = PUBLIC_BODY_BYTES
         if route.access is Access.PROBE:
             self._shares.saw(Access.PROBE)
             await route.answer(request)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,7 +19,6 @@ from dragoman.dialects.house import errors as house_errors
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
     A2AError,
-    InternalError,
     MethodNotFound,
     Overloaded,
     PermissionDenied,
@@ -28,12 +28,14 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON
-from dragoman.model.identity import Caller, TaskId, new_id
+from dragoman.model.identity import Caller, TaskId
 from dragoman.model.message import Message, Metadata
 from dragoman.model.record import Recorded, encode
 from dragoman.security.audit import Audit
+from dragoman.server import large
 from dragoman.server.discovery import Discovery, denied, unauthenticated
 from dragoman.server.house import Houses, reconnected
+from dragoman.server.incidents import incident
 from dragoman.server.request import (
     JSON,
     Headers,
@@ -44,9 +46,9 @@ from dragoman.server.request import (
     rest_type,
 )
 from dragoman.server.streams import OpenStreams
-from dragoman.service import Batch, Call, Opening, Reply, Service
+from dragoman.service import LARGE_BYTES, Batch, Call, Opening, Reply, Service, off_loop
 from dragoman.telemetry import figures, tracing
-from dragoman.transports import jsonrpc, rest, sse
+from dragoman.transports import json_text, jsonrpc, rest, sse
 
 logger = logging.getLogger("dragoman")
 
@@ -89,14 +91,21 @@ class Endpoints:
         dialect: Dialect | None = self._houses.at(request.path)
         try:
             check_type(request)
-            value = await read_value(await read_body(request, self._settings.max_body_bytes))
+            body = await read_body(request, self._settings.max_body_bytes)
+            if len(body) <= json_text.READ_IN_LINE_BYTES:
+                value = json_text.parse(body, self._settings.max_json_values)
+            else:
+                value = await read_value(body, self._settings.max_json_values)
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
             dialect = self._houses.by_request(request, envelope) or self._official(
                 request, envelope.method
             )
-            operation = dialect.decode_request(envelope.method, envelope.params)
+            if request.size > LARGE_BYTES:
+                operation = await large.decoded(dialect, envelope.method, envelope.params)
+            else:
+                operation = dialect.decode_request(envelope.method, envelope.params)
             operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
@@ -108,7 +117,11 @@ class Endpoints:
             reply = await self._answer(request, call, dialect)
             if isinstance(operation, ops.GetTask):
                 dialect = self._houses.mirrored(dialect, request, reply)
-            body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
+            if (size := large.size_of(reply)) > LARGE_BYTES:
+                write = partial(_success, id, dialect, operation, reply)
+                body = await large.encoded(size, write)
+            else:
+                body = jsonrpc.success(id, dialect.encode_reply(operation, reply))
             is_card = isinstance(operation, ops.GetExtendedCard)
             await self._reply(request, JSON, body, dialect.version, private=is_card)
         except Unauthenticated as error:
@@ -153,8 +166,10 @@ class Endpoints:
         if request.wants_stream_only and status == 200:
             # A client that can only read events gets the error as one.
             kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
-        # Errors of the protocol are 200 here; that we are busy is a matter of HTTP.
-        status = errors.http_status(error) if isinstance(error, Overloaded) else status
+        # Errors of the protocol are 200 here; that we are busy, or that the caller may not do
+        # this, is a matter of HTTP.
+        is_http = isinstance(error, Overloaded | PermissionDenied)
+        status = errors.http_status(error) if is_http else status
         later = error.retry_after if isinstance(error, RateLimited) else 1
         await self._reply(request, kind, body, version, status=status, retry_after=later)
 
@@ -186,6 +201,7 @@ class Endpoints:
             closes_on_input=closes_on_input,
             patience=self._settings.max_block_seconds if is_old else 0.0,
             client_task_id=names_tasks or (is_old and self._settings.client_task_ids),
+            size=request.size,
         )
 
     async def reply_to(self, request: Request, operation: ops.Operation, dialect: Dialect) -> Reply:
@@ -242,7 +258,7 @@ class Endpoints:
                 dialect = self._discovery.offered(dialect, request)
             check_type(request)
             body = await read_body(request, self._settings.max_body_bytes)
-            value = await read_value(body) if body else None
+            value = await read_value(body, self._settings.max_json_values) if body else None
             if is_old:
                 agent = request.header(b"user-agent") or ""
                 dialect = negotiate.for_rest_0_3(*request.version, agent, value, infer=infer)
@@ -250,14 +266,21 @@ class Endpoints:
                 dialect = self._houses.over_rest(dialect, route.method)
                 version = dialect.version
             params = rest.params(route, request.scope["query_string"], value)
-            operation = dialect.decode_request(rest.method(route, dialect), params)
+            if request.size > LARGE_BYTES:
+                operation = await large.decoded(dialect, rest.method(route, dialect), params)
+            else:
+                operation = dialect.decode_request(rest.method(route, dialect), params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
             if operation.streams:
                 await self._stream_rest(request, call, dialect)
                 return
             reply = await self._answer(request, call, dialect)
-            content = rest.content(dialect.encode_reply(operation, reply))
+            if (size := large.size_of(reply)) > LARGE_BYTES:
+                write = partial(_content, dialect, operation, reply)
+                content = await large.encoded(size, write)
+            else:
+                content = rest.content(dialect.encode_reply(operation, reply))
             await self._reply(request, rest_type(request, version), content, version, private=True)
         except Unauthenticated as error:
             await unauthenticated(request, error)
@@ -347,7 +370,11 @@ class Endpoints:
             request.is_answered = True
             await stream.open(headers)
             trace = _trace(request) if is_house else None
-            await stream.write(_frames(first, dialect, wrap, trace))
+            if call.is_large:
+                opening = await off_loop(_frames, first, dialect, wrap, trace)
+            else:
+                opening = _frames(first, dialect, wrap, trace)
+            await stream.write(opening)
             reader = self._streams.reader(call.caller, request.mount.agent.name)
             async for batch in batches:
                 frames = _frames(batch, dialect, wrap, trace)
@@ -404,6 +431,14 @@ def _placed(operation: ops.Operation, caller: Caller) -> ops.Operation:
     if operation.tenant:
         raise TaskNotFound(taskId=_task_of(operation))
     return msgspec.structs.replace(operation, tenant=caller.tenant)
+
+
+def _success(id: jsonrpc.Id, dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
+    return jsonrpc.success(id, dialect.encode_reply(operation, reply))
+
+
+def _content(dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:
+    return rest.content(dialect.encode_reply(operation, reply))
 
 
 def _said(error: A2AError, dialect: Dialect | None, version: str) -> dict[str, Any]:
@@ -484,13 +519,6 @@ def _frames(
             for recorded in batch
         ]
     )
-
-
-def incident() -> InternalError:
-    """Log the exception in hand and return what the caller may know of it."""
-    incident = new_id()
-    logger.exception("incident %s", incident, extra={"incident": incident})
-    return InternalError(incident=incident)
 
 
 def _forgive_cancellation() -> None:

@@ -12,7 +12,8 @@ from dragoman.dialects.house import CORVID, corvid, errors
 from dragoman.errors import A2AError, HopLimit, Overloaded, PermissionDenied, RateLimited
 from dragoman.model import operations as ops
 from dragoman.server.discovery import document
-from dragoman.server.endpoints import Endpoints, incident
+from dragoman.server.endpoints import Endpoints
+from dragoman.server.incidents import incident
 from dragoman.server.limits import SOURCE_AGENT
 from dragoman.server.rates import Buckets, parse
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
@@ -67,7 +68,8 @@ class CorvidEndpoints:
 
     async def _sent(self, request: Request) -> Any:
         check_type(request)
-        return await read_value(await read_body(request, self._settings.max_body_bytes))
+        body = await read_body(request, self._settings.max_body_bytes)
+        return await read_value(body, self._settings.max_json_values)
 
     async def _named(self, request: Request) -> Any:
         return {"id": rest.segment(request.path.removeprefix(corvid.TASK_PATH))}

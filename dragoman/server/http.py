@@ -19,12 +19,17 @@ from uvicorn.server import ServerState
 
 from dragoman.server import connections as limits
 from dragoman.server.connections import NEVER, Connections
+from dragoman.server.http_chunks import ChunkLines
 from dragoman.server.http_entry import LARGE_DIGITS, Entry
 from dragoman.server.http_line import BODY, HEAD, IDLE
 from dragoman.server.http_rules import (
     BAD_FRAMING,
+    BAD_LENGTH,
+    BAD_LINE,
     LARGE_HEAD,
     LONG_URL,
+    MAX_LENGTH_DIGITS,
+    NO_MEMORY,
     WATCHED,
     Refused,
     check,
@@ -93,12 +98,19 @@ class Connection(Entry):
         self._upgrades = False
         self._is_large = False
         self._keeps_alive = True
+        # What came before in the head that is being read; the piece that is being read, and how
+        # far into both the last head began.
+        self._before = bytearray()
+        self._data = b""
+        self._found = 0
+        # Follows a chunked body.
+        self._chunks: ChunkLines | None = None
         # Bytes of it in this and earlier pieces; where it began within a piece, `_slack` is how
         # long that piece was, since the parser does not say where.
         self._raw = self._slack = self._piece = 0
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Read on; what there is no memory for is refused, and nothing else."""
         if self._is_deaf:
             self._discarded += len(data)
             if self._discarded > MAX_DISCARDED_BYTES + 2 * self._all.max_body_bytes:
@@ -106,17 +118,23 @@ class Connection(Entry):
             return
         if self._held and self._keep(data):
             return
-        if self._phase == IDLE:
-            is_first, self._is_new = self._is_new, False
-            if self._is_refused_unread(data):
+        try:
+            if self._phase == IDLE:
+                is_first, self._is_new = self._is_new, False
+                if self._is_refused_unread(data):
+                    return
+                self._phase = HEAD
+                self._raw = self._slack = 0
+                if not is_first:
+                    self.read_by = self._all.now + limits.HEAD_SECONDS
+            self._piece = len(data)
+            self._raw += self._piece
+            if self._chunks is not None and not self._chunks.take(data):
+                self._refuse(BAD_FRAMING)
                 return
-            self._phase = HEAD
-            self._raw = self._slack = 0
-            if not is_first:
-                self.read_by = self._all.now + limits.HEAD_SECONDS
-        self._piece = len(data)
-        self._raw += self._piece
-        self._parse(data)
+            self._parse(data)
+        except MemoryError:
+            self._refuse(NO_MEMORY)
         if self._phase != IDLE and not self._is_deaf:
             self._check_unfinished()
 
@@ -147,6 +165,10 @@ class Connection(Entry):
         if self.parser.should_upgrade():
             self._upgrades = True
             return
+        length = self._seen.get(b"content-length", b"")
+        is_large = len(length) > LARGE_DIGITS or b"transfer-encoding" in self._seen
+        if is_large:
+            self._check_large(length)
         if self._is_refused() or (is_admitted := self._is_admitted()) is False:
             self._skip_app()
             return
@@ -155,9 +177,8 @@ class Connection(Entry):
         self._body_bytes = 0
         self._began = self._all.now
         self.read_by = self._began + limits.BODY_SECONDS
-        length = self._seen.get(b"content-length", b"")
         self._is_large = False
-        if len(length) > LARGE_DIGITS or b"transfer-encoding" in self._seen:
+        if is_large:
             self._expect_much()
 
     def _begin_cycle(self, is_admitted: bool | None) -> None:
@@ -168,7 +189,7 @@ class Connection(Entry):
         version = self._version
         scope["http_version"] = version
         scope["method"] = parser.get_method().decode("ascii")
-        raw, _, query = self.url.partition(b"#")[0].partition(b"?")
+        raw, _, query = self.url.partition(b"?")
         path = raw.decode("ascii")
         scope["path"] = unquote(path) if "%" in path else path
         scope["raw_path"], scope["query_string"] = raw, query
@@ -237,6 +258,7 @@ class Connection(Entry):
                 self._expect_much()
             raise _Enough
         self._phase = IDLE
+        self._chunks = None
         self._raw, self._slack = 0, self._piece
         if self._is_large:
             cycle.transport = self.transport
@@ -252,19 +274,35 @@ class Connection(Entry):
     # What is refused as HTTP
 
     def _parse(self, data: bytes) -> None:
+        self._data, self._found = data, 0
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
+            self._before = bytearray()
             self._ignore_upgrade(data[upgrade.args[0] :])
+            return
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, _Enough):
                 self._is_deaf = True
                 if self._phase != BODY:
                     self.read_by = NEVER
+            elif isinstance(cause, MemoryError):
+                self._refuse(NO_MEMORY)
             else:
                 begins = self._raw == self._piece and not self._slack
                 self._refuse(meaning(error, cause, data if begins else b""))
+        self._data = b""
+        if self._phase or self._before:
+            self._keep_head(data)
+
+    def _keep_head(self, data: bytes) -> None:
+        """Keep what has come of a head, from behind the last request line that was found."""
+        if self._phase == HEAD and not self._is_deaf:
+            self._before += data
+            del self._before[: self._found]
+        else:
+            self._before = bytearray()
 
     def _check_head(self) -> None:
         """Refuse a head that is too large, or that two readers could understand differently."""
@@ -273,14 +311,41 @@ class Connection(Entry):
         if is_heavy(self.headers, self._raw + self._slack):
             raise Refused(LARGE_HEAD)
         seen = self._seen
-        version = self._version = self.parser.get_http_version()
-        self.url = check(version, self.parser.get_method(), self.url, seen, self._host)
+        parser = self.parser
+        version, method = parser.get_http_version(), parser.get_method()
+        self._version = version
+        # The parser passes over space. Most requests begin with their piece.
+        if self._found or not self._data.startswith(b"%b %b HTTP/1." % (method, self.url)):
+            self._check_line(b"%b %b HTTP/%b\r\n" % (method, self.url, version.encode()))
+        else:
+            self._found = 1
+        self.url = check(version, method, self.url, seen, self._host)
         self._host = seen.get(b"host")
         self.expect_100_continue = b"expect" in seen and version == "1.1"
         if len(self.pipeline) >= MAX_PIPELINED:
             # The last one that waits is the last one that is answered.
             self.pipeline[0][0].keep_alive = False
             raise _Enough
+
+    def _check_line(self, line: bytes) -> None:
+        """Refuse a request line that is not in what came as it is to be written."""
+        head = self._before + self._data if self._before else self._data
+        found = head.find(line, self._found)
+        if found < 0:
+            raise Refused(BAD_LINE)
+        self._found = found + len(line)
+
+    def _check_large(self, length: bytes) -> None:
+        """Refuse a length of too many digits; look at the lines of a chunked body."""
+        if len(length) > MAX_LENGTH_DIGITS:
+            raise Refused(BAD_LENGTH)
+        if length:
+            return
+        self._chunks = ChunkLines()
+        head = self._before + self._data if self._before else self._data
+        begin = head.find(b"\r\n\r\n", max(0, self._found - 2)) + 4
+        if not self._chunks.take(bytes(head), begin):
+            raise Refused(BAD_FRAMING)
 
     def _check_unfinished(self) -> None:
         """Refuse what is too large already, before it has fully come."""

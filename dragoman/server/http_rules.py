@@ -14,6 +14,7 @@ from dragoman.server.request import MAX_HEADER_BYTES, MAX_HEADERS, MAX_URL_BYTES
 BAD_SYNTAX = refusal(400, "syntax", "The request is not well-formed HTTP/1.1")
 BAD_HOST = refusal(400, "host", "Send one Host field that names the host of the target")
 BAD_TARGET = refusal(400, "target", "Send a path, or an absolute URI of this host, as the target")
+BAD_LINE = refusal(400, "line", "Separate method, target and version by one space each")
 BAD_LENGTH = refusal(400, "length", "Send one Content-Length or Transfer-Encoding: chunked")
 BAD_FRAMING = refusal(400, "framing", "Send chunks with less around their content")
 TOO_SLOW = refusal(408, "slow", "Send the request without pausing")
@@ -25,6 +26,7 @@ LARGE_HEAD = refusal(
 )
 BAD_METHOD = refusal(501, "method", "Use GET, POST, PUT, PATCH, DELETE, HEAD or OPTIONS")
 BAD_CODING = refusal(501, "coding", "Send the body without a transfer coding but chunked")
+NO_MEMORY = refusal(503, "memory", "The server has no memory left for this; try again later")
 BAD_VERSION = refusal(505, "version", "Speak HTTP/1.1")
 
 # Fields that say whom a request is for, and where and how it ends; each may be there once.
@@ -35,6 +37,8 @@ _TWICE = {b"host": BAD_HOST, b"content-encoding": PACKED, b"expect": BAD_EXPECT}
 _CODINGS = {b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress", b"br", b"zstd"}
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]+)(?::[0-9]{1,5})?")
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)([^#]*)", re.IGNORECASE)
+# Digits of a length that anyone means; more of them are zeros.
+MAX_LENGTH_DIGITS = 19
 _METHOD = re.compile(rb"[\r\n]*[A-Z][A-Z_-]{0,31} ")
 
 
@@ -85,6 +89,9 @@ def check(
         raise Refused(PACKED)
     if b"expect" in seen and seen[b"expect"].lower() != b"100-continue":
         raise Refused(BAD_EXPECT)
+    if b"#" in url:
+        # A fragment is for whoever asks; to some readers it would be part of the path.
+        raise Refused(BAD_TARGET)
     return url if url[:1] == b"/" else _path(url, host)
 
 

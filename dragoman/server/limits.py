@@ -30,7 +30,7 @@ _SOME_SECONDS = 1.0
 class Room:
     """What one request takes of its caller's share. `leave` gives it back, however it ended."""
 
-    __slots__ = ("_agent", "_has_stream", "_is_counted", "_limits", "_place", "key")
+    __slots__ = ("_agent", "_has_stream", "_held", "_is_counted", "_limits", "_place", "key")
 
     def __init__(
         self, limits: "Limits", key: Who, place: str, agent: str | None, *, is_counted: bool
@@ -41,6 +41,8 @@ class Room:
         # Whether it takes one of the places its caller has.
         self._is_counted = is_counted
         self._has_stream = False
+        # Bytes that it keeps in memory.
+        self._held = 0
         # Whom it counts for: a principal, or an address of callers who are not known.
         self.key = key
 
@@ -55,8 +57,22 @@ class Room:
             self._limits.count_stream(self.key)
             self._has_stream = True
 
+    def hold(self, size: int) -> None:
+        """Count bytes in memory until `leave`; raises `RateLimited` if there are enough."""
+        self._limits.hold(self.key, size, self._held)
+        self._held += size
+
+    def hold_answer(self, size: int) -> None:
+        """Count an answer until `leave`; raises `RateLimited`. What the body took is let go of: to
+        refuse what is done already would have it done twice."""
+        if size > self._held:
+            self.hold(size - self._held)
+
     def leave(self) -> None:
         """Give back what was taken."""
+        if self._held:
+            self._limits.let_go(self.key, self._held)
+            self._held = 0
         if self._is_counted:
             self._is_counted = False
             self._limits.forget(self.key, has_stream=self._has_stream)
@@ -109,6 +125,9 @@ class Limits:
         # Only who is here now: nothing is kept of who left.
         self._requests: dict[Who, int] = {}
         self._streams: dict[Who, int] = {}
+        # Bytes of the bodies and answers of theirs.
+        self._most_bytes = settings.max_bytes_per_caller
+        self._bytes: dict[Who, int] = {}
         named = (("caller", self._callers), ("agent", self._agents), ("address", self._addresses))
         self._named = [(name, buckets) for name, buckets in named if buckets is not None]
         policies = [_policy(name, buckets) for name, buckets in self._named]
@@ -171,6 +190,25 @@ class Limits:
         if count >= self._most_streams:
             self._refuse(_SOME_SECONDS)
         self._streams[key] = count + 1
+
+    def hold(self, key: Who, size: int, own: int) -> None:
+        """Count bytes in memory of a request that has its own; raises `RateLimited`. One that is
+        alone is let in whatever its size."""
+        held = self._bytes.get(key, 0)
+        if held > own and held + size > self._most_bytes:
+            raise RateLimited(
+                f"Too much at once: your requests may hold {self._most_bytes} bytes",
+                retry_after=math.ceil(_SOME_SECONDS),
+            )
+        self._bytes[key] = held + size
+
+    def let_go(self, key: Who, size: int) -> None:
+        """Count bytes no more."""
+        left = self._bytes[key] - size
+        if left:
+            self._bytes[key] = left
+        else:
+            del self._bytes[key]
 
     def forget(self, key: Who, *, has_stream: bool) -> None:
         """Count a request no more, nor its stream."""

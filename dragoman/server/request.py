@@ -1,7 +1,7 @@
 """One HTTP request as ASGI gives it, and the plain ways to answer it."""
 
-import asyncio
 import functools
+import math
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -11,10 +11,11 @@ from dragoman.dialects import negotiate
 from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
 from dragoman.model.identity import Caller
 from dragoman.security.authentication import Evidence, Pass
+from dragoman.security.json_values import MAX_VALUES
 from dragoman.server.agent import Agent
 from dragoman.server.cards import CardRack
 from dragoman.server.limits import Room, network
-from dragoman.service import Service
+from dragoman.service import LARGE_BYTES, Service, reserve
 from dragoman.telemetry.watching import Observed
 from dragoman.transports import json_text, sse
 
@@ -27,8 +28,15 @@ A2A_JSON = b"application/a2a+json"
 MAX_URL_BYTES = 8 * 1024
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 32 * 1024
-# Larger bodies are read in a thread, so that one of them does not hold up everybody else.
-PARSE_IN_LINE_BYTES = 64 * 1024
+# What is read of a caller that is not known and need not be.
+PUBLIC_BODY_BYTES = 64 * 1024
+# Bodies and answers from here on count as memory of their caller.
+_HELD_BYTES = 16 * 1024
+# Answers from here on are waited for until the caller has taken them.
+_AWAITED_BYTES = 64 * 1024
+# Digits of the length of a body that is nothing to count, and of one that anyone means.
+_SMALL_DIGITS = 4
+_LENGTH_DIGITS = 19
 _REFUSED_TYPES = (
     b"application/x-www-form-urlencoded",
     b"multipart/",
@@ -60,6 +68,7 @@ class Request:
         "extra",
         "headers",
         "is_answered",
+        "most_body_bytes",
         "mount",
         "pass_",
         "path",
@@ -67,6 +76,7 @@ class Request:
         "room",
         "scope",
         "send",
+        "size",
         "verb",
         "watched",
     )
@@ -92,6 +102,10 @@ class Request:
         client = scope.get("client")
         self.address: str = client[0] if client else ""
         self.room: Room | None = None
+        # What is read of its body at most, whatever answers it; the path decides.
+        self.most_body_bytes: float = math.inf
+        # Bytes of its body that were read.
+        self.size = 0
         # Who asks, once that is known; None: nobody is asked who they are.
         self.pass_: Pass | None = None
         self.watched = Observed()
@@ -114,11 +128,19 @@ class Request:
         )
 
     async def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send a whole response."""
+        """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
+        those before it."""
+        is_long = len(body) > _AWAITED_BYTES
+        if is_long and self.room is not None:
+            self.room.hold_answer(len(body))
         self.is_answered = True
         self.watched.responded(status)
         head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
         await self.send(head)
+        if is_long:
+            # What follows is sent once most of this is taken: until then it is in memory.
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+            body = b""
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse_verb(self, allow: str) -> None:
@@ -190,35 +212,87 @@ def target_length(scope: Scope) -> int:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body, and not a byte more than is allowed."""
-    length = request.headers.get(b"content-length")
-    if length is not None and length.isdigit() and int(length) > limit:
-        raise BodyTooLarge
+    """Read the body, and not a byte more than is allowed; raises `BodyTooLarge`, or `RateLimited`
+    if its caller has enough under way."""
+    if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
+        return await _read_large(request, min(limit, request.most_body_bytes))
     message = await request.receive()
     body: bytes = message.get("body", b"")
+    if message.get("more_body") or len(body) > _HELD_BYTES:
+        return await _read_on(request, message, min(limit, request.most_body_bytes))
     if len(body) > limit:
         raise BodyTooLarge
-    if not message.get("more_body"):
-        return body
-    chunks, size = [body], len(body)
-    while message.get("more_body"):
-        message = await request.receive()
+    request.size = len(body)
+    return body
+
+
+async def _read_large(request: Request, most: float) -> bytes:
+    """Return a body whose length is known, and not small."""
+    length = _length(request)
+    if length > most:
+        raise BodyTooLarge
+    # All of it before any of it is read.
+    _hold(request, length)
+    return await _read_on(request, await request.receive(), most, is_held=True)
+
+
+async def _read_on(request: Request, message: Any, most: float, *, is_held: bool = False) -> bytes:
+    """Return a body of which the first piece has come; what it takes is counted unless that was
+    done."""
+    chunks: list[bytes] = []
+    size = held = 0
+    while True:
         if message["type"] == "http.disconnect":
             # What came so far may read like a whole request, but its sender never finished it.
             raise ParseFailed
         chunk: bytes = message.get("body", b"")
         size += len(chunk)
+        if size > most:
+            raise BodyTooLarge
+        if not is_held and size > held:
+            # Seldom, and as much again.
+            _hold(request, 2 * size - held)
+            held = 2 * size
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            request.size = size
+            return b"".join(chunks)
+        message = await request.receive()
+
+
+def _hold(request: Request, size: int) -> None:
+    """Count bytes of a body before they are read; raises `RateLimited`, or `MemoryError` where a
+    connection that is being read would break for want of memory."""
+    if request.room is not None:
+        request.room.hold(size)
+    if size > LARGE_BYTES:
+        # In pieces, and then in one.
+        reserve(2 * size)
+
+
+async def skip_body(request: Request, limit: int) -> None:
+    """Read a body of which nothing is wanted, and keep none of it; raises `BodyTooLarge`."""
+    size, is_last = 0, False
+    while not is_last:
+        # One whose sender is gone has no more.
+        message = await request.receive()
+        is_last = not message.get("more_body")
+        size += len(message.get("body", b""))
         if size > limit:
             raise BodyTooLarge
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
-async def read_value(body: bytes) -> Any:
-    """Parse a body, a large one in a thread."""
-    if len(body) > PARSE_IN_LINE_BYTES:
-        return await asyncio.to_thread(json_text.parse, body)
-    return json_text.parse(body)
+def _length(request: Request) -> int:
+    """Return the length that a request says its body has."""
+    length = request.headers[b"content-length"]
+    # Python reads no number of thousands of digits, and this is no place to find out.
+    is_length = length.isdigit() and len(length) <= _LENGTH_DIGITS
+    return int(length) if is_length else 10**_LENGTH_DIGITS
+
+
+async def read_value(body: bytes, most_values: int = MAX_VALUES) -> Any:
+    """Return the value of a body; raises `ParseFailed`."""
+    return await json_text.read(body, most_values)
 
 
 def check_type(request: Request) -> None:

@@ -87,6 +87,10 @@ class Routes:
         """Answer what no other path is."""
         self._others = Route(answer, access, scopes=scopes)
 
+    def all(self) -> list[Route]:
+        """Return every path that is served, and last what answers the others."""
+        return [*self._exact.values(), *self._below.values(), self.others]
+
     def check(self) -> None:
         """Raise `ConfigError` for paths of which nobody said to whom they are open."""
         named = {**self._exact, **self._below, "(others)": self._others}

@@ -22,6 +22,7 @@ import uvicorn
 from dragoman.config import Settings
 from dragoman.engine.author_code import AuthorThreads
 from dragoman.errors import ConfigError
+from dragoman.security.descriptors import for_callers
 from dragoman.server.admission import Admission
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
@@ -164,6 +165,13 @@ def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
             "--allow-private lets callers have us dial addresses of this machine and its "
             "networks. Do not use it where callers are not trusted."
         )
+    share = for_callers(settings.max_connections)
+    if share.connections < settings.max_connections:
+        warnings.append(
+            f"max_connections: {share.connections} instead of {settings.max_connections}, since "
+            f"this process may have {share.limit} files and connections open; allow it more "
+            "(ulimit -n), or ask for fewer."
+        )
     for warning in warnings:
         print(f"Warning: {warning}", file=sys.stderr, flush=True)
 
@@ -184,6 +192,7 @@ def _work(
     """Serve in this process; return its exit code."""
     app.door.admission = Admission()
     connections = Connections(app.settings, app.door.admission, app.door.refusals)
+    connections.max_connections = for_callers(app.settings.max_connections).connections
     figures.connections.watch(connections.__len__)
     figures.connections_taken.watch(lambda: connections.opened)
     figures.connection_refusals.watch_each(lambda: connections.refused)

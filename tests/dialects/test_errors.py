@@ -1,5 +1,6 @@
 """Every error has a row in the table, and reaches our own client as the same class."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from dragoman import errors
 from dragoman.dialects import errors as table
+from dragoman.dialects.house import errors as house
 from dragoman.errors import A2AError, InvalidParams
 
 
@@ -21,6 +23,13 @@ def tree(root: type[A2AError] = A2AError) -> Iterator[type[A2AError]]:
 ERRORS = [kind for kind in tree() if not issubclass(kind, errors.CallFailed)]
 # What a wire cannot tell apart: JSON-RPC has one code and one reason for any bad envelope.
 READ_AS_ON_JSONRPC = {errors.BodyTooLarge: errors.InvalidRequest}
+# What has the code of an internal error for want of one, and none of its words.
+NOT_OURS = (
+    errors.Unauthenticated,
+    errors.PermissionDenied,
+    errors.Overloaded,
+    errors.RateLimited,
+)
 READ_AS_ON_REST = {errors.ParseFailed: errors.InvalidRequest}
 
 
@@ -87,11 +96,32 @@ def test_facts_are_strings_in_the_metadata_of_1_0() -> None:
 @pytest.mark.parametrize("kind", ERRORS)
 def test_0_x_gets_the_standard_message_and_never_a_list(kind: type[A2AError]) -> None:
     body = table.jsonrpc(sample(kind), "0.3")
+    plain = table.jsonrpc(kind(), "0.3")
+    assert isinstance(body["data"], dict)
+    if kind in NOT_OURS:
+        assert body["message"] == sample(kind).public and plain["message"] == kind().public
+        return
     standard = table.STANDARD_MESSAGES[body["code"]]
     assert body["message"].startswith(f"{standard}: ")
-    assert isinstance(body["data"], dict)
-    plain = table.jsonrpc(kind(), "0.3")
     assert plain["message"] == standard or plain["message"].startswith(f"{standard}: ")
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_nothing_but_an_internal_error_is_worded_as_one_in_any_dialect(
+    kind: type[A2AError],
+) -> None:
+    if kind is errors.InternalError:
+        return
+    error = sample(kind)
+    said = [
+        *(table.jsonrpc(error, version) for version in ("1.0", "0.3", "0.2")),
+        table.rest(error)[1],
+        table.rest_0_x(error)[1],
+        *(say(error) for say in (house.nexus, house.rx, house.selectools)),
+        house.corvid(error)[1],
+        house.rx_rest(error)[1],
+    ]
+    assert "Internal error" not in json.dumps(said)
 
 
 @pytest.mark.requirement("X-3")

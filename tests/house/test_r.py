@@ -391,7 +391,7 @@ def test_the_words_of_r_s_own_samples_are_read() -> None:
 
 
 async def test_a_skill_that_is_not_for_a_caller_is_refused_within_json_rpc() -> None:
-    """R-19, R-071, X-28: with HTTP 200 at home, and 403 elsewhere."""
+    """R-19, R-071, X-28: with HTTP 403, at home in an envelope."""
     guarded = Agent("Guarded", "Has a skill for some.")
 
     @guarded.skill(scopes=["gold"])
@@ -401,11 +401,15 @@ async def test_a_skill_that_is_not_for_a_caller_is_refused_within_json_rpc() -> 
     async with serving(guarded, auth_token="alice-alice-alice") as site:
         bearer = {"authorization": "Bearer alice-alice-alice"}
         params = {"message": old_message("x")}
-        error = await site.refusal("message/stream", params, path=HOME, headers=bearer)
-        assert error["code"] == -32603
-        assert "Forbidden: Insufficient permissions for skill 'vault'" in error["message"]
-        body = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": params}
-        assert (await site.post(body, "/a2a", bearer)).status_code == 403
+        for method in ("message/stream", "message/send"):
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            refused = await site.post(body, HOME, bearer)
+            assert refused.status_code == 403
+            error = refused.json()["error"]
+            assert error["code"] == -32603
+            assert error["message"] == "Forbidden: Insufficient permissions for skill 'vault'"
+            assert error["data"]["reason"] == "FORBIDDEN"
+            assert (await site.post(body, "/a2a", bearer)).status_code == 403
 
 
 # Streams that stay

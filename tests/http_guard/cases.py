@@ -79,6 +79,9 @@ def _lengths() -> Iterator[Case]:
     }.items():
         yield Case(f"twice/{name}", _head(length, other) + body, NO)
         yield Case(f"twice, swapped/{name}", _head(other, length) + body, NO)
+    zeros = b"0" * 20 + size
+    for name, value in {"zeros": zeros, "many zeros": b"0" * 5_000 + size}.items():
+        yield Case(f"length/{name}", _head(b"Content-Length: " + value) + body, NO)
     values = [b"+2", b"-2", b"0x2", b"2, 2", b"2,2", b"2 2", b"2;", b"two", b"", b"2.0", b"1e2"]
     values += [b"\xb2", b"2a", b"a2", b"0b1", b"1_0", b"18446744073709551616", b"9" * 40, b'"2"']
     for value in values:
@@ -144,6 +147,13 @@ def _chunk_syntax() -> Iterator[Case]:
         "trailer without colon": b"3\r\nabc\r\n0\r\nnothing\r\n\r\n",
         "trailer with LF": b"3\r\nabc\r\n0\r\nX: y\nZ: z\r\n\r\n",
         "size in other digits": "٣\r\nabc\r\n0\r\n\r\n".encode(),
+        "size of 17 digits": b"0" * 16 + b"3\r\nabc\r\n0\r\n\r\n",
+        "size of thousands of zeros": b"0" * 5_000 + b"3\r\nabc\r\n0\r\n\r\n",
+        "second size of zeros": b"3\r\nabc\r\n" + b"0" * 3_000 + b"3\r\nabc\r\n0\r\n\r\n",
+        "last size of zeros": b"3\r\nabc\r\n" + b"0" * 3_000 + b"\r\n\r\n",
+        "zeros before an extension": b"0" * 100 + b"3;a=b\r\nabc\r\n0\r\n\r\n",
+        "zeros that do not end": b"0" * 2_000,
+        "extension of 2,000 bytes": b"3;a=" + b"b" * 2_000 + b"\r\nabc\r\n0\r\n\r\n",
         "quoted extension without end": b'3;a="b\r\nabc\r\n0\r\n\r\n',
     }.items():
         yield Case(f"chunk/{name}", head + chunks, NO)
@@ -214,6 +224,21 @@ def _more_syntax() -> Iterator[Case]:
         "space before": b" POST / HTTP/1.1",
     }.items():
         yield Case(f"line/{name}", _sized(line=line), frozenset({400, 501, 505}))
+    for name, line in {
+        "two spaces before the target": b"POST  / HTTP/1.1",
+        "two spaces behind the target": b"POST /  HTTP/1.1",
+        "two spaces twice": b"POST  /  HTTP/1.1",
+        "many spaces": b"POST " + b" " * 100 + b"/ HTTP/1.1",
+        "tab behind the method": b"POST \t/ HTTP/1.1",
+        "tab behind the target": b"POST /\t HTTP/1.1",
+        "tab before the version": b"POST / \tHTTP/1.1",
+        "form feed behind the target": b"POST /\x0c HTTP/1.1",
+        "two spaces, absolute": b"POST  http://127.0.0.1/ HTTP/1.1",
+    }.items():
+        yield Case(f"line/{name}", _sized(line=line), NO)
+        yield Case(f"line, chunked/{name}", _chunked(line=line), NO)
+        read = line.replace(b"POST", b"GET").replace(b"/ HTTP", b"/healthz HTTP")
+        yield Case(f"line, read/{name}", _head(line=read), NO)
     yield Case(
         "line/TLS greeting", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100, NO
     )
@@ -328,11 +353,18 @@ def _targets() -> Iterator[Case]:
         b"tasks",
         b"?a=b",
         b"*",
+        b"/#x",
+        b"/healthz#x",
+        b"/tasks?a=b#c",
+        b"/#",
+        b"http://127.0.0.1/#x",
         b"#",
         b"\\",
         b"..",
     ):
         yield Case(f"target/{target!r}", _sized(line=b"POST %b HTTP/1.1" % target), NO)
+    for target in (b"/healthz#x", b"/readyz#", b"/.well-known/agent-card.json#a?b", b"*"):
+        yield Case(f"target, read/{target!r}", _head(line=b"GET %b HTTP/1.1" % target), NO)
     yield Case("target/all", b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", NO)
 
 

@@ -146,10 +146,11 @@ async def test_the_r_dialect_says_forbidden_within_json_rpc() -> None:
     async with guarded() as (http, _):
         headers = {"authorization": f"Bearer {ALICE}"}
         answer = await http.post("/api/a2a", json=body, headers=headers)
-        assert answer.status_code == 200
+        assert answer.status_code == 403
         error = answer.json()["error"]
         assert error["code"] == -32603
-        assert "Forbidden: Insufficient permissions for skill 'vault'" in error["message"]
+        assert error["message"] == "Forbidden: Insufficient permissions for skill 'vault'"
+        assert error["data"]["reason"] == "FORBIDDEN"
 
 
 async def test_statuses_of_the_r_dialect_say_which_trace_they_belong_to() -> None:

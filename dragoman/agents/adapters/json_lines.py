@@ -23,8 +23,9 @@ from typing import Any, cast
 import msgspec
 
 from dragoman.agents.adapters.wrapping import RESPONSE
-from dragoman.errors import TaskFailed, TaskRejected
+from dragoman.errors import ParseFailed, TaskFailed, TaskRejected
 from dragoman.model.message import Message, Part
+from dragoman.security.json_values import check_values
 from dragoman.server.agent import Agent
 from dragoman.server.program import check_exit, environment, kill, words_of
 from dragoman.server.turn import ArtifactWriter, Turn
@@ -118,8 +119,9 @@ class _Conversation:
 
 def _decoded(line: bytes) -> dict[str, Any]:
     try:
+        check_values(line)
         said: Any = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if not isinstance(said, dict):
         raise ValueError("not an object")

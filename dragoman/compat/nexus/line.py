@@ -13,9 +13,10 @@ import msgspec
 
 from dragoman.client.gateway_api import GatewayRefused, credential, data_of, exchange
 from dragoman.client.http import read_all, wish
-from dragoman.errors import ConfigError
+from dragoman.errors import ConfigError, ParseFailed
 from dragoman.model.identity import new_id
 from dragoman.security.egress import Egress, EgressError, EgressFailed
+from dragoman.security.json_values import check_values
 from dragoman.security.targets import Anywhere, NotCanonical, read_target
 from dragoman.transports import sse
 
@@ -158,8 +159,9 @@ def failed(value: Any) -> NexusError:
 def decoded(data: bytes) -> Any:
     """Return what an event says."""
     try:
+        check_values(data)
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise NexusError("An event of the gateway is no JSON", "PROTOCOL_ERROR") from None
 
 

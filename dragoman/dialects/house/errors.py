@@ -93,6 +93,8 @@ def rx(error: A2AError) -> Object:
     data: Object = dict(said.get("data", {}))
     if isinstance(error, InvalidParams | classes.InvalidRequest | classes.ParseFailed):
         data["reason"] = error.public
+    elif isinstance(error, classes.PermissionDenied):
+        data["reason"] = "FORBIDDEN"
     elif isinstance(error, classes.InternalError):
         data["error"] = error.public
     return {**said, "data": data} if data else said

@@ -1,6 +1,7 @@
 """Answers the requests of the REST API: finds the row, checks what came, wraps what comes of it."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.search import may_see
 from dragoman.security.audit import DENIED
 from dragoman.security.key_scopes import allows
-from dragoman.server.endpoints import incident
+from dragoman.server.incidents import incident
 from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
 from dragoman.server.routes import BY_REQUEST, Access, Routes
 from dragoman.server.streams import OpenStreams
@@ -47,7 +48,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def _described(ask: Ask) -> Any:
-    return DOCUMENT
+    return document(sells_credits=ask.gateway.ledger.sells_credits)
 
 
 TABLE = Table(
@@ -72,21 +73,33 @@ TABLE = Table(
         *workflows.ENDPOINTS,
     ]
 )
-DOCUMENT = openapi.document(TABLE, figures.release())
+
+
+@functools.cache
+def table(*, sells_credits: bool) -> Table:
+    """Return what is served: what a gateway has no use for is no path of it."""
+    return Table([row for row in TABLE.endpoints if sells_credits or not row.needs_provider])
+
+
+@functools.cache
+def document(*, sells_credits: bool) -> dict[str, Any]:
+    """Return the description of what is served."""
+    return openapi.document(table(sells_credits=sells_credits), figures.release())
 
 
 class Api:
     """The REST API of one gateway."""
 
-    def __init__(self, gateway: Gateway, streams: OpenStreams, *, max_body_bytes: int) -> None:
+    def __init__(self, gateway: Gateway, streams: OpenStreams) -> None:
         self._gateway = gateway
         self._streams = streams
-        self._max_body_bytes = max_body_bytes
+        self._settings = gateway.settings
+        self._table = table(sells_credits=gateway.ledger.sells_credits)
 
     def add_to(self, routes: Routes) -> None:
         """Serve all of it; what is open to more than callers has a route of its own."""
         added: set[str] = set()
-        for endpoint in TABLE.endpoints:
+        for endpoint in self._table.endpoints:
             is_below = endpoint.path.startswith("/api/v1/")
             if endpoint.path in added or (endpoint.access is Access.CALLER and is_below):
                 continue
@@ -114,7 +127,7 @@ class Api:
             await self.refuse(request, incident())
 
     async def _answer(self, request: Request) -> None:
-        found = TABLE.find(request.verb, request.path)
+        found = self._table.find(request.verb, request.path)
         if found is None:
             raise MethodNotFound("Nothing is served here; see /api/v1/openapi.json")
         if isinstance(found, NotAllowed):
@@ -164,16 +177,17 @@ class Api:
 
     async def _body(self, request: Request, endpoint: Endpoint) -> Any:
         if endpoint.is_raw:
-            return await read_body(request, self._max_body_bytes)
+            return await read_body(request, self._settings.max_body_bytes)
         if endpoint.body is None:
             return None
         check_type(request)
-        content = await read_body(request, self._max_body_bytes)
+        content = await read_body(request, self._settings.max_body_bytes)
         if not content:
             if endpoint.is_body_optional:
                 return endpoint.body()
             raise InvalidParams("there is none; send JSON", field="body")
-        return checked(endpoint.body, await read_value(content))
+        value = await read_value(content, self._settings.max_json_values)
+        return checked(endpoint.body, value)
 
     async def refuse(self, request: Request, error: A2AError | Refused) -> None:
         """Answer with an error."""

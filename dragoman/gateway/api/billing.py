@@ -239,6 +239,7 @@ ENDPOINTS = [
         summary="Hear of a payment from the payment provider, which signs it",
         answer=_webhook,
         access=Access.PUBLIC,
+        needs_provider=True,
         is_raw=True,
         reply=Noted,
         errors=("FORBIDDEN",),

@@ -25,7 +25,8 @@ from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import Task
-from dragoman.server.endpoints import RESET, incident
+from dragoman.server.endpoints import RESET
+from dragoman.server.incidents import incident
 from dragoman.service import Call, Opening
 from dragoman.telemetry import figures
 from dragoman.transports import sse

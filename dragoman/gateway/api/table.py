@@ -81,6 +81,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     streams: bool = False
     # Whether the same may be asked again under an `Idempotency-Key`.
     is_keyed: bool = False
+    # Whether it is there only where a payment provider is set up.
+    needs_provider: bool = False
     # What can go wrong beyond what can always go wrong.
     errors: tuple[Code, ...] = ()
 

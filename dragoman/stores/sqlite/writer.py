@@ -52,6 +52,8 @@ logger = logging.getLogger("dragoman")
 SEQ_BITS = 20
 MAX_SEQ = (1 << SEQ_BITS) - 1
 MAX_GROUP = 1_000
+# Bytes after which a group takes no more: the loop inserts it in one go.
+_GROUP_BYTES = 1024 * 1024
 
 # The numbers on disk; they are for ever.
 STATE_NUMBERS = {
@@ -230,10 +232,17 @@ class Writer:
             self._write_begun()
 
     def _taken(self, most: int = MAX_GROUP) -> list[tuple[Write, Done]]:
-        """Take what waits, up to the first chore."""
+        """Take what waits, up to the first chore, or until it is so much that others of the loop
+        would wait for it."""
         group: list[tuple[Write, Done]] = []
-        while self._pending and len(group) < most and not callable(self._pending[0][0]):
-            group.append(self._pending.popleft())  # type: ignore[arg-type]  # not a chore
+        size = 0
+        while self._pending and len(group) < most and size < _GROUP_BYTES:
+            write, done = self._pending[0]
+            if callable(write):
+                break
+            self._pending.popleft()
+            group.append((write, done))
+            size += _size(write)
         return group
 
     def _write_begun(self) -> None:
@@ -632,6 +641,13 @@ def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope)
 
 def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
     return (number, snapshot.seq, snapshot.head, snapshot.artifacts)
+
+
+def _size(write: Write) -> int:
+    """Return about how many bytes a write inserts."""
+    if isinstance(write, Create | Append):
+        return sum([len(recorded.body) for recorded in write.events])
+    return len(write.body)
 
 
 def _refusal(error: Exception) -> Exception:

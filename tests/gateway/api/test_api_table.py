@@ -12,7 +12,7 @@ from msgspec import Meta, UnsetType
 
 from dragoman import errors
 from dragoman.errors import A2AError, InvalidParams
-from dragoman.gateway.api.api import DOCUMENT, TABLE
+from dragoman.gateway.api.api import TABLE, document, table
 from dragoman.gateway.api.envelope import STATUSES, Refused, code_of, failure
 from dragoman.gateway.api.openapi import codes_of
 from dragoman.gateway.api.table import Found, NotAllowed, read_query
@@ -161,6 +161,8 @@ def test_a_query_that_says_something_else_is_refused(text: bytes) -> None:
 
 # The document
 
+DOCUMENT = document(sells_credits=True)
+
 
 def test_the_document_has_every_row_with_all_it_may_answer() -> None:
     for row in TABLE.endpoints:
@@ -178,6 +180,17 @@ def test_everything_the_document_refers_to_is_in_it() -> None:
     assert named == set(DOCUMENT["components"]["schemas"])
 
 
+def test_where_credits_are_not_sold_nothing_hears_of_payments() -> None:
+    served = table(sells_credits=False)
+    webhook = "/api/v1/billing/webhook"
+    assert {row.path for row in TABLE.endpoints} - {row.path for row in served.endpoints} == {
+        webhook
+    }
+    assert served.find("POST", webhook) is None
+    assert webhook in DOCUMENT["paths"]
+    assert webhook not in document(sells_credits=False)["paths"]
+
+
 # Served
 
 
@@ -190,7 +203,8 @@ async def test_health_and_the_document_are_served_to_everybody(tmp_path: Path) -
             assert set(told) == {"status", "service", "version", "timestamp"}
             assert told["status"] == "ok"
         response = await site.http.get("/api/v1/openapi.json")
-        assert response.status_code == 200 and response.json() == DOCUMENT
+        assert response.status_code == 200
+        assert response.json() == DOCUMENT
         for path in ("/api/v1/tasks", "/api/v1/nothing", "/api/dashboard/tasks"):
             assert (await site.http.get(path)).status_code == 401
 

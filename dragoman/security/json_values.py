@@ -1,0 +1,62 @@
+"""How many values are in a JSON text, counted before any of them is made.
+
+A value takes up to a hundred times the bytes that it has in the text, so the length of a text says
+little about what it costs. Whether the text is JSON at all is not looked at: a reader that stops at
+a mistake has made no more values than were counted before it.
+"""
+
+from collections.abc import Iterator
+
+from dragoman.errors import ParseFailed
+
+# Values of one document, and names of members, where no setting says otherwise.
+MAX_VALUES = 200_000
+# What is looked at in one call: the interpreter does nothing else meanwhile, in any thread.
+_SLICE_BYTES = 256 * 1024
+_SPACE = b" \t\r\n"
+# What begins another value, or the name of a member.
+_STARTS = (b",", b"[", b"{", b":")
+_STRUCTURE = b',[]{}:"'
+# What is no structure, as one and the same.
+_AS_SCALARS = bytes(byte if byte in _STRUCTURE else ord("v") for byte in range(256))
+
+
+def check_values(body: bytes, most: int = MAX_VALUES) -> None:
+    """Raise `ParseFailed` for a text that has more values than are allowed, names of members among
+    them."""
+    # Each takes a byte, so most texts need no look.
+    if len(body) <= most:
+        return
+    # Those in strings included, which is quickly counted.
+    if sum(body.count(start) for start in _STARTS) < most:
+        return
+    count = 1
+    for found in _starts(body):
+        count += found
+        # Of a bracket at the end of a slice the next one tells whether it has a first value.
+        if count > most + 1:
+            break
+    if count > most:
+        raise ParseFailed(f"more than {most} values")
+
+
+def _starts(body: bytes) -> Iterator[int]:
+    """Yield how many values and names begin in each slice of a text, besides its first value."""
+    begin, is_inside, last = 0, False, b""
+    while begin < len(body):
+        end = begin + _SLICE_BYTES
+        piece = body[begin:end]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
+            # The last backslash escapes what follows it.
+            end += 1
+            piece = body[begin:end]
+        plain = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        pieces = plain.translate(_AS_SCALARS, _SPACE).split(b'"')
+        # Where a string was, of whatever slice, there is a value.
+        outside = b"v".join([b"", *pieces[1::2]] if is_inside else pieces[::2])
+        is_inside ^= len(pieces) % 2 == 0
+        begun = sum(outside.count(start) for start in _STARTS)
+        joined = last + outside
+        # A pair of brackets with nothing in it has no first value.
+        yield begun - joined.count(b"[]") - joined.count(b"{}")
+        begin, last = end, joined[-1:]
