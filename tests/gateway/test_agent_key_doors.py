@@ -224,7 +224,9 @@ async def test_the_card_of_an_agent_for_some_callers_needs_a_scope_as_well(tmp_p
         body = {"callers": ["token:bob"]}
         changed = await ask(site, "PATCH", f"/api/v1/agents/{agent}", ALICE, body)
         assert changed.status_code == 200, changed.text
-        path = "/a2a/workshop/.well-known/agent-card.json"
+        # Its name changed with it: the plain one is left to others.
+        name = changed.json()["data"]["slug"]
+        path = f"/a2a/{name}/.well-known/agent-card.json"
         for scope, found in (("agents:heartbeat", 403), ("agents:read", 200), ("tasks:write", 200)):
             key = (await mint(site, agent, ALICE, scope))["key"]
             assert await status(site, "GET", path, key) == found, scope

@@ -15,6 +15,7 @@ from serving import V1, Site, message, serving
 
 from dragoman import Agent
 from dragoman.gateway import contest
+from dragoman.model.identity import LOCAL, Principal
 from dragoman.model.task import TaskState
 from dragoman.security.wire import MOST_UNREAD
 from dragoman.stores.interface import Survey
@@ -128,9 +129,9 @@ async def registered(site: GatewaySite, url: str) -> str:
         ],
     }
     agent = await site.gateway.registry.register(
-        Registration(url=url, name="flood", card=shown), "token:bob"
+        Registration(url=url, name="flood", card=shown), Principal.read("token:bob")
     )
-    await site.gateway.registry.heartbeat(agent.id, "online", owner="token:bob")
+    await site.gateway.registry.heartbeat(agent.id, "online", owner=Principal("", "token:bob"))
     return agent.id
 
 
@@ -207,7 +208,7 @@ async def test_an_answer_of_a_race_that_has_no_end_loses(
     ):
         for place, upstream in enumerate((first, second)):
             agent = await site.register(upstream.url, name=f"a{place}", repeatable=True)
-            await site.gateway.registry.heartbeat(agent.id, "online", owner="")
+            await site.gateway.registry.heartbeat(agent.id, "online", owner=LOCAL)
         body = {"message": message("1000"), "metadata": {"skillId": "chunks", "race": 2}}
         sent = await within(site.http.post("/message:send", json=body, headers=V1))
         assert sent.json()["task"]["status"]["state"] == "TASK_STATE_FAILED"

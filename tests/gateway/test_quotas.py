@@ -11,6 +11,7 @@ from peers_raw import raw_peer
 from serving import V1, message, serving
 
 from dragoman.gateway.workflows import Run
+from dragoman.model.identity import Principal
 from dragoman.model.money import MICRO
 from dragoman.server.quota import USED_UP
 from dragoman.stores.interface import Survey
@@ -36,7 +37,7 @@ async def ended(site: GatewaySite, run_id: str) -> Run:
     found: list[Run] = []
 
     async def is_over() -> bool:
-        run = await site.gateway.workflows.run("token:alice", run_id)
+        run = await site.gateway.workflows.run(Principal("", "token:alice"), run_id)
         assert run is not None
         found[:] = [run]
         return run.status not in ("pending", "running")

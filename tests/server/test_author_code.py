@@ -546,7 +546,8 @@ async def test_an_authenticator_that_raises_lets_nobody_in(kind: str) -> None:
         shown = {"authorization": "Bearer x"}
         body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
         answer = await within(http.post("/", json=body, headers=shown))
-        assert answer.status_code == 401
+        # A lack of memory says nothing of who asks.
+        assert answer.status_code == (503 if kind == "MemoryError" else 401)
         assert (await http.get("/healthz")).status_code == 200
 
 

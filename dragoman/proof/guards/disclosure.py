@@ -16,7 +16,7 @@ from dragoman.errors import NoAgentAvailable
 from dragoman.model.identity import Caller
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.trial import Finding, Guard, Trial
-from dragoman.security import secret_names
+from dragoman.security import key_scopes, secret_names
 from dragoman.security.egress import Egress, EgressError
 from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.security.targets import Policy
@@ -104,12 +104,11 @@ async def taken_names(trial: Trial) -> Finding:
 async def keys_with_some_scopes(trial: Trial) -> Finding:
     """Ask whether the key of an agent that is for tasks may rate and dispute them, or touch an
     account: only one that is for everything may."""
-    keys, table = _ours("gateway.agent_keys"), _ours("gateway.api.api").TABLE
-    scopes = frozenset(keys.SCOPES - {"*"}) | {f"{keys.MARK}agent"}
-    caller = Caller("ada", scopes=scopes)
+    table = _ours("gateway.api.api").TABLE
+    caller = Caller("ada", agent="agent", key_scopes=key_scopes.SCOPES - {"*"})
     closed = ("/rate", "/dispute", "/refund", "/balance", "/api-keys")
     asked = [row for row in table.endpoints if row.path.endswith(closed)]
-    opened = [row.path for row in asked if keys.allows(caller, row.scope)]
+    opened = [row.path for row in asked if key_scopes.allows(caller, row.scope)]
     return Finding(not opened and len(asked) >= 6, f"{len(opened)} of {len(asked)} are open to it")
 
 
@@ -207,7 +206,7 @@ def _plain_private_names(patches: Patches) -> None:
 
 
 def _open_keys(patches: Patches) -> None:
-    patches.put(_ours("gateway.agent_keys"), "allows", _instead(True))
+    patches.put(key_scopes, "allows", _instead(True))
 
 
 def _trusted_files(patches: Patches) -> None:

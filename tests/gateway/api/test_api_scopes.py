@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from api_site import GatewaySite, owners
 
-from dragoman.gateway.agent_keys import MARK, SCOPES, allows
 from dragoman.gateway.api.api import TABLE
 from dragoman.gateway.api.table import Endpoint
 from dragoman.model.identity import Caller
 from dragoman.security import key_file
+from dragoman.security.key_scopes import SCOPES, allows
 from dragoman.server.routes import Access
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "gateway-api.md"
@@ -23,6 +23,10 @@ ONLY_ALL = re.compile(
 )
 CALLED = [row for row in TABLE.endpoints if row.access is Access.CALLER]
 PLAIN = frozenset(SCOPES - {"*"})
+
+
+def keyed_with(scopes: frozenset[str]) -> Caller:
+    return Caller("ada", agent="agent", key_scopes=scopes)
 
 
 def named(row: Endpoint) -> str:
@@ -41,12 +45,10 @@ def test_an_endpoint_asks_for_the_scope_that_is_documented(row: Endpoint) -> Non
     if row.access is not Access.CALLER:
         assert said == "none"
         return
-    of_all = Caller("ada", scopes=PLAIN | {MARK + "agent"})
-    assert (said == "*") == (not allows(of_all, row.scope))
+    assert (said == "*") == (not allows(keyed_with(PLAIN), row.scope))
     if said != "*":
-        assert allows(Caller("ada", scopes=frozenset({said, MARK + "agent"})), row.scope)
-        others = PLAIN - {said} | {MARK + "agent"}
-        assert not allows(Caller("ada", scopes=others), row.scope)
+        assert allows(keyed_with(frozenset({said})), row.scope)
+        assert not allows(keyed_with(PLAIN - {said}), row.scope)
 
 
 @pytest.mark.parametrize("row", CALLED, ids=named)
