@@ -190,7 +190,13 @@ class Engine:
             raise TaskNotFound(taskId=task_id)
         return head
 
-    async def _reading(self, number: int, upto: int | None = None) -> TaskReading:
+    async def _reading(self, head: Head, upto: int | None = None) -> TaskReading:
+        """Return a task as of a position, or as its head was found: an agent that writes faster
+        than we read would keep a reader of the newest busy for ever."""
+        upto = head.standing.last_seq if upto is None else upto
+        return await self._task_at(head.number, upto)
+
+    async def _task_at(self, number: int, upto: int | None) -> TaskReading:
         found = await read_task(self._store, number, upto=upto)
         if found is None:
             raise TaskNotFound
@@ -201,7 +207,7 @@ class Engine:
         if found is None:
             raise TaskNotFound(taskId=operation.task_id)
         head, reading = found
-        return TaskReply(reading or await self._reading(head.number), operation.history)
+        return TaskReply(reading or await self._reading(head), operation.history)
 
     async def _list(self, scope: Scope, operation: ops.ListTasks) -> TaskPage:
         since = operation.status_since
@@ -227,7 +233,12 @@ class Engine:
                 # A page ends where it gets heavy; its token goes on from there.
                 heads = heads[:index]
                 break
-            read = await read_task(self._store, head.number, artifacts=operation.include_artifacts)
+            read = await read_task(
+                self._store,
+                head.number,
+                upto=head.standing.last_seq,
+                artifacts=operation.include_artifacts,
+            )
             if read is not None:
                 size += len(read.body)
                 tasks.append(TaskReply(read, operation.history))
@@ -286,7 +297,7 @@ class Engine:
             if call.is_large:
                 await next_turn()
             head = await self._find(self._scope(call), accepted.task_id)
-            reading = await self._reading(head.number)
+            reading = await self._reading(head)
         return TaskReply(reading, operation.history)
 
     async def _rest_elsewhere(
@@ -349,7 +360,7 @@ class Engine:
             head = await self._find(self._scope(call), accepted.task_id)
             upto = accepted.seq or _position(call.after, head)
             is_reset = call.after is not None and upto is None
-            reading, number = await self._reading(head.number, upto), head.number
+            reading, number = await self._reading(head, upto), head.number
         yield Opening(TaskReply(reading, operation.history), is_reset)
         state = reading.task.status.state
         if state.is_terminal or (state.is_interrupted and not accepted.seq and call.after is None):
@@ -704,7 +715,7 @@ class Engine:
         upto = _position(call.after, head)
         if upto is None and head.standing.state.is_terminal:
             raise UnsupportedOperation("The task has ended; there is nothing to follow")
-        reading = await self._reading(head.number, upto)
+        reading = await self._reading(head, upto)
         yield Opening(TaskReply(reading), is_reset=call.after is not None and upto is None)
         if reading.task.status.state.is_terminal:
             return
@@ -737,7 +748,8 @@ class Engine:
             raise refused(error) from None
         except TimeoutError:
             raise Overloaded from None
-        reading = await self._reading(head.number)
+        # It has ended since the head was found, so there is an end to read to.
+        reading = await self._task_at(head.number, None)
         if reading.task.status.state is not TaskState.CANCELED:
             raise TaskNotCancelable(taskId=head.task_id)
         return TaskReply(reading)
@@ -767,7 +779,7 @@ class Engine:
 
     async def task_as_of(self, push: Push, seq: int) -> Task:
         """Return a receiver's task as it was after an event."""
-        return (await self._reading(push.task, seq)).task
+        return (await self._task_at(push.task, seq)).task
 
 
 def _ends(plan: Plan, operation: ops.SendMessage, now: int) -> int | None:

@@ -554,6 +554,8 @@ async def read_task(
             else:
                 draft.apply(event)
         seq = batch[-1].seq
+        if upto is not None and seq >= upto:
+            break
     if draft is not None:
         return TaskReading(seq, draft.task(), size=size)
     return reading

@@ -28,7 +28,7 @@ from dragoman.security.issuance import MOST_GENERATIONS
 from dragoman.security.key_scopes import SCOPES
 
 # What such a key is called where something was made by it.
-CREDENTIAL = "agent-key:"
+CREDENTIAL = "nxk:"
 # Seconds between two looks for what other processes changed: a revoked key opens nothing after
 # a second.
 LOOK_EVERY = 0.5

@@ -66,7 +66,7 @@ class Credential(msgspec.Struct, frozen=True):
     Nothing in it is a secret, but `mark` may come of one that can be guessed: keep it keyed.
     """
 
-    # `key:ID`, `token:NAME`, `jwt:ISSUER#ID`, `cert:FINGERPRINT` or `agent-key:ID`.
+    # `key:ID`, `token:NAME`, `jwt:ISSUER#ID`, `cert:FINGERPRINT`; `nxk:ID` for keys of agents.
     name: str
     # What its way finds it by besides the name.
     ref: str = ""

@@ -177,7 +177,8 @@ class Admin:
         return sorted(found, key=lambda head: head.standing.status_at)
 
     async def _open_in(self, head: Head) -> list[Asked]:
-        read = await read_task(self._store, head.number, artifacts=False)
+        upto = head.standing.last_seq
+        read = await read_task(self._store, head.number, upto=upto, artifacts=False)
         return open_requests(read.task.status) if read is not None else []
 
     async def _named(self, request: Request, name: str) -> list[tuple[Head, Asked]]:

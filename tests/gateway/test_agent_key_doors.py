@@ -419,7 +419,7 @@ async def test_the_chain_is_in_the_list_in_the_audit_log_and_in_the_command(tmp_
     async with known(tmp_path) as (site, agent):
         first = await mint(site, agent, ALICE)
         second = await mint(site, agent, first["key"], "tasks:read")
-        assert second["made_by"] == [f"agent-key:{first['id']}", "token:alice"]
+        assert second["made_by"] == [f"nxk:{first['id']}", "token:alice"]
         listed = await ask(site, "GET", f"/api/v1/agents/{agent}/api-keys", ALICE)
         assert [one["made_by"] for one in listed.json()["data"]["keys"]] == [
             ["token:alice"],
@@ -440,7 +440,7 @@ async def test_the_chain_is_in_the_list_in_the_audit_log_and_in_the_command(tmp_
         assert shown["state"] == "active" and shown["agent"] == agent
         assert shown["madeBy"] == second["made_by"] and shown["parent"] == second["made_by"][0]
         text = (await call("keys", "show", second["id"], cwd=tmp_path, env=env)).stdout
-        assert f"Made-By: agent-key:{first['id']} < token:alice" in text
+        assert f"Made-By: nxk:{first['id']} < token:alice" in text
         rotated = await call("keys", "rotate", first["id"], cwd=tmp_path, env=env)
         assert rotated.returncode == 2 and "have it make another" in rotated.stderr
         # The command ends a key while the gateway runs, and with it what it made.
@@ -461,5 +461,5 @@ async def test_the_chain_is_in_the_list_in_the_audit_log_and_in_the_command(tmp_
         ("key.create", second["id"]),
         ("key.revoke", first["id"]),
     ]
-    assert made[1]["reason"] == f"tasks:read made by agent-key:{first['id']} < token:alice"
+    assert made[1]["reason"] == f"tasks:read made by nxk:{first['id']} < token:alice"
     assert all("made by" in line["reason"] for line in made)

@@ -49,7 +49,7 @@ async def test_refusals_are_told_from_results_and_from_mistakes() -> None:
 
 async def test_requests_without_a_connection_wait_from_when_they_were_due() -> None:
     async with serving(echo()) as site:
-        tally = await open_loop(port(site.url), sends(), 3000, 0.4, 1)
+        tally = await open_loop(port(site.url), sends(), 30_000, 0.4, 1)
         assert tally.unsent > 0
         assert max(tally.accepted) > 0.1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman.errors import NoAgentAvailable
-from dragoman.model.identity import Caller
+from dragoman.model.identity import Caller, Principal
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.security import key_scopes, secret_names
@@ -89,11 +89,11 @@ async def taken_names(trial: Trial) -> Finding:
         await registry.open()
         url = "http://127.0.0.1:9"
         hidden = await registry.register(
-            said(url=f"{url}/a", name="Ledger", callers=["cid"]), "bob"
+            said(url=f"{url}/a", name="Ledger", callers=["cid"]), Principal("", "bob")
         )
-        made = await registry.register(said(url=f"{url}/b", name="Ledger"), "ada")
+        made = await registry.register(said(url=f"{url}/b", name="Ledger"), Principal("", "ada"))
         with suppress(NoAgentAvailable):
-            registry.visible(hidden.name, "ada")
+            registry.visible(hidden.name, Principal("", "ada"))
             return Finding(False, "the hidden agent is seen")
     finally:
         await registry.close()
