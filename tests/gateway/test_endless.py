@@ -21,13 +21,17 @@ from dragoman.security.wire import MOST_UNREAD
 from dragoman.stores.interface import Survey
 
 
-def endless() -> Agent:
+def endless(pause: float = 0.0) -> Agent:
+    """Return an agent that streams without end: as fast as it can, or with a pause in between so
+    that it does not reach a limit of its own before its reader does."""
     agent = Agent("Endless", "Streams.")
 
     @agent.skill(default=True)
     async def chunks(text: str) -> AsyncIterator[str]:
         while True:
             yield "x" * int(text)
+            if pause:
+                await asyncio.sleep(pause)
 
     @agent.skill
     async def echo(text: str) -> str:
@@ -61,7 +65,7 @@ async def begin(site: GatewaySite, agent: str, size: int, **metadata: Any) -> st
 async def test_a_task_at_its_limit_fails_with_the_reason_and_is_canceled_at_its_agent(
     tmp_path: Path, limits: dict[str, Any], reason: str
 ) -> None:
-    async with serving(endless()) as upstream, gateway(tmp_path, **limits) as site:
+    async with serving(endless(0.001)) as upstream, gateway(tmp_path, **limits) as site:
         agent = await site.register(upstream.url)
         task_id = await begin(site, agent.id, 1000)
 
