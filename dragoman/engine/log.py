@@ -15,9 +15,9 @@ import msgspec
 
 from dragoman.engine.lifecycle import Draft
 from dragoman.engine.shares import (
-    EVENT_COST,
     NARROW_BYTES,
     NARROW_EVENTS,
+    SHORT_EVENTS,
     WIDE_BYTES,
     WIDE_EVENTS,
     Account,
@@ -43,9 +43,9 @@ MAX_DRAFT_BYTES = 256 * 1024
 MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
 _READ_AT_ONCE = 200
-# Bytes read at once by whoever folds them right away and holds none of them.
 # Bytes that are taken for each of a large event while it is read.
 _MEMORY = 5
+# Bytes read at once by whoever folds them right away and holds none of them.
 _FOLD_AT_ONCE = 1024 * 1024
 _MANY_WAITING = 32
 
@@ -235,42 +235,33 @@ class TaskLog:
         if self.failure is not None:
             raise self.failure
         body = encode_event(event)
-        recorded = Recorded(self.seq + 1, event, body)
+        seq = self.seq + 1
         size = len(body) + len(withheld)
+        total = self._size + size
+        limits = self._limits
         # What ends a log, or is to, always has its place.
-        ends = isinstance(event, CancelRequested) or (
-            isinstance(event, StatusUpdate) and event.status.state.is_terminal
-        )
-        if not ends and (
-            recorded.seq >= self._limits.events
-            or self._size + size > self._limits.size
-            or self.account.is_full
+        if (seq >= limits.events or total > limits.size or self.account.is_full) and not _is_an_end(
+            event
         ):
-            raise LogIsFull(
-                STORE_IS_FULL if self.account.is_full else self._limits.reason(recorded.seq)
-            )
+            raise LogIsFull(STORE_IS_FULL if self.account.is_full else limits.reason(seq))
         if self.draft is None:
             if not isinstance(event, Task):
                 raise InvalidAgentResponse("a log begins with its task")
             self.draft = Draft(event)
         else:
             self.draft.apply(event)
-        self._size += size
-        if self._size > MAX_DRAFT_BYTES and not self.draft.is_light:
+        self._size = total
+        if total > MAX_DRAFT_BYTES and not self.draft.is_light:
             self.draft.lighten()
         if at:
             self._status_at = at
-        self.seq += 1
+        self.seq = seq
         if withheld:
-            self._withheld.append((self.seq, withheld))
+            self._withheld.append((seq, withheld))
             self.has_withheld = True
+        recorded = Recorded(seq, event, body)
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
-        # As `Shares.use` does: this is done for each event.
-        account = self.account
-        account.used += EVENT_COST + size
-        if account.used > account.watch_at:
-            self.shares.look(account)
         self._write_soon()
         return recorded
 
@@ -334,10 +325,12 @@ class TaskLog:
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
         if self.account.is_narrow:
+            events = len(self._unwritten)
             return (
-                len(self._unwritten) >= NARROW_EVENTS
+                events >= NARROW_EVENTS
                 or self._unwritten_bytes >= NARROW_BYTES
-                or self.shares.is_late
+                # A short task has its first slice whole: it is one write, however many there are.
+                or (events > SHORT_EVENTS and self.shares.is_late)
             )
         return (
             len(self._unwritten) >= MAX_UNWRITTEN_EVENTS
@@ -393,9 +386,9 @@ class TaskLog:
         if self.failure is not None:
             # Given up: to write on would take the task back from whoever has it next.
             return
-        self.shares.look(self.account)
-        self.shares.store(self.account, self._unwritten_bytes)
-        events, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
+        events, size = self._unwritten, self._unwritten_bytes
+        self._unwritten, self._unwritten_bytes = [], 0
+        self.shares.wrote(self.account, len(events), size)
         keys, self._keys = self._keys, []
         notes, self._notes = self._notes, []
         withheld, self._withheld = self._withheld, []
@@ -420,6 +413,7 @@ class TaskLog:
                 self.pushes,
                 self.deadline,
                 errand,
+                size,
             )
         else:
             write = Append(
@@ -438,6 +432,7 @@ class TaskLog:
                 self.has_withheld and draft.state.is_terminal,
                 errand,
                 alarm,
+                size,
             )
         self._is_writing = True
         self._store.submit(
@@ -515,6 +510,12 @@ class TaskLog:
 def _snapshot(task: Task, seq: int) -> Snapshot:
     head = task if not task.artifacts else msgspec.structs.replace(task, artifacts=[])
     return Snapshot(seq, encode(head), encode(task.artifacts))
+
+
+def _is_an_end(event: Event) -> bool:
+    return isinstance(event, CancelRequested) or (
+        isinstance(event, StatusUpdate) and event.status.state.is_terminal
+    )
 
 
 async def read_task(

@@ -23,6 +23,8 @@ from dragoman.stores.interface import Store
 # What a log, or a stream, does in one go: alone, and beside others.
 WIDE_EVENTS, WIDE_BYTES = 64, 256 * 1024
 NARROW_EVENTS, NARROW_BYTES = 16, 16 * 1024
+# Events of a task that is over in one slice.
+SHORT_EVENTS = 4
 # Seconds after which a slice beside others ends, however little was done in it.
 NARROW_SECONDS = 0.0005
 # Slices that begin in one turn of the loop: alone, and beside others.
@@ -78,7 +80,7 @@ class Account:
         # What it used in all: counted with each event, so there is one number to add to. Beyond
         # `watch_at` somebody has to look.
         self.used = 0
-        self.watch_at: float = HEAVY
+        self.watch_at = HEAVY
         # When the window began, what it had used before, and whether that of the window is much.
         self.since = since
         self.before = 0
@@ -132,7 +134,7 @@ class Shares:
     ) -> None:
         """`most_stored` are the bytes that logs of one principal may have; 0: any number."""
         self.quota = quota
-        self.most_stored = most_stored
+        self.most_stored = most_stored or math.inf
         self._now = now
         self._accounts: OrderedDict[Who, Account] = OrderedDict()
         # Messages to other agents that are on their way, by their ids, which no peer can guess. If
@@ -204,6 +206,16 @@ class Shares:
         if account.used > account.watch_at:
             self.look(account)
 
+    def wrote(self, account: Account, events: int, size: int) -> None:
+        """Count what one of a caller's logs hands to the store. A log hands over a slice at the
+        most, so counting each event would tell nothing sooner."""
+        account.used += EVENT_COST * events + size
+        if account.used > account.watch_at:
+            self.look(account)
+        account.stored += size
+        if account.stored >= self.most_stored:
+            self.store(account, 0)
+
     def look(self, account: Account) -> None:
         """See how much a caller uses, and whether anybody else is there. Called now and then."""
         self.saw(account.who)
@@ -214,7 +226,8 @@ class Shares:
             account.since, account.before = now, account.used
         elif is_much:
             account.is_heavy = True
-        account.watch_at = math.inf if account.is_heavy else account.before + HEAVY
+        more = QUANTUM if account.is_heavy else HEAVY + account.before - account.used
+        account.watch_at = account.used + more
         account.is_narrow = account.is_heavy and self.is_shared(account)
 
     # What is stored
@@ -223,13 +236,12 @@ class Shares:
         """Count what is written to a caller's logs. Callers who are not known are all one, and
         have what there is."""
         account.stored += size
-        if self.most_stored and isinstance(account.who, Principal):
-            account.is_full = account.stored >= self.most_stored
+        account.is_full = account.stored >= self.most_stored and isinstance(account.who, Principal)
 
     def is_unmeasured(self, account: Account) -> bool:
         """Tell whether it is time to find out what a caller has in the store: after a start, and
         again now and then, since other processes write and old tasks are forgotten."""
-        if not self.most_stored or not isinstance(account.who, Principal):
+        if self.most_stored == math.inf or not isinstance(account.who, Principal):
             return False
         now, last = self._now(), account.measured_at
         pause = _MEASURE_SOON if account.is_full else _MEASURE_EVERY

@@ -42,7 +42,7 @@ from dragoman.server.house_corvid import CorvidEndpoints
 from dragoman.server.incidents import incident
 from dragoman.server.loop_watch import LoopWatch
 from dragoman.server.push import PostRoom
-from dragoman.server.quota import Quota
+from dragoman.server.quota import quota_of
 from dragoman.server.request import Mount, Request, Scope
 from dragoman.server.routes import BY_REQUEST, Access, Routes
 from dragoman.server.streams import OpenStreams
@@ -85,7 +85,7 @@ class App:
         self.audit: Audit = NoAudit() if path is None else AuditLog(path)
         self._gatekeeper = gatekeeper(self.settings, authenticators)
         # What all agents of this process share among their callers.
-        self.shares = Shares(Quota(self.settings), most_stored=self.settings.max_stored_bytes)
+        self.shares = Shares(quota_of(self.settings), most_stored=self.settings.max_stored_bytes)
         self.door = Door(
             self.settings, self._gatekeeper, self.audit, is_local=is_local, shares=self.shares
         )

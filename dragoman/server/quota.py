@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dragoman.config import Settings
 from dragoman.errors import RateLimited
 from dragoman.model.identity import Who
-from dragoman.server.rates import Buckets, parse
+from dragoman.server.rates import Buckets, Rate, parse
 
 USED_UP = "The quota of tasks is used up"
 
@@ -23,17 +23,21 @@ USED_UP = "The quota of tasks is used up"
 class Quota:
     """The tasks that all callers have begun."""
 
-    def __init__(self, settings: Settings, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: Rate, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        rate = parse("quota", settings.quota)
-        self._tasks = None if rate is None else Buckets(rate)
+        self._tasks = Buckets(rate)
 
     def begin(self, who: Who, count: int) -> None:
         """Count tasks that begin; raises `RateLimited` if there were enough, and counts none."""
-        if self._tasks is not None and (wait := self._tasks.take(who, self._now(), count)):
+        if wait := self._tasks.take(who, self._now(), count):
             raise RateLimited(USED_UP, retry_after=math.ceil(wait))
 
     def give_back(self, who: Who, count: int) -> None:
         """Count no more what came to nothing."""
-        if self._tasks is not None:
-            self._tasks.give_back(who, count)
+        self._tasks.give_back(who, count)
+
+
+def quota_of(settings: Settings, now: Callable[[], float] = time.monotonic) -> Quota | None:
+    """Return the quota that the settings name; None: callers may begin any number of tasks."""
+    rate = parse("quota", settings.quota)
+    return None if rate is None else Quota(rate, now)

@@ -63,6 +63,7 @@ class Request:
 
     __slots__ = (
         "_query",
+        "_unknown",
         "address",
         "challenge",
         "extra",
@@ -108,12 +109,17 @@ class Request:
         self.size = 0
         # Who asks, once that is known; None: nobody is asked who they are.
         self.pass_: Pass | None = None
+        self._unknown: Caller | None = None
         self.watched = Observed()
 
     @property
     def caller(self) -> Caller:
         """Whom the request speaks for."""
-        return self.pass_.caller if self.pass_ is not None else _unknown(network(self.address))
+        if self.pass_ is not None:
+            return self.pass_.caller
+        if self._unknown is None:
+            self._unknown = _unknown(network(self.address))
+        return self._unknown
 
     @property
     def evidence(self) -> Evidence:

@@ -84,6 +84,8 @@ class Create(msgspec.Struct, frozen=True, gc=False):
     # What it means to those who keep books. Refused with `HoldRefused` where it cannot be paid; a
     # write that ends the task settles it.
     errand: Errand | None = None
+    # About how many bytes its events have.
+    size: int = 0
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +111,8 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     errand: Errand | None = None
     # When someone has to look at it from here on, in milliseconds; 0: never; None: as before.
     deadline: int | None = None
+    # About how many bytes its events have.
+    size: int = 0
 
 
 class LeaveNote(msgspec.Struct, frozen=True, gc=False):

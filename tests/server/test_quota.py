@@ -13,7 +13,7 @@ from dragoman.engine.shares import Root, Shares
 from dragoman.engine.worker import REFUSED_ELSEWHERE
 from dragoman.errors import RateLimited
 from dragoman.model.identity import Caller, Principal
-from dragoman.server.quota import USED_UP, Quota
+from dragoman.server.quota import USED_UP, quota_of
 from dragoman.stores.interface import Survey
 
 TOKENS = {"alice": "alice-token-0123456789", "bob": "bob-token-0123456789"}
@@ -68,7 +68,7 @@ async def begun(site: Site) -> int:
 
 def test_tasks_of_a_day_are_counted_by_principal_and_given_back() -> None:
     clock = Clock()
-    quota = Quota(Settings(quota="2/d"), clock)
+    quota = quota_of(Settings(quota="2/d"), clock)
     alice = Caller("alice", authenticated=True).who
     quota.begin(alice, 1)
     quota.begin(alice, 1)
@@ -85,7 +85,7 @@ def test_tasks_of_a_day_are_counted_by_principal_and_given_back() -> None:
 
 
 def test_several_at_once_are_taken_whole_or_not_at_all() -> None:
-    quota = Quota(Settings(quota="3/d"), Clock())
+    quota = quota_of(Settings(quota="3/d"), Clock())
     who = Principal("", "alice")
     quota.begin(who, 2)
     with pytest.raises(RateLimited):

@@ -22,7 +22,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.trial import Finding, Guard, Trial
-from dragoman.server.quota import Quota
+from dragoman.server.quota import quota_of
 from dragoman.service import Call, TaskReply
 from dragoman.stores.memory import MemoryStore
 
@@ -106,7 +106,7 @@ async def _turns(is_so: Callable[[], bool]) -> bool:
 async def tasks_beyond_a_quota(trial: Trial) -> Finding:
     """Begin more tasks than a quota has, below all that HTTP knows of."""
     begun = 0
-    async with _engine(Shares(Quota(Settings(quota="2/d")))) as engine:
+    async with _engine(Shares(quota_of(Settings(quota="2/d")))) as engine:
         for _ in range(4):
             with contextlib.suppress(RateLimited):
                 await _begin(engine, "echo")
@@ -116,7 +116,7 @@ async def tasks_beyond_a_quota(trial: Trial) -> Finding:
 
 async def tasks_of_calls(trial: Trial) -> Finding:
     """Have an agent's calls begin tasks in the same process, under its own name."""
-    shares, begun = Shares(Quota(Settings(quota="2/d"))), 0
+    shares, begun = Shares(quota_of(Settings(quota="2/d"))), 0
     async with _engine(shares) as engine:
         for number in range(4):
             id = f"call-{number}"

@@ -646,7 +646,7 @@ def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
 def _size(write: Write) -> int:
     """Return about how many bytes a write inserts."""
     if isinstance(write, Create | Append):
-        return sum([len(recorded.body) for recorded in write.events])
+        return write.size
     return len(write.body)
 
 
