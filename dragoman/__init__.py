@@ -53,7 +53,7 @@ __all__ = [
     "Turn",
     "tool",
 ]
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 _HOMES = {
     "tool": "agents.local_tools",
