@@ -144,8 +144,8 @@ def _attempts(patches: Patches) -> None:
 
 def _steps(patches: Patches) -> None:
     def make(recall: Any) -> Any:
-        def forget(self: Any, kind: Any, name: str) -> Any:
-            return recall(self, kind, name)[0], None
+        def forget(self: Any, kind: Any, name: str, place: int | None = None) -> Any:
+            return recall(self, kind, name, place)[0], None
 
         return forget
 
