@@ -562,9 +562,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     suspect_seconds: Annotated[
         float,
         _about(
-            "Seconds for which a task that was under way when two processes died runs alone; each "
-            "further death doubles them. Other tasks wait meanwhile, for six times as long at "
-            "most.",
+            "Seconds for which a task that was under way when two processes died runs alone; "
+            "each time it outlives them and is still suspected doubles them, up to 32 times. "
+            "Other tasks wait meanwhile: six times as long, or for one such longer turn.",
             gt=0,
         ),
     ] = 5.0

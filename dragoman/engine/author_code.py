@@ -46,13 +46,15 @@ class Run(asyncio.Task[None]):
 
     # Set here and not by a constructor: there is one of them for each task that is sent.
     owner: Author | None = None
+    # Whether we stopped it, and whether something that is no task's code did: the end of the loop,
+    # which leaves the task to the next process, or code of the author's outside of any task.
     is_interrupted = False
+    is_cancelled_outside = False
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel it. The end of the loop is an interruption too, and leaves the task to the next
-        process."""
-        if self.owner is None or author.get() is not self.owner:
-            self.is_interrupted = True
+        """Cancel it. Code of another task is an author's as well as its own is."""
+        if self.owner is None or author.get() is None:
+            self.is_cancelled_outside = True
         return super().cancel(msg)
 
     def interrupt(self) -> None:

@@ -404,8 +404,12 @@ class Holdings:
         is_charged = is_alone and not is_asleep
         if is_charged and replay.tries >= self._settings.max_attempts:
             raise TaskFailed(f"The agent did not finish in {replay.tries} attempts.")
+        is_suspected = not (is_alone or is_asleep)
         started = AttemptStarted(
-            replay.attempt + 1, counts=is_charged, suspected=not (is_alone or is_asleep)
+            replay.attempt + 1,
+            counts=is_charged,
+            suspected=is_suspected,
+            caught=is_suspected and replay.turn_in == abs(held_by),
         )
         log.emit(started)
         replay.apply(started)

@@ -5,6 +5,10 @@ the end of a process only if it was the only one under way. A task that was unde
 a suspect: it runs alone for a few seconds, which stands in its log before its code begins. What
 else is to begin waits meanwhile. That time is bounded: a suspect that still runs then goes on
 beside the others, and after some of them all others begin.
+
+Beside one that goes on no other is alone. The others have their turns all the same, one after the
+other, and a process that dies in the turn of one tells who is to be alone in the next process. So
+the number of processes that a task can end does not grow with each task that takes long.
 """
 
 import asyncio
@@ -21,9 +25,10 @@ from dragoman.errors import A2AError, StoreRefused
 
 logger = logging.getLogger("dragoman")
 
-# For so many times the seconds of one suspect others wait, however many there are.
+# For so many times the seconds of one suspect others wait, however many there are; longer only for
+# one turn whose seconds were doubled more often than that.
 _MOST = 6
-# How often those seconds are doubled for one that goes on ending processes later than that.
+# How often those seconds are doubled for one that outlived its turns and is still a suspect.
 _DOUBLINGS = 5
 # Seconds between two looks at what is under way.
 _LOOK = 0.02
@@ -41,6 +46,8 @@ class Isolation:
         self._suspects: dict[Worker, asyncio.Future[None]] = {}
         self._gathering = 0
         self._turns: asyncio.Task[None] | None = None
+        # Whether everything that was under way has ended so far.
+        self._may_be_alone = True
         self._open = asyncio.Event()
         self._open.set()
 
@@ -98,13 +105,17 @@ class Isolation:
                 await self._open.wait()
 
     async def _take_turns(self) -> None:
-        began = self._now()
+        until = self._now() + _MOST * self._seconds
+        is_first = self._may_be_alone = True
         try:
-            while self._suspects and self._now() - began < _MOST * self._seconds:
+            while self._suspects:
                 worker = min(self._suspects, key=_order)
-                turn = self._suspects[worker]
+                seconds = self._seconds * 2 ** min(worker.replay.turns, _DOUBLINGS)
+                if not is_first and self._now() + seconds > until:
+                    break
                 if worker.is_running:
-                    await self._have_alone(worker, turn)
+                    is_first = False
+                    await self._have_turn(worker, self._suspects[worker], seconds)
                 del self._suspects[worker]
         except Exception:
             logger.exception("suspects do not run one at a time any more")
@@ -116,10 +127,14 @@ class Isolation:
             if not self._gathering:
                 self._open.set()
 
-    async def _have_alone(self, worker: Worker, turn: asyncio.Future[None]) -> None:
+    async def _have_turn(self, worker: Worker, turn: asyncio.Future[None], seconds: float) -> None:
         """Let a suspect begin once nothing else is under way, and wait for it for a while."""
-        is_alone = await self._until(lambda: not self._others(worker), self._seconds)
-        is_alone = is_alone and await _marked(worker, is_alone=True)
+        # What did not end once is not waited for again.
+        patience = self._seconds if self._may_be_alone else 0.0
+        is_alone = await self._until(lambda: not self._others(worker), patience)
+        self._may_be_alone = is_alone
+        is_marked = await _marked(worker, is_on=True, is_alone=is_alone)
+        is_alone = is_alone and is_marked
         logger.warning(
             "task %s was under way when %d processes ended; it runs %s",
             worker.log.task_id,
@@ -129,11 +144,10 @@ class Isolation:
         # Here, and not with its first slice: it is waited for from now on.
         worker.is_begun = True
         _tell(turn)
-        seconds = self._seconds * 2 ** min(max(0, worker.replay.deaths - 2), _DOUBLINGS)
         await self._until(lambda: not worker.is_at_work, seconds)
-        if is_alone and worker.is_running and worker.log.is_active:
+        if is_marked and worker.is_running and worker.log.is_active:
             # On record before anything else begins.
-            await _marked(worker, is_alone=False)
+            await _marked(worker, is_on=False)
 
     def _others(self, worker: Worker) -> bool:
         return any(
@@ -153,10 +167,11 @@ class Isolation:
 
 
 def _order(worker: Worker) -> tuple[int, int, int]:
-    """Have those first that ended a process when they were alone; then those that seldom were, so
-    that each is in its turn; then those that were there most often."""
+    """Have those first that ended a process when they were alone; then those in whose turn one
+    ended, which counts for two turns; then those that seldom had one, so that each has; then those
+    that were there most often."""
     replay = worker.replay
-    return -replay.tries, replay.times_alone, -replay.deaths
+    return -replay.tries, replay.turns - 2 * replay.times_caught, -replay.deaths
 
 
 def _tell(turn: asyncio.Future[None]) -> None:
@@ -164,10 +179,10 @@ def _tell(turn: asyncio.Future[None]) -> None:
         turn.set_result(None)
 
 
-async def _marked(worker: Worker, *, is_alone: bool) -> bool:
-    """Record whether a worker is alone; false: that cannot be recorded."""
+async def _marked(worker: Worker, *, is_on: bool, is_alone: bool = False) -> bool:
+    """Record a turn of a worker, or its end; false: that cannot be recorded."""
     try:
-        await worker.mark_alone(is_alone=is_alone)
+        await worker.mark_turn(is_on=is_on, is_alone=is_alone)
     except (Ended, StoreRefused, LogIsFull, A2AError):
         return False
     return True

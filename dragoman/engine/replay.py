@@ -116,9 +116,12 @@ class Replay:
         self.tries = 1
         # How many processes died with it under way since then, alone or beside others.
         self.deaths = 0
-        # The worker in which it runs alone, and how often it did.
+        # The worker in which it runs alone, and the one in which it has its turn as a suspect.
         self.alone_in = 0
-        self.times_alone = 0
+        self.turn_in = 0
+        # How often it had a turn, and how often a process died in one though others ran beside.
+        self.turns = 0
+        self.times_caught = 0
         self.is_cancelled = False
         self.deadline = 0
         # Where a gateway sent it last.
@@ -145,7 +148,7 @@ class Replay:
         match event:
             case MessageAdded():
                 # It rested in between, or goes on with what others say.
-                self.alone_in = 0
+                self.alone_in = self.turn_in = 0
                 said = SendMessage(message=event.message, metadata=event.metadata)
                 self.add(said, scopes=frozenset(event.scopes))
             case TurnBegan():
@@ -156,8 +159,9 @@ class Replay:
                 self.attempt = event.attempt
                 self.tries += event.counts
                 self.deaths += event.counts or event.suspected
-                self.alone_in = event.alone_in
-                self.times_alone += event.alone_in != 0
+                self.alone_in, self.turn_in = event.alone_in, event.turn_in
+                self.turns += event.turn_in != 0
+                self.times_caught += event.caught
             case CancelRequested():
                 self.is_cancelled = True
             case DeadlineSet():
@@ -212,7 +216,8 @@ class Replay:
 
     def _progress(self) -> None:
         """Note that the code got somewhere."""
-        self.tries, self.deaths, self.times_alone = 1, 0, 0
+        self.tries, self.deaths = 1, 0
+        self.turns = self.times_caught = 0
 
     @property
     def is_suspect(self) -> bool:

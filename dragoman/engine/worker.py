@@ -57,6 +57,8 @@ logger = logging.getLogger("dragoman")
 
 FAILED = "The agent failed."
 CANCELED = "The task was canceled."
+# Seconds after which a loop that cancelled what runs on it would have ended.
+LOOP_ENDS_WITHIN = 3.0
 REFUSED_ELSEWHERE = "Another agent refused what this one asked of it: too many requests or tasks."
 
 
@@ -474,10 +476,12 @@ class Worker:
         self.replay.apply(event)
         return recorded
 
-    async def mark_alone(self, *, is_alone: bool) -> None:
-        """Record that nothing else runs beside the code, or that something does again."""
-        alone_in = self.log.worker if is_alone else 0
-        event = AttemptStarted(self.attempt, counts=False, alone_in=alone_in)
+    async def mark_turn(self, *, is_on: bool, is_alone: bool = False) -> None:
+        """Record that it is the turn of this suspect, and whether nothing else runs beside it; or
+        that its turn is over."""
+        turn_in = self.log.worker if is_on else 0
+        alone_in = turn_in if is_alone else 0
+        event = AttemptStarted(self.attempt, counts=False, alone_in=alone_in, turn_in=turn_in)
         self.emit(event)
         self.replay.apply(event)
         await self.log.durable(self.log.seq)
@@ -550,8 +554,10 @@ class Worker:
         ends and closes what it was at."""
         if isinstance(error, GeneratorExit):
             return not self._is_current()
-        is_stopped = self._run is not None and self._run.is_interrupted and not self.is_cancelled
-        return is_stopped and isinstance(error, asyncio.CancelledError)
+        run = self._run
+        if run is None or self.is_cancelled or not isinstance(error, asyncio.CancelledError):
+            return False
+        return run.is_interrupted or run.is_cancelled_outside
 
     def _is_current(self) -> bool:
         try:
@@ -709,12 +715,36 @@ class Worker:
         if self._run is not None:
             # The two know each other, and only the collector would find them.
             self._run.owner = None
+        if run.cancelled() and self._is_cut_short():
+            # Most often the loop ends. If it goes on, the author's code did it.
+            asyncio.get_running_loop().call_later(LOOP_ENDS_WITHIN, self._end_cut_short)
+            return
         if run.cancelled() and self.is_cancelled:
             # Cancelled before its first slice: the code's own border was never entered.
             self._finish(TaskState.CANCELED, CANCELED)
         elif not run.cancelled() and (error := run.exception()) is not None:
             # The border itself broke: the task ends all the same.
             self._incident(FAILED, error)
+        self._leave()
+
+    def _is_cut_short(self) -> bool:
+        """Whether the code was stopped neither by us nor by the code of a task."""
+        run = self._run
+        if run is None or self.is_cancelled or run.is_interrupted:
+            return False
+        return run.is_cancelled_outside and self._is_ours()
+
+    def _is_ours(self) -> bool:
+        """Whether the task is under way, and has no other worker."""
+        log = self.log
+        return not (log.is_over or log.is_retired or log.failure is not None)
+
+    def _end_cut_short(self) -> None:
+        if self._is_ours():
+            self._incident(FAILED, asyncio.CancelledError("by code outside of any task"))
+        self._leave()
+
+    def _leave(self) -> None:
         if not self.decision.done():
             self.decision.cancel()
         if self.on_end is not None:

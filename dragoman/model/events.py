@@ -57,6 +57,10 @@ class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     suspected: bool = False
     # The worker that runs it and nothing else beside it; 0: it has company.
     alone_in: int = 0
+    # The worker in which the suspects have their turns, and this is its own; 0: it is not, or over.
+    turn_in: int = 0
+    # Whether the death came in its turn, though beside others: it is the likeliest of them.
+    caught: bool = False
 
 
 class TurnBegan(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

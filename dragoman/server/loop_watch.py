@@ -8,6 +8,7 @@ code that was to blame is gone.
 
 import asyncio
 import logging
+import os
 import sys
 import sysconfig
 import threading
@@ -30,8 +31,11 @@ TELL_AFTER = 10.0
 # Frames in these are not the author's: our package, and what is installed.
 _OTHERS = tuple(
     {
-        str(Path(__file__).parent.parent),
-        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+        f"{folder}{os.sep}"
+        for folder in (
+            str(Path(__file__).parent.parent),
+            *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+        )
     }
 )
 
@@ -96,27 +100,36 @@ class LoopWatch:
     def look(self) -> None:
         """See whether the loop has answered since it was asked."""
         now = self._now()
-        self._allow_for_frozen(now)
+        kept = self._kept(now)
         if self._has_answered:
-            self._has_answered, self._asked_at = False, now
+            self._has_answered, self._asked_at = False, now - kept
+            if kept >= self._seconds:
+                # It let no other thread run, ours neither: the loop could not even be asked.
+                self._holder = self._found()
             self._loop.call_soon_threadsafe(self._answer)
             return
         held = now - self._asked_at
         if held < self._seconds:
             return
         if self._holder is None:
-            self._holder = _holder(sys._current_frames().get(self._thread_id))  # pyright: ignore[reportPrivateUsage]  # documented, for debuggers
+            self._holder = self._found()
         if self._holder is not None and held >= TELL_AFTER:
             self._tell(self._holder, held, "has held the event loop for")
 
-    def _allow_for_frozen(self, now: float) -> None:
-        """Leave out the time in which the whole process stood still: then we are late too, and the
-        loop's thread did nothing. If it worked, it is code that lets no other thread run."""
+    def _found(self) -> Holder | None:
+        return _holder(sys._current_frames().get(self._thread_id))  # pyright: ignore[reportPrivateUsage]  # documented, for debuggers
+
+    def _kept(self, now: float) -> float:
+        """Return for how many seconds the loop's thread kept us from looking. Leave out the time in
+        which the whole process stood still: then we are late too, and the loop's thread did
+        nothing. If it worked, it is code that lets no other thread run."""
         late = now - self._looked_at - self._seconds / _LOOKS
         work = self._worked()
-        if late > self._seconds / 2 and work - self._work < late / 2:
+        is_frozen = late > self._seconds / 2 and work - self._work < late / 2
+        if is_frozen:
             self._asked_at += late
         self._looked_at, self._work = now, work
+        return 0.0 if is_frozen else max(0.0, late)
 
     def _answer(self) -> None:
         holder, self._holder = self._holder, None

@@ -1,7 +1,7 @@
 """A task that ends its process fails alone: what runs beside it is never charged with that."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,40 @@ async def test_only_what_ran_alone_is_charged_and_given_up(house: House, crowd: 
     done = await house.reaches(tasks[other].id, S.COMPLETED)
     # It was begun twice, and once alone at last; it only waited at all other deaths.
     assert not any(event.counts for event in await events(house, done))
+
+
+async def test_tasks_that_take_long_do_not_hide_the_one_that_ends_processes(
+    house: House, crowd: Crowd
+) -> None:
+    """Beside a task that outlives its turn no other is alone: a death in the turn of one tells."""
+    settings = {"suspect_seconds": BRIEF}
+    texts = [f"long {n}" for n in range(11)]
+    await house.start(crowd.agent, **settings)
+    *innocent, deadly = await begun(house, crowd, *texts, "deadly")
+
+    async def is_known() -> bool:
+        return (await house.get(deadly.id)).status.state is S.FAILED
+
+    deaths = 0
+    while not await is_known():
+        await dies(house, crowd, **settings)
+        deaths += 1
+        # Two before anything is known, some until its turn comes, one in it, three that it is
+        # charged with: fewer than there are tasks.
+        assert deaths <= 10
+        await _until(lambda: "deadly" in crowd.under_way, is_known)
+    for text in texts:
+        crowd.end(text)
+    for task in innocent:
+        await house.reaches(task.id, S.COMPLETED)
+
+
+async def _until(begins: Callable[[], bool], is_over: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(3000):
+        if begins() or await is_over():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it neither began nor ended")
 
 
 async def test_a_task_that_is_alone_anyway_is_charged_at_once(house: House, crowd: Crowd) -> None:

@@ -259,6 +259,41 @@ async def test_code_that_cancels_its_own_task_fails() -> None:
             assert task["status"]["state"] == "TASK_STATE_FAILED"
 
 
+@pytest.mark.parametrize("by", ["the code of another task", "code outside of any task"])
+async def test_a_task_that_other_code_cancels_fails(by: str) -> None:
+    agent, begun = Agent("Victim", "Is cancelled."), asyncio.Event()
+    runs: list[asyncio.Task[Any]] = []
+
+    @agent.skill
+    async def waits(text: str, turn: Turn) -> str:
+        await turn.say("at work")
+        running_one = asyncio.current_task()
+        assert running_one is not None
+        runs.append(running_one)
+        begun.set()
+        await asyncio.Event().wait()
+        return text
+
+    @agent.skill
+    async def cancels(text: str) -> str:
+        runs[0].cancel()
+        return text
+
+    async with serving(agent) as site:
+        more = {"metadata": {"skillId": "waits"}, "configuration": {"returnImmediately": True}}
+        task = await site.send("hi", **more)
+        await within(begun.wait())
+        if by == "the code of another task":
+            assert (await _sent(site, "cancels"))["status"]["state"] == "TASK_STATE_COMPLETED"
+        else:
+            runs[0].cancel()
+        status = await _ended(site, task["id"])
+        assert status["state"] == "TASK_STATE_FAILED"
+        assert status["message"]["parts"][0]["text"].startswith(SENTENCE)
+        (engine,) = site.app._engines.values()
+        assert engine.live_tasks == 0
+
+
 @pytest.mark.parametrize("answer", ["passes it on", "groups it"])
 async def test_our_own_cancellation_is_still_one(answer: str) -> None:
     agent, begun = Agent("Slow", "Waits."), asyncio.Event()

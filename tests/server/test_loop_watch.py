@@ -37,6 +37,13 @@ def work() -> None:
         re.fullmatch("(a|aa)*b", "a" * 24)
 
 
+def work_in_one_call(length: int) -> float:
+    """Hold the loop in C code: the watch cannot even ask the loop meanwhile. Return how long."""
+    began = time.thread_time()
+    re.fullmatch("(a|aa)*b", "a" * length)
+    return time.thread_time() - began
+
+
 def blocker() -> Agent:
     agent = Agent("Blocker", "Holds the loop.")
 
@@ -48,6 +55,11 @@ def blocker() -> Agent:
     @agent.skill
     async def computes(text: str) -> str:
         work()
+        return text
+
+    @agent.skill
+    async def in_one_call(text: str) -> str:
+        work_in_one_call(int(text))
         return text
 
     @agent.skill
@@ -85,9 +97,9 @@ def blocker() -> Agent:
     return agent
 
 
-async def answered(site: Site, skill: str) -> str:
+async def answered(site: Site, skill: str, text: str = "hi") -> str:
     """Have a task of a skill completed, and what was found out about it told; return its id."""
-    task = await within(site.send("hi", metadata={"skillId": skill}))
+    task = await within(site.send(text, metadata={"skillId": skill}))
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     # The loop's sign of life comes with its next turns.
     for _ in range(20):
@@ -119,6 +131,17 @@ async def test_a_skill_that_holds_the_loop_is_named(
     assert HELD - 2 * LIMIT < float(held) < HELD + 5
     assert figures.loop_blocked.value("blocker", skill) == before + 1
     assert figures.loop_blocked_seconds.value("blocker", skill) >= seconds + HELD - 2 * LIMIT
+
+
+async def test_a_skill_that_holds_the_loop_in_one_call_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = figures.loop_blocked.value("blocker", "in_one_call")
+    length = next(n for n in range(24, 60) if work_in_one_call(n) > HELD)
+    async with serving(blocker(), loop_blocked_after=HELD / 2) as site:
+        await answered(site, "in_one_call", str(length))
+    assert any("skill in_one_call" in one and "(work_in_one_call)" in one for one in lines(caplog))
+    assert figures.loop_blocked.value("blocker", "in_one_call") > before
 
 
 @pytest.mark.parametrize("skill", ["waits", "in_a_thread"])
