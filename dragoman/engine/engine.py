@@ -174,7 +174,7 @@ class Engine:
             raise ExtensionRequired(extensions=",".join(sorted(missing)))
 
     def _scope(self, call: Call) -> Scope:
-        return Scope(self._code.name, call.operation.tenant, call.caller.owner)
+        return Scope.of(self._code.name, call.operation.tenant, call.caller)
 
     @property
     def live_tasks(self) -> int:

@@ -660,7 +660,7 @@ class Holdings:
 def _caller(scope: Scope, scopes: frozenset[str]) -> Caller:
     """Return whose task it is, as far as that is kept: of further messages that are read again,
     what their senders' credentials granted is not."""
-    return Caller(scope.owner, bool(scope.owner), scopes, scope.tenant or None)
+    return scope.caller(scopes)
 
 
 async def _no_reply(reply: Message) -> Message:

@@ -38,7 +38,7 @@ class Costs:
         task = reply.reading.task
         if task.status.state is not TaskState.COMPLETED:
             return reply
-        scope = Scope(NAME, call.operation.tenant, call.caller.owner)
+        scope = Scope.of(NAME, call.operation.tenant, call.caller)
         errand = await self._ledger.errand_in(scope, task.id)
         cost = credits_text(0 if errand is None else errand.cost)
         told = msgspec.structs.replace(task, metadata={**task.metadata, COST: cost})

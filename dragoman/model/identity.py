@@ -92,6 +92,13 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
         tenant, _, owner = text[1:].partition("/")
         return cls(tenant.replace("%2F", "/").replace("%25", "%"), owner)
 
+    def owners(self) -> tuple[str, str | None]:
+        """Return what it is called as the owner of scopes: in its own tenant and, where its
+        credential is for none, in those that it named."""
+        own = f"@{self.owner}" if self.owner.startswith("@") else self.owner
+        is_unbound = bool(self.owner) and not self.tenant
+        return own, _UNBOUND + self.owner if is_unbound else None
+
 
 # The local user, where no caller is asked for a credential.
 LOCAL = Principal()
@@ -130,6 +137,7 @@ class Caller(msgspec.Struct, frozen=True):
 OPERATOR = "dragoman:operator"
 ADMIN = "dragoman:admin"
 ANONYMOUS = Caller()
+_UNBOUND = "@/"
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -137,9 +145,32 @@ class Scope(msgspec.Struct, frozen=True):
 
     agent: str = ""
     tenant: str = ""
+    # Of a caller whose credential is for no tenant, in one that it named: `@/` and its name, so
+    # that a name alone does not lead to what belongs to the owner of that name in the tenant.
     owner: str = ""
+
+    @classmethod
+    def of(cls, agent: str, tenant: str, caller: Caller) -> "Scope":
+        """Return where a caller's tasks are, in the tenant that a request is for."""
+        owner = caller.owner
+        if tenant and caller.tenant is None and owner:
+            owner = _UNBOUND + owner
+        elif owner.startswith("@"):
+            owner = f"@{owner}"
+        return cls(agent, tenant, owner)
+
+    def caller(self, scopes: frozenset[str] = frozenset()) -> Caller:
+        """Return whose it is, as a caller that leads here."""
+        owner, tenant = self.owner, self.tenant or None
+        if owner.startswith(_UNBOUND):
+            owner, tenant = owner.removeprefix(_UNBOUND), None
+        elif owner.startswith("@"):
+            owner = owner[1:]
+        return Caller(owner, bool(owner), scopes, tenant)
 
     @property
     def principal(self) -> Principal:
         """Return whose it is."""
+        if self.owner.startswith("@"):
+            return self.caller().principal
         return Principal(self.tenant, self.owner)

@@ -11,12 +11,15 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from dragoman.dialects.operations import BY_V1_METHOD, Row
+from dragoman.dialects.v1_0 import V1_0
 from dragoman.model import operations as ops
 from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.push import PushConfig
-from dragoman.proof.callers import KEYS, ORDER, OWNER
+from dragoman.proof.callers import CALLERS, KEYS, ORDER, OWNER, UNBOUND
 from dragoman.proof.wire import BINDINGS, HOUSES, Answer, Binding, Wire, request
 
 STATES = ("working", "waiting", "finished", "never", "deleted")
@@ -123,6 +126,9 @@ class Scene:
     async def ask(self, cell: Cell, thing: Thing) -> Answer:
         """Return the answer in a cell."""
         asked = operation(cell.row, thing)
+        if cell.caller == UNBOUND and cell.binding.dialect is V1_0:
+            # Who may name any tenant names the owner's.
+            asked = msgspec.structs.replace(asked, tenant=CALLERS[OWNER].tenant or "")
         return await self.wire.ask(request(cell.binding, asked, KEYS[cell.caller]))
 
     def thing(self, row: Row, binding: Binding, state: str) -> Thing:

@@ -23,17 +23,23 @@ _SECRET = frozenset({
     "authentication", "authorization", "authorizationcode", "backupcode", "backupcodes", "bearer",
     "clientassertion", "clientcert", "clientcertificate", "codeverifier", "connectionstring",
     "cookie", "cookies", "cred", "credential", "credentials", "creds", "csrf", "devicecode",
-    "jsessionid", "jwe", "jwt", "jwts", "keypass", "mnemonic", "otp", "pass", "passcode",
+    "dbpass", "jsessionid", "jwe", "jwt", "jwts", "keypass", "mnemonic", "otp", "pass", "passcode",
     "passcodes", "passkey", "passphrase", "passphrases", "passwd", "password", "passwords",
     "passwort", "phpsessid", "privatekey", "privatekeys", "pwd", "recoverycode", "recoverycodes",
     "recoveryphrase", "secret", "secretid", "secrets", "seedphrase", "sessid", "sessionid",
-    "sessioncookie", "sessionkey", "token", "totp", "xsrf",
+    "privkey", "sessioncookie", "sessionkey", "smtppass", "sshpass", "token", "totp", "userpass",
+    "xsrf",
 })
 # A word that is written in one piece and ends like this is one: `dbpassword`, `authtoken`.
 _ENDINGS = (
     "token", "secret", "password", "passwd", "passphrase", "passcode", "credential", "credentials",
     "apikey", "accesskey", "secretkey", "privatekey", "signingkey", "encryptionkey", "masterkey",
     "sharedkey", "storekey", "sshkey", "sessionkey", "sessionid", "cookie",
+)
+# One that begins like this is one too, unless the rest says that it is about one: `apikeyprod`.
+_BEGINNINGS = (
+    "password", "passphrase", "passwd", "apikey", "accesstoken", "authtoken", "clientsecret",
+    "privatekey",
 )
 # What is before a word of the table and makes something else of it.
 _OPEN_BEFORE = {
@@ -76,12 +82,17 @@ _ABOUT = frozenset({
     "used", "valid", "variable", "version",
 })
 # fmt: on
+# After these it says whose a secret is, and not what is told of it: `password_of_service`.
+_WHOSE = frozenset({"of", "for", "from", "on"})
 # What brings a credential in an address, and is something else in a document.
 _PARAMETERS = frozenset({("code",), ("key",)})
 _LONGEST_RUN = max(map(len, _SECRET))
 # Longer names are nobody's; what is at their ends still counts.
 _MOST = 200
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
+# Capitals may also be a word of their own before small letters: `SECRETkey`.
+_CAPITALS = re.compile(r"[A-Z]{2,}[a-z]")
+_WORD_OF_CAPITALS = re.compile(r"[A-Z]{2,}|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
 _PLURAL = {"tokens": "token", "keys": "key"}
 
 
@@ -97,7 +108,7 @@ def holds_secret(name: str, value: Any, place: Place = "member") -> bool:
     if value is None or isinstance(value, bool) or not is_secret(name, place):
         return False
     if isinstance(value, int | float):
-        return words(name)[-1] != "tokens"
+        return not words(name)[-1].endswith("tokens")
     # A public key is an object of this name.
     return isinstance(value, str) or words(name) != ("key",)
 
@@ -109,18 +120,30 @@ def is_about(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _judged(name: str, place: Place) -> bool:
-    found = words(name)
+    if _is_of_secret(words(name), place):
+        return True
+    return _CAPITALS.search(name) is not None and _is_of_secret(
+        _words(name, _WORD_OF_CAPITALS), place
+    )
+
+
+def _is_of_secret(found: tuple[str, ...], place: Place) -> bool:
     end = _last(found)
     if end is None:
         return place != "metadata" and _is_bare(found, place)
-    return not any(word in _ABOUT for word in found[end:])
+    rest = found[end:]
+    return (rest[:1] != () and rest[0] in _WHOSE) or not any(word in _ABOUT for word in rest)
 
 
 def words(name: str) -> tuple[str, ...]:
     """Return the words of a name in small letters, without the numbers."""
+    return _words(name, _WORD)
+
+
+def _words(name: str, word: re.Pattern[str]) -> tuple[str, ...]:
     # Full-width letters and the like are read as what they look like.
     plain = unicodedata.normalize("NFKC", name).replace("OAuth", "Oauth")
-    return tuple(word.lower() for word in _WORD.findall(plain) if not word.isdigit())
+    return tuple(one.lower() for one in word.findall(plain) if not one.isdigit())
 
 
 def _is_bare(found: tuple[str, ...], place: Place) -> bool:
@@ -147,8 +170,15 @@ def _ends_secret(found: tuple[str, ...]) -> bool:
         return len(found) > 1
     if last == "tokens":
         return len(found) == 1 or found[-2] not in _COUNTED
-    if last not in _SECRET and last.endswith(_ENDINGS):
-        return _one_piece(last)
+    if last not in _SECRET:
+        if last.endswith(_ENDINGS):
+            return _one_piece(last)
+        if last.endswith("s") and last[:-1].endswith(_ENDINGS):
+            counted = last.removesuffix("tokens")
+            return _one_piece(last[:-1]) and counted not in _COUNTED
+        if last.startswith(_BEGINNINGS):
+            begun = next(one for one in _BEGINNINGS if last.startswith(one))
+            return last[len(begun) :] not in _ABOUT and last != "passwordless"
     return any(run in _SECRET for run in _runs(found))
 
 

@@ -26,6 +26,14 @@ _MEMBER = re.compile(
     r"(?:(?P<v>\\{0,16}[\"'])(?P<value>.*?)(?P<end>(?<!\\)(?P=v)|\Z)|(?P<number>-?\d[\d.eE+-]*))",
     re.DOTALL,
 )
+# The same where the value is a list or an object, and what is in one: strings, and brackets.
+_OPENED = re.compile(
+    r"(?P<q>\\{0,16}[\"'])(?P<name>(?:[^\"'\\\n]|\\{1,16}u[0-9A-Fa-f]{4}){1,200})(?P=q)"
+    r"\s{0,8}:\s{0,8}(?=[\[{])"
+)
+_BRACKET = r"(?P<open>[\[{])|[\]}]"
+# Members that say what another one is called whose value is beside it: `{"name": …, "value": …}`.
+_LABELS, _VALUES = frozenset({"name", "key", "header"}), frozenset({"value", "values"})
 _ESCAPE = re.compile(r"\\{1,16}u([0-9A-Fa-f]{4})")
 # `name=value`, in a query, a form, a cookie or a list of variables.
 _PAIR = re.compile(
@@ -35,7 +43,12 @@ _PAIR = re.compile(
 # sentences have colons too; a path is not.
 _HEADER = re.compile(
     rf"(?<!{_NAME})(?P<name>{_NAME}+):[ \t]{{0,4}}"
-    r"(?P<value>(?![/.])[A-Za-z0-9._~+/=-]{8,}(?=$|[\s\"',;&)]))"
+    r"(?P<value>(?![/.])[A-Za-z0-9._~+/=-]{8,}(?=$|[\s\"',;&)])|\"[^\"\n]{1,999}\"|'[^'\n]{1,999}')"
+)
+# The same with the word of a scheme that nobody knows before it.
+_SCHEMED = re.compile(
+    r"(?i)(?P<name>\b(?:proxy-)?authorization:[ \t]{0,4}[a-z][a-z0-9-]{0,40}[ \t]{1,8})"
+    r"(?=[^\s\"']{0,999}\d)[^\s\"']{6,}"
 )
 # A cookie is all of its line.
 _COOKIE = re.compile(r"(?im)(?P<name>\b(?:set-)?cookie:[ \t]{0,4})[^\r\n]+")
@@ -65,6 +78,7 @@ def hidden_text(text: str, hidden: str = HIDDEN) -> str:
         text = _USER.sub(f"{hidden}@", text)
     if ":" in text:
         text = _COOKIE.sub(rf"\g<name>{hidden}", text)
+        text = _SCHEMED.sub(rf"\g<name>{hidden}", text)
         text = hidden_members(text, hidden=hidden)
         text = _HEADER.sub(_without("member", hidden, is_made=True), text)
     return hidden_pairs(text, hidden) if "=" in text else text
@@ -77,7 +91,40 @@ def hidden_pairs(text: str, hidden: str = HIDDEN) -> str:
 
 def hidden_members(text: str, is_hidden: Judge = holds_secret, hidden: str = HIDDEN) -> str:
     """Return text that may be JSON, or a piece of it, without the members that are secrets."""
-    return _hidden_members(text, is_hidden, hidden, 0)
+    return _hidden_members(_hidden_containers(text, is_hidden, hidden), is_hidden, hidden, 0)
+
+
+def _hidden_containers(text: str, is_hidden: Judge, hidden: str) -> str:
+    """Return a text without the lists and objects that are secrets by their name."""
+    pieces, place = list[str](), 0
+    while (found := _OPENED.search(text, place)) is not None:
+        name = _ESCAPE.sub(lambda one: chr(int(one[1], 16)), found["name"])
+        end = found.end()
+        pieces.append(text[place:end])
+        if is_hidden(name, []):
+            closed = _closed(text, end, found["q"])
+            # One that holds nothing is as it was.
+            is_empty = closed - end <= 2
+            pieces.append(text[end:closed] if is_empty else found["q"] + hidden + found["q"])
+            end = closed
+        place = end
+    return "".join([*pieces, text[place:]]) if pieces else text
+
+
+def _closed(text: str, place: int, quote: str) -> int:
+    """Return where a list or an object ends that begins at a place; the end of the text if it does
+    not end."""
+    mark = re.escape(quote)
+    depth = 0
+    for found in re.compile(rf"{mark}.*?(?:(?<!\\){mark}|\Z)|{_BRACKET}", re.DOTALL).finditer(
+        text, place
+    ):
+        if found[0] not in ("[", "{", "]", "}"):
+            continue
+        depth += 1 if found["open"] else -1
+        if not depth:
+            return found.end()
+    return len(text)
 
 
 def _hidden_members(text: str, is_hidden: Judge, hidden: str, depth: int) -> str:
@@ -119,14 +166,25 @@ class _Cleaner:
             return self._hidden
         if isinstance(value, dict):
             members = cast("Mapping[str, Any]", value)
+            is_pair = not is_inside and self._is_pair(members)
             return {
-                name: self._member(name, one, is_inside, depth) for name, one in members.items()
+                name: self._member(
+                    name, one, is_inside or (is_pair and name.lower() in _VALUES), depth
+                )
+                for name, one in members.items()
             }
         if isinstance(value, list):
             return [self.clean(one, is_inside, depth + 1) for one in cast("list[Any]", value)]
         if is_inside and not isinstance(value, bool | None):
             return self._hidden
         return self._text(value) if isinstance(value, str) else value
+
+    def _is_pair(self, members: Mapping[str, Any]) -> bool:
+        """Tell whether one member says that another is a secret."""
+        return any(
+            isinstance(one, str) and name.lower() in _LABELS and self._is_hidden(one, "")
+            for name, one in members.items()
+        )
 
     def _member(self, name: str, value: Any, is_inside: bool, depth: int) -> Any:
         if words(name) in _LABELLED and isinstance(value, dict | list):

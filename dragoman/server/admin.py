@@ -18,7 +18,7 @@ from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFo
 from dragoman.model import operations as ops
 from dragoman.model.children import Child, children
 from dragoman.model.events import Event
-from dragoman.model.identity import ADMIN, OPERATOR, Caller, MessageId, TaskId, new_id
+from dragoman.model.identity import ADMIN, OPERATOR, MessageId, TaskId, new_id
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Role
 from dragoman.model.record import encode
@@ -135,7 +135,7 @@ class Admin:
         act = "admin.task.cancel" if ends else "admin.task.read"
         self._note(request, act, f"{head.scope.agent} {head.task_id}")
         # In its owner's name: what there is to know about ending a task, its agent's service knows.
-        owner = Caller(head.scope.owner, bool(head.scope.owner), tenant=head.scope.tenant or None)
+        owner = head.scope.caller()
         reply = await mount.service.answer(Call(operation=operation, caller=owner))
         body = V1_0.encode_reply(operation, reply)
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
@@ -207,7 +207,7 @@ class Admin:
         parts = asked.failed(said.decline) if said.decline else asked.answered(said.value)
         message = Message(MessageId(new_id()), Role.USER, parts, task_id=head.task_id)
         operation = ops.SendMessage(message=message, wait=False, tenant=head.scope.tenant)
-        owner = Caller(head.scope.owner, bool(head.scope.owner), tenant=head.scope.tenant or None)
+        owner = head.scope.caller()
         await mount.service.answer(Call(operation=operation, caller=owner))
         await document(request, {"taskId": head.task_id, "result": "answered"}, _PRIVATE)
 

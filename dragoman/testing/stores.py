@@ -15,7 +15,7 @@ import msgspec
 from dragoman.errors import StoreConflict
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
-from dragoman.model.identity import ContextId, MessageId, Scope, TaskId
+from dragoman.model.identity import Caller, ContextId, MessageId, Scope, TaskId
 from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.push import PushAuthentication, PushConfig
@@ -484,6 +484,11 @@ class StorePromises:
         assert await store.stored(HERE.principal) == both + one
         for scope in ELSEWHERE[:2]:
             assert await store.stored(scope.principal) == one
+        # In whichever tenant one wrote whose credential is for none.
+        free = Caller("free", authenticated=True)
+        for count, tenant in enumerate(("", "acme", "globex"), 1):
+            await write(store, creation("t", scope=Scope.of("agent", tenant, free)))
+            assert await store.stored(free.principal) == one * count
 
     async def test_a_log_is_read_from_any_position_in_any_portion(self, store: Store) -> None:
         """`after` and `limit` cut the log exactly."""

@@ -15,7 +15,9 @@ SECRET_NAMES = (
     "OAuthToken", "tokenValue", "token2", "nextAuthToken", "access_tokens", "Authorization",
     "Proxy-Authorization", "authHeader", "basicAuth", "credentials", "dbCredential", "creds",
     "clientAssertion", "device_code", "codeVerifier", "recoveryCodes", "otp", "connectionString",
-    "X-Amz-Security-Token", "pass\u200bword", "\uff50assword",
+    "X-Amz-Security-Token", "pass\u200bword", "\uff50assword", "SECRETkey", "dbPASSWORDold",
+    "apitokens", "dbpasswords", "clientsecrets", "passwordold", "apikeyprod", "privkey", "dbpass",
+    "password_of_service", "tokenForServer", "api-key-from-env",
 )
 OPEN_NAMES = (
     "tokenizer", "tokenization", "maxTokens", "max_tokens", "inputTokens", "completion_tokens",
@@ -25,6 +27,7 @@ OPEN_NAMES = (
     "primary_key", "sortKey", "idempotency-key", "cacheKey", "keyboard", "keyword", "monkey",
     "tokenUrl", "token_type", "token_endpoint", "authorizationUrl", "passwordPolicy", "authMethod",
     "secretName", "key_id", "apiKeySecurityScheme", "securitySchemes", "oauth2SecurityScheme",
+    "maxtokens", "totaltokens", "passwordless", "passwordpolicy", "apikeyname", "oauthUrl",
     "cookieConsent", "bearing", "accredited", "accession", "sessions", "text", "name", "url",
 )
 # fmt: on

@@ -54,6 +54,14 @@ def test_flags_and_numbers_of_tokens_are_no_secrets() -> None:
     assert holds_secret("password", 471100)
 
 
+def test_what_follows_the_word_of_a_scheme_is_hidden_whatever_the_scheme() -> None:
+    for line in ("Authorization: Token", "proxy-authorization: ApiKey", "authorization:\tHawk"):
+        assert hidden_text(f"{line} {VALUE} x") == f"{line} <redacted> x"
+    assert hidden_text("Authorization: every caller needs it") == (
+        "Authorization: every caller needs it"
+    )
+
+
 def test_a_name_of_any_length_is_judged_by_its_ends() -> None:
     assert is_secret("x" * 10_000 + "_password") and is_secret("password_" + "x" * 10_000)
 
@@ -111,6 +119,14 @@ PLACES: dict[str, Callable[[str], str]] = {
     "a note of variables": lambda name: Redactor().text(f"export {name}='{VALUE} and more'\nA=1"),
     "a note of JSON in JSON": lambda name: Redactor().text(_nested(name)),
     "a note of a header": lambda name: Redactor().text(f"{name}: {VALUE}"),
+    "a note of a header in quotes": lambda name: Redactor().text(f'{name}: "{VALUE}"'),
+    "a note of lists in JSON in JSON": lambda name: Redactor().text(
+        json.dumps({"a": json.dumps({name: [{"in": VALUE}], "b": [f"]{name}"]})})
+    ),
+    "a piece of an object": lambda name: Redactor().text(json.dumps({name: {"in": VALUE}})[:-3]),
+    "a pair of name and value": lambda name: Redactor().body(
+        json.dumps({"headers": [{"name": name, "value": VALUE}]}).encode()
+    ),
     "config show": lambda name: str(Redactor().value(_deep(name))),
     "a command": lambda name: Redactor().word(f"https://h/?{quote(name)}={VALUE}"),
     "a recorded member": lambda name: str(Redaction().value(_deep(name))),

@@ -27,8 +27,10 @@ TOKENS = {
     "acme-token-0123456789": Caller("anna", True, tenant="acme"),
     "boss-token-0123456789": Caller("boss", True, frozenset({OPERATOR})),
     "chief-token-0123456789": Caller("chief", True, frozenset({ADMIN}), "acme"),
+    "free-token-0123456789": Caller("anna", True),
 }
-ALICE, GOLDIE, ANNA, BOSS, CHIEF = TOKENS
+ALICE, GOLDIE, ANNA, BOSS, CHIEF, FREE_ANNA = TOKENS
+WAIT = {"skillId": "wait"}
 
 
 def house() -> Agent:
@@ -245,6 +247,35 @@ async def test_a_credential_for_one_tenant_opens_no_other() -> None:
         assert (never.status_code, never.content) == (foreign.status_code, foreign.content)
         refused = await send(http, ANNA, params={"tenant": "other"})
         assert refused.json()["error"]["code"] == -32001
+
+
+async def test_a_credential_for_no_tenant_is_nobody_there_but_itself() -> None:
+    """It may name any tenant, and finds none of what the same name's credential for it has."""
+    async with guarded() as (http, _):
+        theirs = (await send(http, ANNA)).json()["result"]["task"]["id"]
+        for verb, path in (
+            ("GET", "/acme/tasks/{}"),
+            ("POST", "/acme/tasks/{}:cancel"),
+            ("GET", "/acme/tasks/{}/pushNotificationConfigs"),
+        ):
+            found = [
+                await http.request(verb, path.format(id), headers=bearer(FREE_ANNA))
+                for id in (theirs, "never")
+            ]
+            assert {one.status_code for one in found} == {404}, path
+            assert found[0].text.replace(theirs, "never") == found[1].text
+        listed = (await http.get("/acme/tasks", headers=bearer(FREE_ANNA))).json()
+        assert not listed["tasks"]
+        # Its own are there, in the tenant that it named and in no other, and not the other's.
+        asked = await send(http, FREE_ANNA, params={"tenant": "acme"}, metadata=WAIT)
+        own = asked.json()["result"]["task"]["id"]
+        places = ("/acme", 200, FREE_ANNA), ("", 404, FREE_ANNA), ("/acme", 404, ANNA)
+        for place, status, token in places:
+            found = await http.get(f"{place}/tasks/{own}", headers=bearer(token))
+            assert found.status_code == status, (place, token)
+        # An admin of the tenant, in the name of whose task it is, ends it.
+        ended = await http.post(f"/admin/tasks/{own}:cancel", headers=bearer(CHIEF))
+        assert ended.status_code == 200, ended.text
 
 
 async def test_what_belongs_to_the_server_is_for_its_operators() -> None:

@@ -410,6 +410,16 @@ async def test_running_tasks_of_one_principal_are_limited() -> None:
         assert (await ask(site, "jsonrpc", AS_BOB)).status_code == 200
 
 
+async def test_naming_a_tenant_gives_no_principal_more_room() -> None:
+    async with guarded(max_tasks_per_caller=2) as site:
+        statuses: list[int] = []
+        for tenant in ("one", "two", "three"):
+            later = call("work")
+            later["params"] |= {"tenant": tenant, "configuration": {"returnImmediately": True}}
+            statuses.append((await site.post(later, headers=AS_ALICE)).status_code)
+        assert statuses == [200, 200, 429]
+
+
 async def test_tasks_that_wait_for_their_caller_make_way() -> None:
     async with guarded(max_tasks_per_caller=1) as site:
         for _ in range(3):

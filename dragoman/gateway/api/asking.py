@@ -57,7 +57,7 @@ def is_uuid(text: str) -> bool:
 
 def scope_of(ask: Ask) -> Scope:
     """Return where the caller's tasks are."""
-    return Scope(GATEWAY, ask.caller.tenant or "", ask.caller.owner)
+    return Scope.of(GATEWAY, ask.caller.tenant or "", ask.caller)
 
 
 def visible_agent(ask: Ask) -> Registered:

@@ -1,6 +1,7 @@
 """Guards on who may do what: keys of agents and their offspring, principals, money by number."""
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.ledger import Ledger
 from dragoman.gateway.limited import Limited
 from dragoman.gateway.task_reference import AmbiguousTask, TaskReference
+from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
-from dragoman.model.identity import Caller, Principal, Scope, TaskId, new_id
+from dragoman.model.identity import Caller, MessageId, Principal, Scope, TaskId, new_id
+from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO
 from dragoman.model.task import TaskState
 from dragoman.proof import tenancy_agent
-from dragoman.proof.callers import write_keys
+from dragoman.proof.callers import CALLERS, KEYS, OWNER, UNBOUND, write_keys
 from dragoman.proof.guards import agent_keys
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.route_cells import RouteScene, gather
@@ -26,7 +29,7 @@ from dragoman.proof.route_table import COLUMNS, RouteRow, of_app
 from dragoman.proof.route_things import GatewayThings, Things
 from dragoman.proof.spenders import AGENT, creation, ending, keeping_books, outcome
 from dragoman.proof.trial import Finding, Guard, Trial
-from dragoman.proof.wire import AppLine
+from dragoman.proof.wire import BINDINGS, AppLine, request
 from dragoman.server import admin
 from dragoman.server.app import App
 from dragoman.server.request import Request
@@ -73,6 +76,31 @@ async def one_id_twice(trial: Trial) -> Finding:
         except AmbiguousTask:
             pass
     return Finding(not given, f"{given} credits given back for an id of two tasks")
+
+
+async def named_tenants(trial: Trial) -> Finding:
+    """Name the tenant of an owner, by the same name's credential for no tenant."""
+    app = _asked(trial.folder, functools.partial(App, tenancy_agent.agent))
+    line, rpc = AppLine(app), BINDINGS[0]
+    message = Message(
+        MessageId(new_id()), Role.USER, [Part(text="x")], metadata={"skillId": "finished"}
+    )
+    async with app.running():
+        made = await line.ask(request(rpc, ops.SendMessage(message=message), KEYS[OWNER]))
+        task_id = TaskId(json.loads(made.body)["result"]["task"]["id"])
+        asked = ops.GetTask(task_id=task_id, tenant=CALLERS[OWNER].tenant or "")
+        found = [await line.ask(request(one, asked, KEYS[UNBOUND])) for one in BINDINGS[:2]]
+    shown = sum(b'"status"' in one.body and b'"contextId"' in one.body for one in found)
+    return Finding(not shown, f"{shown} of {len(found)} bindings show the task of a tenant's owner")
+
+
+def _unbound(patches: Patches) -> None:
+    """Take whoever names a tenant for the owner of its name there."""
+
+    def by_name(agent: str, tenant: str, caller: Caller) -> Scope:
+        return Scope(agent, tenant, caller.owner)
+
+    patches.put(Scope, "of", lambda _: by_name)
 
 
 def _principal(patches: Patches) -> None:
@@ -146,6 +174,7 @@ def _private(patches: Patches) -> None:
 GUARDS: tuple[Guard, ...] = (
     *agent_keys.GUARDS,
     Guard("principal", "A3", "callers are known by their owner alone", twins, is_here=True),
+    Guard("unbound", "A3", "a tenant and a name lead to a task", named_tenants, is_here=True),
     Guard("number", "L3", "money goes by an id of the caller's", one_id_twice, is_here=True),
     Guard("matrix admin", "A3", "admins see all tenants", tenants_of_admins, is_here=True),
     Guard("matrix private", "A3", "agents are shown to all callers", private_agents, is_here=True),
@@ -153,6 +182,7 @@ GUARDS: tuple[Guard, ...] = (
 REMOVALS: dict[str, Removal] = {
     **agent_keys.REMOVALS,
     "principal": _principal,
+    "unbound": _unbound,
     "number": _number,
     "matrix admin": _admins,
     "matrix private": _private,

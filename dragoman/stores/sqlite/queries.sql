@@ -262,7 +262,7 @@ SELECT coalesce(sum(length(bodies)), 0)
 FROM scopes
 CROSS JOIN tasks INDEXED BY tasks_by_time ON tasks.scope = scopes.number
 CROSS JOIN events ON position > tasks.number << 20 AND position <= (tasks.number << 20 | 1048575)
-WHERE tenant = ? AND owner = ?;
+WHERE (tenant = ? AND owner = ?) OR owner = ?;
 
 -- name: forget_task
 DELETE FROM tasks WHERE number = ?;

@@ -566,7 +566,7 @@ class SQLiteStore:
 
     async def stored(self, principal: Principal) -> int:
         """Return how many bytes the logs of a principal's tasks have."""
-        whose = principal.tenant, principal.owner
+        whose = principal.tenant, *principal.owners()
         rows = await self.look(lambda connection: run(connection, self._sql["stored"], whose))
         return int(rows[0][0])
 
