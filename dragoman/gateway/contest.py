@@ -27,7 +27,7 @@ from dragoman.errors import (
     Unreachable,
 )
 from dragoman.gateway.agents import Registered, voter
-from dragoman.gateway.means import Means
+from dragoman.gateway.means import Means, passing
 from dragoman.gateway.naming import message_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN
@@ -217,7 +217,7 @@ class Contest:
         unshown = _Unshown(log, settings)
         opened = Stream(line, operation, silence=silence)
         async with contextlib.aclosing(opened) as stream:
-            with log.shares.calling(own, log.account.who, is_counted=True):
+            with passing(self._means, log, own, rival.url):
                 async for event in stream:
                     rival.task_id = stream.task_id
                     await unshown.add(event)
