@@ -253,6 +253,7 @@ class Carrier(Relay):
         log = self._worker.log
         with self._means.hooks.expecting(log.scope, log.task_id) as pause:
             opened = await self._stream(line, agent, Polling(pause=pause))
+            opened.idle = self._hear_nothing
             async with contextlib.aclosing(opened) as stream:
                 await self._relay_all(stream, line)
 
