@@ -43,9 +43,9 @@ MAX_DRAFT_BYTES = 256 * 1024
 MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
 _READ_AT_ONCE = 200
-# Bytes read at once by whoever folds them right away and holds none of them.
 # Bytes that are taken for each of a large event while it is read.
 _MEMORY = 5
+# Bytes read at once by whoever folds them right away and holds none of them.
 _FOLD_AT_ONCE = 1024 * 1024
 _MANY_WAITING = 32
 
