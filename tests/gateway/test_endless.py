@@ -122,7 +122,7 @@ async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> Non
     ids=["comments", "lines", "empty"],
 )
 async def test_a_stream_of_nothing_waits_for_its_turn_and_has_an_end(
-    tmp_path: Path, nothing: bytes, race: int
+    tmp_path: Path, nothing: bytes, race: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is nothing to show costs as much to read as what is."""
     server, url = await flooding(nothing)
@@ -140,7 +140,7 @@ async def test_a_stream_of_nothing_waits_for_its_turn_and_has_an_end(
             turns.append(name)
             await turn(account, name)
 
-        shares.turn = noted
+        monkeypatch.setattr(shares, "turn", noted)
         task = await send(site, ALICE, metadata=wish)
         assert await settled(site, ALICE, task["id"]) == "TASK_STATE_FAILED"
         assert len(turns) >= 150
