@@ -21,7 +21,15 @@ from dragoman.client.interfaces import Candidate, candidates
 from dragoman.client.life_signs import Silence
 from dragoman.client.origins import Origins, origin_of
 from dragoman.client.references import Reference, parse
-from dragoman.client.remote import Exchanged, Heard, NotDialled, NotServed, Observer, Remote
+from dragoman.client.remote import (
+    Exchanged,
+    Heard,
+    Idle,
+    NotDialled,
+    NotServed,
+    Observer,
+    Remote,
+)
 from dragoman.dialects.dialect import Dialect
 from dragoman.errors import (
     A2AError,
@@ -368,10 +376,14 @@ class Line:
         return await self._remote.answer(self._call(operation))
 
     async def follow(
-        self, operation: ops.Operation, after: int | None = None, heard: Heard | None = None
+        self,
+        operation: ops.Operation,
+        after: int | None = None,
+        heard: Heard | None = None,
+        idle: Idle | None = None,
     ) -> AsyncGenerator[Batch]:
         """Yield what the agent streams, once: a break is the caller's to mend. `heard` is told of
-        all that comes, comments too."""
+        all that comes, comments too; `idle` is waited for after much that is no event."""
         await self.open()
         refusals = 0
         while True:
@@ -380,7 +392,7 @@ class Line:
             is_begun = False
             try:
                 # Closed with us, so that whoever stops reading has hung up.
-                following = remote.follow(self._call(operation, after), heard)
+                following = remote.follow(self._call(operation, after), heard, idle)
                 async with contextlib.aclosing(following) as batches:
                     async for batch in batches:
                         is_begun = True

@@ -83,14 +83,14 @@ class Exchanged(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-# Bytes of a stream that are read in one go.
+# Bytes of a stream that are read in one go; without an event others have their turn after them.
 _SLICE = 4 * 1024
-# Bytes without an event after which others have their turn.
-_QUIET = 16 * 1024
 T = TypeVar("T")
 Observer = Callable[[Exchanged], None]
 # Hears that something came in a stream, and whether it was only a comment.
 Heard = Callable[[bool], None]
+# Is waited for whenever a stream has sent much of nothing: comments, or what was known.
+Idle = Callable[[], Awaitable[None]]
 # From the address and the headers of a request to those it is made with.
 Dress = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str, str]]]]
 
@@ -144,7 +144,9 @@ class Remote:
             raise
         return _read(lambda: self.dialect.decode_reply(operation, result))
 
-    async def follow(self, call: Call, heard: Heard | None = None) -> AsyncGenerator[Batch]:
+    async def follow(
+        self, call: Call, heard: Heard | None = None, idle: Idle | None = None
+    ) -> AsyncGenerator[Batch]:
         """Yield what the peer streams: an opening Task or a Message, then batches of events.
         `heard` is told of all that comes, comments too."""
         async with self._ask(call, _EVENTS) as asked:
@@ -155,7 +157,7 @@ class Remote:
                 yield _first(event, 0, is_reset=False)
                 return
             is_first = True
-            async for batch in self._batches(asked, heard):
+            async for batch in self._batches(asked, heard, idle or _others):
                 if is_first:
                     is_first = False
                     yield _first(batch[0].event, batch[0].seq, is_reset=asked.is_reset)
@@ -164,7 +166,7 @@ class Remote:
                     yield batch
 
     async def _batches(
-        self, asked: "_Asked", heard: Heard | None
+        self, asked: "_Asked", heard: Heard | None, idle: Idle
     ) -> AsyncGenerator[list[Recorded]]:
         reader = sse.Reader(self._most)
         quiet = 0
@@ -176,11 +178,6 @@ class Remote:
                 raise InvalidAgentResponse(f"an event has more than {self._most} bytes") from None
             if heard is not None and (reader.lines != lines or len(chunk) >= _PIECE):
                 heard(not sent and reader.comments != comments)
-            quiet = 0 if sent else quiet + len(chunk)
-            if quiet > _QUIET:
-                # However much of nothing a peer sends, others have their turn.
-                quiet = 0
-                await asyncio.sleep(0)
             batch: list[Recorded] = []
             for one in sent:
                 if not one.data.strip():
@@ -196,8 +193,13 @@ class Remote:
                         yield batch
                     raise
                 batch.append(Recorded(_position(one.id), event))
+            quiet = 0 if batch else quiet + len(chunk)
             if batch:
                 yield batch
+            elif quiet >= _SLICE:
+                # However much of nothing a peer sends, others have their turn.
+                quiet = 0
+                await idle()
 
     async def parsed(self, body: bytes) -> Any:
         """Return the JSON that a peer sent; raises `InvalidAgentResponse`."""
@@ -483,6 +485,11 @@ class _Asked:
     def _with_patience(self, error: A2AError) -> A2AError:
         error.facts |= wish(self._exchange.headers)
         return error
+
+
+async def _others() -> None:
+    """Let others have their turn."""
+    await asyncio.sleep(0)
 
 
 async def _slices(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -26,6 +26,7 @@ from dragoman.client.life_signs import (
 )
 from dragoman.client.line import LONGEST_WAIT, TRIES, Line, asked_wait
 from dragoman.client.presence import is_away, show_of_life
+from dragoman.client.remote import Idle
 from dragoman.client.seen import Seen
 from dragoman.errors import (
     A2AError,
@@ -138,6 +139,8 @@ class Stream:
         # Who waits for the next event.
         self._reader: asyncio.Task[object] | None = None
         self.message: Message | None = None
+        # Waited for whenever the agent has sent much that is nothing to show.
+        self.idle: Idle | None = None
         # Known already, and so not shown.
         if isinstance(begun, Seen):
             self._seen = begun.copy()
@@ -259,7 +262,7 @@ class Stream:
             opened_at = time.monotonic()
             is_alive = False
             rested: Task | None = None
-            following = self._line.follow(operation, after, watch.heard)
+            following = self._line.follow(operation, after, watch.heard, self.idle)
             watch.opening()
             try:
                 async with contextlib.aclosing(following) as batches:
@@ -271,10 +274,14 @@ class Stream:
                             break
                         self._is_behind = False
                         unseen = self._unseen(batch, is_first=not is_alive)
+                        is_new = False
                         async with contextlib.aclosing(unseen) as events:
                             async for event in events:
                                 tries = ends = 0
+                                is_new = True
                                 yield event
+                        if not is_new and is_alive and self.idle is not None:
+                            await self.idle()
                         is_alive = True
                         if self._is_done or self._is_lagging:
                             return

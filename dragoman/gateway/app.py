@@ -133,6 +133,7 @@ class GatewayApp(App):
         hooks.base = hooks.base or urls[0]
         if len(self.agents) > 1:
             self.gateway.allow(urls[0])
+            self.gateway.own = f"{urls[0]}/agents/"
         for place, agent in enumerate(self.agents[1:]):
             url = f"{urls[0]}/agents/{agent.name}"
             try:

@@ -36,7 +36,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.means import Means
+from dragoman.gateway.means import Means, passing
 from dragoman.gateway.naming import message_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
@@ -111,11 +111,8 @@ class Carrier(Relay):
         else:
             # Nothing goes out before the task, and what is held for it, are on disk.
             await worker.log.durable(worker.log.seq)
-        log = worker.log
         try:
-            # Where the agent is one of this process, its task is the caller's, and counted here.
-            with log.shares.calling(self._own, log.account.who, is_counted=True):
-                await self._carry()
+            await self._carry()
         finally:
             if worker.log.is_held:
                 worker.log.release()
@@ -232,13 +229,8 @@ class Carrier(Relay):
             upstream.budget.requested()
             try:
                 line = await upstream.line(self._place.url)
-                if self._may_be_quick(line):
-                    await self._quick(line)
-                log = self._worker.log
-                with self._means.hooks.expecting(log.scope, log.task_id) as pause:
-                    opened = await self._stream(line, agent, Polling(pause=pause))
-                    async with contextlib.aclosing(opened) as stream:
-                        await self._relay_all(stream, line)
+                with passing(self._means, self._worker.log, self._own, self._place.url):
+                    await self._exchange(line, agent)
             except (TaskWaits, TaskEnded, TaskFailed):
                 if not self._is_heard:
                     breaker.left(era)
@@ -253,6 +245,17 @@ class Carrier(Relay):
             except BaseException:
                 breaker.left(era)
                 raise
+
+    async def _exchange(self, line: Line, agent: Registered) -> None:
+        """Send the message, and relay what the agent makes of it."""
+        if self._may_be_quick(line):
+            await self._quick(line)
+        log = self._worker.log
+        with self._means.hooks.expecting(log.scope, log.task_id) as pause:
+            opened = await self._stream(line, agent, Polling(pause=pause))
+            opened.idle = self._hear_nothing
+            async with contextlib.aclosing(opened) as stream:
+                await self._relay_all(stream, line)
 
     def _may_be_quick(self, line: Line) -> bool:
         """Whether to wait a moment for the whole answer before it is followed: where nobody looks

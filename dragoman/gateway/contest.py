@@ -27,7 +27,7 @@ from dragoman.errors import (
     Unreachable,
 )
 from dragoman.gateway.agents import Registered, voter
-from dragoman.gateway.means import Means
+from dragoman.gateway.means import Means, passing
 from dragoman.gateway.naming import message_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN
@@ -68,6 +68,10 @@ class _Rival:
         return hashlib.sha256(encode(said)).digest()
 
 
+class _TooMuch(Exception):
+    """An answer is too long. No error of the agent's, after which its stream would be read on."""
+
+
 class _Unshown:
     """What is kept in memory of an answer until it has won."""
 
@@ -78,17 +82,30 @@ class _Unshown:
         self._bytes = self._events = 0
 
     async def add(self, event: Shown) -> None:
-        """Count an event, and wait for one's turn; raises `InvalidAgentResponse` for too many."""
+        """Count an event, and wait for one's turn; raises `_TooMuch` for too many."""
+        self._count(len(encode(event)))
+        if self._events % NARROW_EVENTS == 0:
+            await self._turn()
+
+    async def wait(self) -> None:
+        """Count what is nothing to show, and wait for one's turn; raises `_TooMuch`."""
+        self._count(0)
+        await self._turn()
+        # A turn may come at once.
+        await asyncio.sleep(0)
+
+    def _count(self, size: int) -> None:
         self._events += 1
-        self._bytes += len(encode(event))
+        self._bytes += size
         if self._events > self._most_events or self._bytes > self._most_bytes:
-            raise InvalidAgentResponse(
+            raise _TooMuch(
                 f"the answer has more than {self._most_events:,} events or "
                 f"{self._most_bytes:,} bytes"
             )
-        if self._events % NARROW_EVENTS == 0:
-            self._log.shares.use(self._log.account, QUANTUM)
-            await self._log.shares.turn(self._log.account, self._log.agent)
+
+    async def _turn(self) -> None:
+        self._log.shares.use(self._log.account, QUANTUM)
+        await self._log.shares.turn(self._log.account, self._log.agent)
 
 
 class Contest:
@@ -216,11 +233,15 @@ class Contest:
         )
         unshown = _Unshown(log, settings)
         opened = Stream(line, operation, silence=silence)
+        opened.idle = unshown.wait
         async with contextlib.aclosing(opened) as stream:
-            with log.shares.calling(own, log.account.who, is_counted=True):
-                async for event in stream:
-                    rival.task_id = stream.task_id
-                    await unshown.add(event)
+            try:
+                with passing(self._means, log, own, rival.url):
+                    async for event in stream:
+                        rival.task_id = stream.task_id
+                        await unshown.add(event)
+            except _TooMuch as error:
+                raise InvalidAgentResponse(str(error)) from None
             return _task(stream)
 
     async def _cancel(self, rival: _Rival) -> None:

@@ -124,6 +124,8 @@ class Gateway:
         self.workflows: Workflows
         self.keys: AgentKeyring
         self.id = ""
+        # Where agents of this process are; empty: there are none.
+        self.own = ""
 
     def allow(self, url: str) -> None:
         """Let agents be at an address of our own, which may be private."""
@@ -178,6 +180,10 @@ class Gateway:
     def get(self, ref: str) -> Registered | None:
         """Return an agent by its id or its name."""
         return self.registry.get(ref)
+
+    def is_own(self, url: str) -> bool:
+        """Tell whether an agent of this process is there."""
+        return bool(self.own) and url.startswith(self.own)
 
     def saw(self, agent_id: str) -> None:
         """Note that an agent answered."""

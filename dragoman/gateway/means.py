@@ -1,11 +1,14 @@
 """What carriers of tasks share: who is registered, and what is at hand to reach them."""
 
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.log import TaskLog
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.hooks import Hooks
 from dragoman.gateway.upstreams import Upstreams
@@ -25,6 +28,10 @@ class Directory(Protocol):
         self, operation: ops.SendMessage, tried: Sequence[str], most: int, requester: Principal
     ) -> list[str]:
         """Return who else could do a task that costs at most so much, best first."""
+        ...
+
+    def is_own(self, url: str) -> bool:
+        """Tell whether an agent of this process is there."""
         ...
 
     def saw(self, agent_id: str) -> None:
@@ -48,3 +55,11 @@ class Means(msgspec.Struct, frozen=True):
     hooks: Hooks
     # Does something beside.
     soon: Callable[[Coroutine[Any, Any, None]], None]
+
+
+def passing(means: Means, log: TaskLog, message_id: str, url: str) -> AbstractContextManager[None]:
+    """Have what a message begins at an agent of this process count for the task's caller, where it
+    was counted. Other agents learn the id with the message, and could begin tasks by it."""
+    if not means.directory.is_own(url):
+        return contextlib.nullcontext()
+    return log.shares.calling(message_id, log.account.who, is_counted=True)

@@ -16,7 +16,7 @@ from dragoman.client.seen import Seen
 from dragoman.client.stream import Shown, Stream
 from dragoman.dialects.house import Nexus
 from dragoman.engine.log import read_task
-from dragoman.engine.shares import EVENT_COST, NARROW_EVENTS
+from dragoman.engine.shares import EVENT_COST, NARROW_EVENTS, QUANTUM
 from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
 from dragoman.errors import A2AError, InvalidAgentResponse
 from dragoman.gateway.hops import MARGIN
@@ -56,6 +56,8 @@ class Relay:
         self._signs = LifeSigns()
         # Of all that it sent, recorded or not.
         self._events = self._recorded = 0
+        # How often it had sent much of nothing.
+        self._idles = 0
         self._on_heard: Callable[[], None] = _nothing
 
     async def _recollect(self) -> None:
@@ -103,11 +105,10 @@ class Relay:
         """Read no further than the disk takes what was read, and no more than a turn allows: the
         connection fills meanwhile, and then the agent waits. Also events that nobody records cost
         time, and have an end."""
-        worker, settings = self._worker, self._means.settings
+        worker = self._worker
         log = worker.log
         self._events += 1
-        if self._events > settings.max_events:
-            worker.exceed(f"The agent sent more than {settings.max_events:,} events.")
+        self._check(self._events)
         if log.is_full:
             await worker.keep_pace()
         elif self._events % NARROW_EVENTS == 0:
@@ -116,6 +117,23 @@ class Relay:
                 # Those that were recorded are counted.
                 log.shares.use(log.account, (NARROW_EVENTS - recorded) * EVENT_COST)
                 await log.shares.turn(log.account, log.agent)
+
+    async def _hear_nothing(self) -> None:
+        """Wait for a turn before more is read of what is nothing to show, such as comments: it
+        costs as much time as events, and has an end as they have."""
+        log = self._worker.log
+        self._idles += 1
+        self._check(self._idles)
+        log.shares.use(log.account, QUANTUM)
+        await log.shares.turn(log.account, log.agent)
+        # A turn may come at once.
+        await asyncio.sleep(0)
+
+    def _check(self, count: int) -> None:
+        """End a task whose agent has sent too much."""
+        most = self._means.settings.max_events
+        if count > most:
+            self._worker.exceed(f"The agent sent more than {most:,} events.")
 
     def _ask_for_posts(self, line: Line) -> None:
         """Have an agent that cannot stream tell us when there is something to look at."""

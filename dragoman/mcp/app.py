@@ -22,8 +22,11 @@ from dragoman.server.routes import Access, Routes
 from dragoman.transports import json_text
 
 PATH = "/mcp"
-# Requests have bodies of the same size as those to agents.
 _VERBS = ("POST",)
+# What a request may have at most, besides what the settings say: the package reads and checks it on
+# the loop, where each value takes microseconds, and models write no more than this.
+MOST_BYTES = 1024 * 1024
+MOST_VALUES = 10_000
 # Whom a request counts for, where tools are called: the package starts tasks of its own for it.
 _who: ContextVar[Who] = ContextVar("who", default="")
 
@@ -36,6 +39,10 @@ class McpApp(App):
         self._sessions: Any = None
         self._ending = asyncio.Event()
         super().__init__(Agent(desk.name, desk.about), settings=settings, is_local=is_local)
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(self.settings.max_body_bytes, MOST_BYTES)
 
     def _all_routes(self) -> Routes:
         routes = Routes()
@@ -67,7 +74,7 @@ class McpApp(App):
         sessions = StreamableHTTPSessionManager(
             make(self._desk, self._begin),
             stateless=True,
-            max_request_body_size=self.settings.max_body_bytes,
+            max_request_body_size=self._most_bytes,
         )
         async with sessions.run():
             self._sessions = sessions
@@ -95,9 +102,9 @@ class McpApp(App):
             await request.send(message)
 
         _who.set(request.caller.who)
-        # The package has no bound on the values of a body.
-        body = await read_body(request, self.settings.max_body_bytes)
-        await json_text.check(body, self.settings.max_json_values)
+        # As strictly as agents read it, which the package does not: what it refuses is no JSON.
+        body = await read_body(request, self._most_bytes)
+        await json_text.read(body, min(self.settings.max_json_values, MOST_VALUES))
         given = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Any:

@@ -19,6 +19,7 @@ from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
 from dragoman.client.line import wished_wait
 from dragoman.client.stream import Shown, Stream
+from dragoman.engine.shares import NARROW_EVENTS, QUANTUM
 from dragoman.engine.worker import Worker
 from dragoman.errors import (
     A2AError,
@@ -90,8 +91,9 @@ class Call:
         # What the agent calls its task, once it has said so.
         known = worker.replay.children.get((worker.replay.turn, index))
         self.known = known if known is not None and known.task_id else None
-        # What is read at present.
+        # What is read at present, and how many events came.
         self._stream: Stream | None = None
+        self._events = 0
         # Whether the agent may have the message although it never said so.
         self._is_doubtful = False
         self.answer = Answer()
@@ -113,10 +115,14 @@ class Call:
         tries = 0
         while True:
             stream = self._stream = self._opened()
+            stream.idle = self._turn
             try:
                 async for event in stream:
                     since, tries = time.monotonic(), 0
                     self._learn(stream.task_id)
+                    self._events += 1
+                    if self._events % NARROW_EVENTS == 0:
+                        await self._turn()
                     yield event
                 self.answer = stream.answer
                 return
@@ -128,6 +134,14 @@ class Call:
                     raise
                 await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**tries))
                 tries += 1
+
+    async def _turn(self) -> None:
+        """Wait for a turn before more is read: what another agent sends takes time of ours."""
+        log = self._worker.log
+        log.shares.use(log.account, QUANTUM)
+        await log.shares.turn(log.account, log.agent)
+        # A turn may come at once.
+        await asyncio.sleep(0)
 
     async def close(self) -> None:
         """Stop reading. What the agent does goes on."""

@@ -258,9 +258,10 @@ class Line(HttpToolsProtocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing is being done for the caller."""
+        """Whether nothing is being done for the caller: also if the rest of a body is still coming
+        whose request has its answer."""
         running = self._running
-        return self._phase != BODY and (running is None or running.response_complete)
+        return running is None or running.response_complete
 
     def expire(self) -> None:
         """See what the caller is late with."""

@@ -40,14 +40,6 @@ async def read(body: bytes, most_values: int = MAX_VALUES) -> Any:
     return await off_loop(parse, body, most_values)
 
 
-async def check(body: bytes, most_values: int = MAX_VALUES) -> None:
-    """Raise `ParseFailed` for a document that has too many values, which another reads."""
-    if len(body) <= READ_IN_LINE_BYTES:
-        check_values(body, most_values)
-    else:
-        await off_loop(check_values, body, most_values)
-
-
 def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the value of a document; raises `ParseFailed`."""
     if len(body) > READ_IN_LINE_BYTES:
@@ -113,8 +105,7 @@ def _integer(text: str) -> int:
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
-    if len(text) > MAX_NUMBER_LENGTH or not math.isfinite(value):
+    if len(text) > MAX_NUMBER_LENGTH or not math.isfinite(value := float(text)):
         raise ParseFailed("a number is too long or too large")
     return value
 

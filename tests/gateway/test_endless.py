@@ -85,12 +85,11 @@ def _frame(text: str) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
-async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> None:
-    working = (
-        '{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
-    )
-    began = '{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
+WORKING = '{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
+BEGAN = '{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
 
+
+async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
         if b":stream" not in request and b":subscribe" not in request:
@@ -100,10 +99,10 @@ async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> Non
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
         )
-        writer.write(_frame(began))
+        writer.write(_frame(BEGAN))
         try:
             while True:
-                writer.write(_frame(working) * 100)
+                writer.write(_frame(WORKING) * 100)
                 await writer.drain()
         except OSError:
             return
@@ -116,7 +115,62 @@ async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> Non
         assert await settled(site, ALICE, task["id"]) == "TASK_STATE_FAILED"
 
 
-async def registered(site: GatewaySite, url: str) -> str:
+@pytest.mark.parametrize("race", [0, 2], ids=["alone", "race"])
+@pytest.mark.parametrize(
+    "nothing",
+    [b": x\n", b"\n", b"data:\n\n"],
+    ids=["comments", "lines", "empty"],
+)
+async def test_a_stream_of_nothing_waits_for_its_turn_and_has_an_end(
+    tmp_path: Path, nothing: bytes, race: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is nothing to show costs as much to read as what is."""
+    server, url = await flooding(nothing)
+    async with server, guarded(tmp_path, max_events=200) as site:
+        agent = await registered(site, url)
+        wish: dict[str, Any] = {"agentId": agent}
+        if race:
+            await registered(site, url, "flood-2")
+            wish = {"skillId": "s", "race": race}
+        turns: list[str] = []
+        shares = site.app.shares
+        turn = shares.turn
+
+        async def noted(account: Any, name: str) -> None:
+            turns.append(name)
+            await turn(account, name)
+
+        monkeypatch.setattr(shares, "turn", noted)
+        task = await send(site, ALICE, metadata=wish)
+        assert await settled(site, ALICE, task["id"]) == "TASK_STATE_FAILED"
+        assert len(turns) >= 150
+
+
+async def flooding(nothing: bytes) -> tuple[asyncio.Server, str]:
+    """Serve an agent that begins a task and then sends the same for ever."""
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        if b":stream" not in request and b":subscribe" not in request:
+            writer.write(http(BEGAN.encode()[8:-1]))
+            writer.close()
+            return
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(_frame(BEGAN))
+        try:
+            while True:
+                writer.write(nothing * (8192 // len(nothing)))
+                await writer.drain()
+        except OSError:
+            return
+
+    server = await asyncio.start_server(flood, "127.0.0.1", 0)
+    return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def registered(site: GatewaySite, url: str, name: str = "flood") -> str:
     """Register an agent of 1.0 over REST by its card alone."""
     from dragoman.gateway.registration import Registration
 
@@ -133,7 +187,7 @@ async def registered(site: GatewaySite, url: str) -> str:
         ],
     }
     agent = await site.gateway.registry.register(
-        Registration(url=url, name="flood", card=shown), Principal.read("token:bob")
+        Registration(url=url, name=name, card=shown, repeatable=True), Principal.read("token:bob")
     )
     await site.gateway.registry.heartbeat(agent.id, "online", owner=Principal("", "token:bob"))
     return agent.id
@@ -152,8 +206,7 @@ async def test_an_agent_is_not_read_further_than_the_disk_takes_it(tmp_path: Pat
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
         )
-        began = '{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
-        writer.write(_frame(began))
+        writer.write(_frame(BEGAN))
         chunk = (
             '{"artifactUpdate":{"taskId":"t","contextId":"c","append":%s,'
             '"artifact":{"artifactId":"a","parts":[{"text":"' + "x" * 5000 + '"}]}}}'

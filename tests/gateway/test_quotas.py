@@ -10,6 +10,7 @@ from guarding import ALICE, BOB, ask, completes, guarded, known, send, settled
 from peers_raw import raw_peer
 from serving import V1, message, serving
 
+from dragoman import Agent, Turn
 from dragoman.gateway.workflows import Run
 from dragoman.model.identity import Principal
 from dragoman.model.money import MICRO
@@ -20,6 +21,19 @@ from dragoman.stores.interface import Survey
 async def begun(site: GatewaySite, agent: str = "gateway") -> int:
     """Return how many tasks there are of some code."""
     return len(await site.app.store.survey(Survey(limit=1000, agent=agent)))
+
+
+def holding(seen: list[str]) -> Agent:
+    """Return an agent that notes what its messages are called, and goes on and on."""
+    agent = Agent("Holding", "Holds on.")
+
+    @agent.skill(default=True)
+    async def hold(text: str, turn: Turn) -> str:
+        seen.append(turn.message.message_id)
+        await asyncio.Event().wait()
+        return text
+
+    return agent
 
 
 def step(agent: str, *depends_on: int, **more: Any) -> dict[str, Any]:
@@ -155,3 +169,28 @@ async def test_a_task_that_nobody_can_pay_does_not_count(tmp_path: Path) -> None
             assert refused.status_code == 402, refused.text
         task = await send(site, ALICE, metadata={"agentId": free.id})
         assert await settled(site, ALICE, task["id"]) == "TASK_STATE_COMPLETED"
+
+
+async def test_the_id_by_which_an_agent_knows_a_message_begins_nothing_for_free(
+    tmp_path: Path,
+) -> None:
+    """An agent elsewhere is told the id with the message, and may be a caller itself."""
+    stolen: list[str] = []
+
+    async with serving(holding(stolen)) as upstream, guarded(tmp_path, quota="1/d") as site:
+        agent = await site.register(upstream.url)
+        await send(site, ALICE, metadata={"agentId": agent.id})
+
+        async def is_there() -> bool:
+            return bool(stolen)
+
+        await eventually(is_there)
+        statuses: list[int] = []
+        for n in range(4):
+            said = {**message(f"more {n}"), "messageId": stolen[0]}
+            body = {"message": said, "metadata": {"agentId": agent.id}}
+            body["configuration"] = {"returnImmediately": True}
+            answer = await ask(site, "POST", "/message:send", BOB, body)
+            statuses.append(answer.status_code)
+        assert statuses == [200, 429, 429, 429]
+        assert await begun(site) == 2

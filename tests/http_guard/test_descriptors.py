@@ -2,6 +2,7 @@
 more connections than there are descriptors neither stop it nor keep it busy."""
 
 import asyncio
+import contextlib
 import re
 import socket
 import sys
@@ -60,6 +61,19 @@ async def test_idle_connections_make_room_where_descriptors_are_few(tmp_path: Pa
             await asyncio.sleep(1)  # what it does while nothing comes
             assert _processor_seconds(child.process.pid) - before < 0.5
         assert child.process.poll() is None
+
+
+async def test_those_who_have_their_answer_and_send_on_make_room_too(tmp_path: Path) -> None:
+    """Nobody needs to be known for a refusal, after which the rest of a body is waited for."""
+    large = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\nab"
+    with _served(tmp_path) as (_, port), ExitStack() as stack:
+        for _ in range(3):
+            for _ in range(LIMIT):
+                one = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                with contextlib.suppress(OSError):
+                    one.sendall(large)
+            for _ in range(5):
+                assert (await _exchange(port, get(b"/healthz"))).status == 200
 
 
 def test_connections_follow_the_limit_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from serving import hosting, serving, within
 from dragoman import Agent, Client, Settings, Turn
 from dragoman.gateway.app import GatewayApp
 from dragoman.mcp.agent_tools import AgentTools
-from dragoman.mcp.app import McpApp
+from dragoman.mcp.app import MOST_BYTES, MOST_VALUES, McpApp
 from dragoman.mcp.gateway_api import GatewayApi
 from dragoman.mcp.gateway_tools import GatewayTools
 from dragoman.mcp.offers import Desk
@@ -331,6 +331,34 @@ async def test_pages_of_other_sites_and_names_of_others_do_not_get_in() -> None:
             assert elsewhere.status_code == 404
             large = await http.post(url, content=b" " * 20_000_000)
             assert large.status_code == 413
+
+
+async def test_the_package_is_given_nothing_that_would_hold_up_the_loop() -> None:
+    agent, _ = workshop()
+    async with serving(agent) as site, on_port(AgentTools([Client(site.url)])) as url:
+
+        def calling(data: str) -> str:
+            given = f'{{"name":"agent__work_shop__invoke","arguments":{{"data":{{"a":{data}}}}}}}'
+            return f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{given}}}'
+
+        values = f"[{','.join(['{}'] * MOST_VALUES)}]"
+        members = ",".join(f'"k{n}":1' for n in range(1001))
+        bodies = {
+            "long": (calling(f'"{"x" * MOST_BYTES}"'), 413),
+            "many values": (calling(values), 400),
+            "wide": (calling(f"{{{members}}}"), 400),
+            "deep": (calling("[" * 100 + "]" * 100), 400),
+            "a member twice": (calling('{"a":1,"a":2}'), 400),
+            "nearly as long": (calling(f'"{"x" * (MOST_BYTES - 1000)}"'), 200),
+        }
+        accept = {"accept": "application/json, text/event-stream"}
+        headers = {**accept, "content-type": "application/json"}
+        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=20) as http:
+            found = {
+                name: (await http.post(url, content=body)).status_code
+                for name, (body, _) in bodies.items()
+            }
+        assert found == {name: status for name, (_, status) in bodies.items()}
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -240,6 +240,29 @@ async def test_a_call_beyond_the_quota_fails_with_that_reason() -> None:
         assert await begun(site) == 3
 
 
+async def test_what_a_call_reads_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Agent("Many", "Says much.")
+
+    @made.skill(default=True)
+    async def many(text: str) -> AsyncIterator[str]:
+        for n in range(400):
+            yield f"{n} "
+
+    turns: list[str] = []
+    turn = Shares.turn
+
+    async def noted(self: Shares, account: Any, agent: str) -> None:
+        turns.append(agent)
+        await turn(self, account, agent)
+
+    async with serving(made) as other, serving(chief(1)) as site:
+        monkeypatch.setattr(Shares, "turn", noted)
+        body = jsonrpc("SendMessage", {"message": message(other.url)})
+        sent = await within(site.post(body, headers=NEW))
+        assert sent.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert turns.count("chief") >= 20
+
+
 async def test_the_id_of_a_call_is_good_for_one_task() -> None:
     shares = Shares()
     with shares.calling("m", "192.0.2.1"):
