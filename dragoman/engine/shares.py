@@ -22,17 +22,19 @@ from dragoman.stores.interface import Store
 
 # What a log, or a stream, does in one go: alone, and beside others.
 WIDE_EVENTS, WIDE_BYTES = 64, 256 * 1024
-NARROW_EVENTS, NARROW_BYTES = 16, 16 * 1024
+NARROW_EVENTS, NARROW_BYTES = 5, 5 * 1024
 # Events of a task that is over in one slice.
 SHORT_EVENTS = 4
 # Seconds after which a slice beside others ends, however little was done in it.
-NARROW_SECONDS = 0.0005
+NARROW_SECONDS = 0.0002
 # Slices that begin in one turn of the loop: alone, and beside others.
 _MANY, _ONE = 4, 1
 # What an event costs besides its bytes, in bytes.
 EVENT_COST = 4096
 # A slice of a caller beside others, as it costs.
-QUANTUM = NARROW_EVENTS * EVENT_COST
+SLICE = NARROW_EVENTS * EVENT_COST
+# What a caller's turns are counted by, as it costs: some three slices beside others.
+QUANTUM = 16 * EVENT_COST
 # What a caller may use in a second before it waits for turns at all.
 HEAVY = 8 * QUANTUM
 _WINDOW = 1.0

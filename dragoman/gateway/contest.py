@@ -16,7 +16,7 @@ from dragoman.client.life_signs import Silence
 from dragoman.client.stream import Shown, Stream
 from dragoman.config import Settings
 from dragoman.engine.log import TaskLog
-from dragoman.engine.shares import NARROW_EVENTS, QUANTUM
+from dragoman.engine.shares import NARROW_EVENTS, SLICE
 from dragoman.engine.worker import TaskEnded, Worker
 from dragoman.errors import (
     A2AError,
@@ -104,7 +104,7 @@ class _Unshown:
             )
 
     async def _turn(self) -> None:
-        self._log.shares.use(self._log.account, QUANTUM)
+        self._log.shares.use(self._log.account, SLICE)
         await self._log.shares.turn(self._log.account, self._log.agent)
 
 

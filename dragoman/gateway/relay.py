@@ -16,7 +16,7 @@ from dragoman.client.seen import Seen
 from dragoman.client.stream import Shown, Stream
 from dragoman.dialects.house import Nexus
 from dragoman.engine.log import read_task
-from dragoman.engine.shares import EVENT_COST, NARROW_EVENTS, QUANTUM
+from dragoman.engine.shares import EVENT_COST, NARROW_EVENTS, SLICE
 from dragoman.engine.worker import TaskEnded, TaskWaits, Worker
 from dragoman.errors import A2AError, InvalidAgentResponse
 from dragoman.gateway.hops import MARGIN
@@ -124,7 +124,7 @@ class Relay:
         log = self._worker.log
         self._idles += 1
         self._check(self._idles)
-        log.shares.use(log.account, QUANTUM)
+        log.shares.use(log.account, SLICE)
         await log.shares.turn(log.account, log.agent)
         # A turn may come at once.
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from dragoman.client.client import Client
 from dragoman.client.content import Content, message_of
 from dragoman.client.line import wished_wait
 from dragoman.client.stream import Shown, Stream
-from dragoman.engine.shares import NARROW_EVENTS, QUANTUM
+from dragoman.engine.shares import NARROW_EVENTS, SLICE
 from dragoman.engine.worker import Worker
 from dragoman.errors import (
     A2AError,
@@ -138,7 +138,7 @@ class Call:
     async def _turn(self) -> None:
         """Wait for a turn before more is read: what another agent sends takes time of ours."""
         log = self._worker.log
-        log.shares.use(log.account, QUANTUM)
+        log.shares.use(log.account, SLICE)
         await log.shares.turn(log.account, log.agent)
         # A turn may come at once.
         await asyncio.sleep(0)
