@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from serving import hosting
 
-from dragoman import App, Settings
-from dragoman.proof.callers import write_keys
+from dragoman import App
 from dragoman.proof.matrix import Scene
 from dragoman.proof.tenancy_agent import agent
+
+from .sites import settings_in
 
 
 @asynccontextmanager
@@ -20,17 +21,7 @@ async def scene_in(
     folder: Path, *operations: str, **settings: Any
 ) -> AsyncGenerator[tuple[Scene, App]]:
     """Serve from a folder and make the tasks for some operations, or for all of them."""
-    given: dict[str, Any] = {
-        "store": str(folder / "tasks.db"),
-        # Hundreds of tasks that nobody will miss.
-        "synchronous": "off",
-        "accept_data_loss": True,
-        "auth": "api-key",
-        "keys": str(write_keys(folder / "keys.json")),
-        "allow_private": True,
-        "rate_limit_failures": "off",
-    }
-    app = App(agent, settings=Settings(**given | settings))
+    app = App(agent, settings=settings_in(folder, **({"metrics": False} | settings)))
     async with hosting(app) as url:
         scene = Scene(int(url.rpartition(":")[2]), operations)
         await scene.make("deleted")
