@@ -88,7 +88,10 @@ def build(
 
 def _requirements(ways: Sequence[Authenticator], scopes: Iterable[str] = ()) -> list[Json]:
     """Return what a caller must show: any one of the ways, with some scopes."""
-    return [{"schemes": {name: {"list": sorted(scopes)}}} for way in ways for name in way.schemes]
+    schemes = {name: scheme for way in ways for name, scheme in way.schemes.items()}
+    # There are clients that read the first of several alone: most of those have a bearer token.
+    names = sorted(schemes, key=lambda name: "httpAuthSecurityScheme" not in schemes[name])
+    return [{"schemes": {name: {"list": sorted(scopes)}}} for name in names]
 
 
 def _guarded(

@@ -17,9 +17,17 @@ from pathlib import Path
 from environments import ROOT, node_with, python_with
 
 SERVERS = Path(__file__).parent / "servers"
-START_WITHIN = 60.0
+START_WITHIN = 180.0
 STOP_WITHIN = 15.0
 UVICORN = "uvicorn==0.54.0"
+# What an environment has, for a server and, where there is one, the client.
+FASTA2A = ("fasta2a==2.1.1", "httpx==0.28.1", UVICORN)
+A2AKIT = ("a2akit==0.0.32",)
+A2A_LITE = ("a2a-lite==1.2.1",)
+ADK = ("google-adk[a2a]==2.13.0", UVICORN)
+STRANDS = ("strands-agents[a2a]==1.62.0",)
+LANGGRAPH = ("langgraph-api==0.16.7", "langgraph-runtime-inmem==0.36.7", "langgraph==1.2.20")
+PYTHON_A2A = ("python-a2a==0.5.10",)
 
 
 class HostFailed(Exception):
@@ -65,8 +73,17 @@ HOSTS: dict[str, Callable[[Path], Start]] = {
     "dragoman": ours,
     "a2a-sdk-1.3.0": python("a2a_sdk_1.py", "a2a-sdk[http-server]==1.3.0", UVICORN),
     "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", "a2a-sdk[http-server]==0.3.26", UVICORN),
-    "fasta2a-2.1.1": python("fasta2a_server.py", "fasta2a==2.1.1", UVICORN),
+    "fasta2a-2.1.1": python("fasta2a_server.py", *FASTA2A),
     "a2a-js-1.3.0": node("a2a_js/server.mjs"),
+    "fasta2a-2.1.1-readme": python("fasta2a_readme.py", *FASTA2A),
+    "a2akit-0.0.32": python("a2akit_server.py", *A2AKIT),
+    "a2a-lite-1.2.1": python("a2a_lite_server.py", *A2A_LITE),
+    "a2a-lite-1.2.1-streaming": python("a2a_lite_server.py streaming", *A2A_LITE),
+    "google-adk-2.13.0": python("adk_server.py", *ADK),
+    "strands-agents-1.62.0": python("strands_server.py", *STRANDS),
+    "strands-agents-1.62.0-compliant": python("strands_server.py compliant", *STRANDS),
+    "langgraph-api-0.16.7": python("langgraph_server.py", *LANGGRAPH),
+    "python-a2a-0.5.10": python("python_a2a_server.py", *PYTHON_A2A),
     "selectools-1.3.0": python("selectools_server.py", "selectools[serve]==1.3.0"),
     "selectools-1.3.0-nowhere": python("selectools_server.py nowhere", "selectools[serve]==1.3.0"),
 }
