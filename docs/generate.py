@@ -4,6 +4,7 @@ A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. NAME is a t
 or the path of a file that is quoted whole. A test fails when a part is stale.
 """
 
+import json
 import re
 import typing
 from collections.abc import Callable
@@ -245,6 +246,57 @@ def quote(path: str) -> str:
     return f"```python\n{(ROOT / path).read_text(encoding='utf-8').strip()}\n```"
 
 
+# The columns of the peers, in the order of a conversation.
+_COLUMNS = [
+    "card",
+    "send",
+    "stream",
+    "get",
+    "list",
+    "cancel",
+    "subscribe",
+    "ask",
+    "files",
+    "push",
+    "errors",
+    "auth",
+]
+_DIRECTIONS = (
+    "it calls our server",
+    "it calls our gateway",
+    "our client calls it",
+    "our gateway calls it",
+)
+
+
+def interop() -> str:
+    """Return who works with us in which direction, as the tests of the peers found it."""
+    rows: list[dict[str, str]] = json.loads((ROOT / "docs" / "interop.json").read_text())
+    notes: dict[str, int] = {}
+    lines: list[tuple[str, ...]] = []
+    # Ours are the measure of the others, not a peer.
+    keys = {(row["direction"], row["peer"], row["speaks"]): None for row in rows}
+    named = [key for key in keys if key[1] != "dragoman"]
+    for key in sorted(named, key=lambda key: (key[1], _DIRECTIONS.index(key[0]), key[2])):
+        found = [row for row in rows if (row["direction"], row["peer"], row["speaks"]) == key]
+        cells = [
+            _cell([row for row in found if row["operation"] == one], notes) for one in _COLUMNS
+        ]
+        lines.append((key[1], key[2], key[0], *cells))
+    told = "\n".join(f"{number}. {reason}" for reason, number in notes.items())
+    return f"{table(('peer', 'speaks', 'direction', *_COLUMNS), lines)}\n\n{told}"
+
+
+def _cell(rows: list[dict[str, str]], notes: dict[str, int]) -> str:
+    if not rows:
+        return ""
+    reasons = dict.fromkeys(row["reason"] for row in rows if row["reason"])
+    marks = [str(notes.setdefault(reason, len(notes) + 1)) for reason in reasons]
+    outcomes = {row["outcome"] for row in rows}
+    word = "not yet" if "owed" in outcomes else "yes" if "passed" in outcomes else "no"
+    return f"{word} ({', '.join(marks)})" if marks else word
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "api-endpoints": api_endpoints,
     "api-codes": api_codes,
@@ -256,6 +308,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-rows": error_rows,
     "error-tree": error_tree,
     "operations": operations,
+    "interop": interop,
 }
 
 

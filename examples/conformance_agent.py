@@ -1,4 +1,5 @@
-"""An agent that public A2A suites can be pointed at: it does what a message id's prefix says.
+"""An agent that public A2A suites can be pointed at: it does what a message id's prefix says, or,
+behind a gateway that gives messages ids of its own, what their text begins with.
 
 Serve it with `dragoman serve examples/conformance_agent.py`; suites that repeat message ids also
 want `--idempotency=false`, those with webhooks on this machine `--allow-private`. Switches of its
@@ -137,10 +138,11 @@ LONGEST_FIRST = sorted(BEHAVIOURS, key=len, reverse=True)
 
 
 async def by_id(message: Message, turn: Turn) -> Message | None:
-    """Do what a message id asks for."""
-    for prefix in LONGEST_FIRST:
-        if message.message_id.startswith(prefix):
-            return await BEHAVIOURS[prefix](turn)
+    """Do what a message id asks for, or else the text."""
+    for said in (message.message_id, message.text):
+        for prefix in LONGEST_FIRST:
+            if said.startswith(prefix):
+                return await BEHAVIOURS[prefix](turn)
     await otherwise(turn)
     return None
 

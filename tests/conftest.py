@@ -34,6 +34,8 @@ LONG = (
     "client/test_remote.py",
     "peers/test_client_against_peers.py",
     "peers/test_interop.py",
+    "peers/test_frameworks_as_agents.py",
+    "peers/test_frameworks_as_clients.py",
     "gateway/test_translator.py",
     "test_bench.py",
     "security/test_egress.py",

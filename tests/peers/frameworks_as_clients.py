@@ -49,7 +49,7 @@ def made(*requirements: str) -> Callable[[], Path]:
 FRAMEWORKS = [
     Framework(
         "google-adk-2.13.0",
-        "1.0 over JSON-RPC",
+        "1.0 jsonrpc",
         "adk_client.py",
         made(*hosts.ADK),
         (
@@ -72,7 +72,7 @@ FRAMEWORKS = [
     ),
     Framework(
         "strands-agents-1.62.0",
-        "0.3 over JSON-RPC",
+        "0.3 jsonrpc",
         "strands_client.py",
         made(*hosts.STRANDS),
         ("send", "stream", "ask", "failure", "auth"),
@@ -87,7 +87,7 @@ FRAMEWORKS = [
     ),
     Framework(
         "crewai-1.15.30",
-        "0.3 over JSON-RPC",
+        "0.3 jsonrpc",
         "crewai_client.py",
         python_with_crewai,
         ("send", "stream", "ask", "ask-in-a-stream", "failure", "auth"),
@@ -101,7 +101,7 @@ FRAMEWORKS = [
     ),
     Framework(
         "a2akit-0.0.32",
-        "0.3 over JSON-RPC",
+        "0.3 jsonrpc",
         "a2akit_client.py",
         made(*hosts.A2AKIT),
         (
@@ -122,7 +122,7 @@ FRAMEWORKS = [
     ),
     Framework(
         "a2a-lite-1.2.1",
-        "1.0 over JSON-RPC",
+        "1.0 jsonrpc",
         "a2a_lite_client.py",
         made(*hosts.A2A_LITE),
         ("send", "stream", "get", "failure", "auth"),
@@ -137,20 +137,16 @@ FRAMEWORKS = [
     ),
     Framework(
         "fasta2a-2.1.1",
-        "methods of 0.3 with parts of 1.0",
+        "0.3 jsonrpc, parts of 1.0",
         "fasta2a_client.py",
         made(*hosts.FASTA2A),
         ("send", "get", "stream", "ask", "failure", "unknown-task", "auth"),
-        {
-            "cancel": "the library cancels no task",
-            "ask-in-a-stream": "as in a send",
-            "files": "as text",
-        },
+        {"cancel": "the library cancels no task"},
         dict.fromkeys(("send", "get", "stream", "ask", "failure", "auth"), SHAPE),
     ),
     Framework(
         "python-a2a-0.5.10",
-        "the ancestor of A2A",
+        "0.1, its own paths",
         "python_a2a_client.py",
         made(*hosts.PYTHON_A2A),
         ("refusal",),

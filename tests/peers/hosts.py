@@ -75,6 +75,8 @@ HOSTS: dict[str, Callable[[Path], Start]] = {
     "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", "a2a-sdk[http-server]==0.3.26", UVICORN),
     "fasta2a-2.1.1": python("fasta2a_server.py", *FASTA2A),
     "a2a-js-1.3.0": node("a2a_js/server.mjs"),
+    "selectools-1.3.0": python("selectools_server.py", "selectools[serve]==1.3.0"),
+    "selectools-1.3.0-nowhere": python("selectools_server.py nowhere", "selectools[serve]==1.3.0"),
     "fasta2a-2.1.1-readme": python("fasta2a_readme.py", *FASTA2A),
     "a2akit-0.0.32": python("a2akit_server.py", *A2AKIT),
     "a2a-lite-1.2.1": python("a2a_lite_server.py", *A2A_LITE),
@@ -84,8 +86,6 @@ HOSTS: dict[str, Callable[[Path], Start]] = {
     "strands-agents-1.62.0-compliant": python("strands_server.py compliant", *STRANDS),
     "langgraph-api-0.16.7": python("langgraph_server.py", *LANGGRAPH),
     "python-a2a-0.5.10": python("python_a2a_server.py", *PYTHON_A2A),
-    "selectools-1.3.0": python("selectools_server.py", "selectools[serve]==1.3.0"),
-    "selectools-1.3.0-nowhere": python("selectools_server.py nowhere", "selectools[serve]==1.3.0"),
 }
 
 

@@ -18,15 +18,15 @@ SIGNING = "a2a-sdk[signing]==1.3.0"
 
 def prepare() -> None:
     """Make what there is not. A failure is told by the test that needs the environment."""
-    with tempfile.TemporaryDirectory() as folder:
-        for start in HOSTS.values():
-            with suppress(EnvironmentFailed):
-                start(Path(folder))
     for library in (*PYTHON_DRIVERS, SIGNING):
         with suppress(EnvironmentFailed):
             python_with(library)
     with suppress(EnvironmentFailed):
         node_with(DRIVERS / "a2a_js" / "package.json")
+    with tempfile.TemporaryDirectory() as folder:
+        for start in HOSTS.values():
+            with suppress(EnvironmentFailed):
+                start(Path(folder))
 
 
 if __name__ == "__main__":

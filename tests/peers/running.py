@@ -60,7 +60,9 @@ def running(folder: Path, names: Iterable[str]) -> Iterator[Hosts]:
 
 def wanted(request: pytest.FixtureRequest, sides: Iterable[Side]) -> list[str]:
     """Return the servers that the selected cases of a file need, in order."""
-    params = [getattr(getattr(item, "callspec", None), "params", {}) for item in request.session.items]
+    params = [
+        getattr(getattr(item, "callspec", None), "params", {}) for item in request.session.items
+    ]
     asked = {one.host for each in params if isinstance(one := each.get("side"), Side)}
     return [name for name in dict.fromkeys(side.host for side in sides) if name in asked]
 

@@ -32,7 +32,7 @@ class Side:
     binding: str
     # What follows the address: a card at another place than the usual.
     card: str = ""
-    # Whether a stream can be cut and joined again: there are chunks, and the task can be subscribed.
+    # Whether a stream can be cut and joined again: there are chunks, and subscriptions.
     is_joined: bool = True
 
     @property

@@ -21,6 +21,7 @@ from sides import GAPS, LIBRARIES, SIDES, Side, cases
 from dragoman import Client
 from dragoman.errors import VersionNotSupported
 
+
 @pytest.fixture(scope="module")
 def hosts(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
@@ -91,7 +92,9 @@ CUTS = {"early": [900, 450, 500], "late": [2500, 1300]}
 
 @pytest.mark.peer
 @pytest.mark.parametrize("cuts", CUTS)
-@pytest.mark.parametrize("side", [one for one in LIBRARIES if one.is_joined], ids=lambda side: side.id)
+@pytest.mark.parametrize(
+    "side", [one for one in LIBRARIES if one.is_joined], ids=lambda side: side.id
+)
 async def test_a_stream_that_is_cut_reads_as_if_it_was_not(
     side: Side, cuts: str, hosts: Hosts, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ CARRIED = [
     "send",
     "stream-text",
     "ask-and-answer",
+    "ask-and-answer-in-streams",
     "failure-is-data",
     "failure-says-why",
     "cancel",
@@ -60,9 +61,7 @@ class Behind:
 
 
 @pytest.fixture(scope="module")
-async def behind(
-    tmp_path_factory: pytest.TempPathFactory, hosts: Hosts
-) -> AsyncGenerator[Behind]:
+async def behind(tmp_path_factory: pytest.TempPathFactory, hosts: Hosts) -> AsyncGenerator[Behind]:
     async with gateway(tmp_path_factory.mktemp("gateway")) as gate:
         yield Behind(gate, hosts)
 

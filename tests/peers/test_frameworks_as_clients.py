@@ -60,9 +60,7 @@ async def places(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dic
 
 
 @pytest.fixture(scope="module")
-async def reports(
-    places: dict[str, Any], request: pytest.FixtureRequest
-) -> dict[str, Report]:
+async def reports(places: dict[str, Any], request: pytest.FixtureRequest) -> dict[str, Report]:
     """Run the driver of every selected framework once, two side by side."""
     wanted: dict[str, dict[str, None]] = {}
     for item in request.session.items:
@@ -82,7 +80,9 @@ async def reports(
 
 
 CASES = [
-    pytest.param(one, place, operation, id=f"{one.id}-{place}-{operation}", marks=marks(one, operation))
+    pytest.param(
+        one, place, operation, id=f"{one.id}-{place}-{operation}", marks=marks(one, operation)
+    )
     for one in FRAMEWORKS
     for place in PLACES
     for operation in one.operations

@@ -1,4 +1,4 @@
-"""PyPI python-a2a as a client: it posts `tasks/send` to paths of its own, and makes texts of errors.
+"""PyPI python-a2a as a client: `tasks/send` at paths of its own, and errors told as texts.
 
 No version of A2A has those paths, so what can be asked for is that it is told so and nothing runs.
 """

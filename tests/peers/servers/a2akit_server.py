@@ -49,7 +49,7 @@ class Stage:
 
     async def canceled(self) -> None:
         # The library tells by a flag, and cancels the task itself.
-        while not self.context.is_cancelled:
+        while not self.context.is_cancelled:  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(POLL_EVERY)
 
 

@@ -57,9 +57,7 @@ class Stage:
 
     def tell(self, parts: list[Part], **more: object) -> None:
         content = Content(role="model", parts=parts)
-        event = Event(
-            author=self.author, invocation_id=self.invocation, content=content, **more
-        )
+        event = Event(author=self.author, invocation_id=self.invocation, content=content, **more)
         self.events.put_nowait(event)
 
     async def reply(self, text: str) -> None:

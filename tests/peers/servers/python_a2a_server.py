@@ -1,4 +1,4 @@
-"""The server of PyPI python-a2a: the ancestor of A2A, `tasks/send` with parts that have a `type`."""
+"""The server of PyPI python-a2a: `tasks/send` with parts that have a `type`, at its own path."""
 
 import asyncio
 import sys
