@@ -1,9 +1,10 @@
 """How a conformance suite asks, by raw HTTP with no library between, and the agent that it asks."""
 
+import asyncio
 import importlib.util
 import itertools
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +120,28 @@ def conformance_agent(monkeypatch: pytest.MonkeyPatch, **switches: str) -> Agent
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.agent
+
+
+async def canceled_when_seen(
+    wires: Sequence[Wire], subscribe: str, cancel: str, task: str
+) -> list[list[Any]]:
+    """Subscribe to a task, cancel it when every subscriber has seen it, and return their events."""
+    waiting = asyncio.Barrier(len(wires))
+
+    async def follow(wire: Wire) -> list[Any]:
+        events: list[Any] = []
+        async with wire.asking(subscribe, {"id": task}) as response:
+            async for line in response.aiter_lines():
+                if not line.startswith("data: "):
+                    continue
+                found = json.loads(line[6:])
+                events.append(found.get("result", found))
+                if len(events) == 1 and await waiting.wait() == 0:
+                    assert (await wire.ask(cancel, {"id": task})).code is None
+        return events
+
+    async with asyncio.timeout(TIMEOUT):
+        return await asyncio.gather(*(follow(wire) for wire in wires))
 
 
 async def answer(response: httpx.Response) -> Answer:

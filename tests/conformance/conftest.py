@@ -20,7 +20,7 @@ PLACES = ("server", "gateway")
 async def addresses(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, str]]:
     """Serve the agent in both places; the values are the addresses."""
     with pytest.MonkeyPatch.context() as patch:
-        agent = conformance_agent(patch, stream_seconds="0.2")
+        agent = conformance_agent(patch, stream_seconds="30")
     folder: Path = tmp_path_factory.mktemp("conformance")
     settings: dict[str, Any] = {"allow_private": True}
     async with serving(agent, **settings) as site, gateway(folder, **settings) as gate:

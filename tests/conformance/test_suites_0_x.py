@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import Wire, conformance_agent, old_message
+from asking import Wire, canceled_when_seen, conformance_agent, old_message
 from serving import serving
 
 HERE = Path(__file__).parent
@@ -46,9 +46,8 @@ async def test_a_state_has_the_spelling_of_its_version(old: Wire) -> None:
 async def test_a_send_that_does_not_wait_returns_at_once(old: Wire) -> None:
     task = await sent(old, "test-resubscribe-message-id", configuration={"blocking": False})
     assert task["status"]["state"] in ("submitted", "working")
-    found = await old.ask("tasks/resubscribe", {"id": task["id"]})
-    assert found.events[-1]["final"] is True
-    assert found.events[-1]["status"]["state"] == "completed"
+    (events,) = await canceled_when_seen([old], "tasks/resubscribe", "tasks/cancel", task["id"])
+    assert (events[-1]["final"], events[-1]["status"]["state"]) == (True, "canceled")
 
 
 async def test_a_stream_ends_with_a_final_event(old: Wire) -> None:

@@ -1,17 +1,15 @@
 """What the public suite for 1.0 rightly demands: of a server, and through a gateway."""
 
-import asyncio
 from typing import Any
 
 import httpx
 import pytest
-from asking import Wire, answer, conformance_agent, message
+from asking import Wire, answer, canceled_when_seen, conformance_agent, message
 from serving import serving
 
 from dragoman import Agent
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
-WITHIN = 30.0
 HOOK = "http://127.0.0.1:9/hook"
 
 
@@ -28,8 +26,11 @@ async def test_a_send_waits_for_the_end_and_returns_the_task(wire: Wire) -> None
 
 
 async def test_a_send_that_does_not_wait_returns_at_once(wire: Wire) -> None:
-    sent = await wire.send("test-resubscribe-message-id", configuration={"returnImmediately": True})
-    assert sent.task["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+    quickly = {"returnImmediately": True}
+    task = (await wire.send("test-resubscribe-message-id", configuration=quickly)).task
+    assert task["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+    canceled = (await wire.ask("CancelTask", {"id": task["id"]})).result
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
 
 
 async def test_a_message_to_a_task_that_ended_is_refused(wire: Wire) -> None:
@@ -169,14 +170,11 @@ async def test_tasks_are_listed_in_pages_the_latest_first(wire: Wire) -> None:
 
 async def test_a_subscription_begins_with_the_task_and_ends_with_it(wire: Wire) -> None:
     quickly = {"returnImmediately": True}
-    task = (await wire.send("test-resubscribe-message-id", configuration=quickly)).task
-    both = await asyncio.wait_for(
-        asyncio.gather(*(wire.ask("SubscribeToTask", {"id": task["id"]}) for _ in range(2))),
-        WITHIN,
-    )
-    for one in both:
-        assert one.events[0]["task"]["id"] == task["id"]
-        assert states(one.events)[-1] == "COMPLETED"
+    task = (await wire.send("test-resubscribe-message-id", configuration=quickly)).task["id"]
+    both = await canceled_when_seen([wire, wire], "SubscribeToTask", "CancelTask", task)
+    for events in both:
+        assert events[0]["task"]["id"] == task
+        assert states(events)[-1] == "CANCELED"
 
 
 async def test_a_subscription_to_a_task_that_ended_is_refused_before_it_opens(wire: Wire) -> None:

@@ -365,6 +365,9 @@ async def test_a_gateway_of_bearers_alone_knows_the_keys_it_made_and_says_so(
         assert await status(site, "GET", "/tasks", key["key"]) == 200
         card = (await site.http.get("/.well-known/agent-card.json", headers=V1)).json()
         assert "agentKey" in card["securitySchemes"]
+        # Clients that read the first alone have a bearer token more often than a key.
+        names = [name for one in card["securityRequirements"] for name in one["schemes"]]
+        assert names == ["bearer", "agentKey"]
         # A key of a tenant is of no other.
         agent = await registered(site, ACME, upstream.url)
         key = await mint(site, agent, ACME)

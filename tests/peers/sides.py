@@ -213,7 +213,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "ask-and-answer": BY_ARTIFACT,
         "ask-and-answer-in-streams": BY_ARTIFACT,
         "failure-says-why": Gap("the library says the class of the exception, not its text"),
-        "cancel": Gap("every task has ended when it can be named", TaskNotCancelable),
+        "cancel": AT_ONCE,
         "subscribe-to-a-running-task": WHOLE,
         "subscribing-leaves-a-task-as-it-is": UNREAD,
         "push-configurations": NO_PUSH,

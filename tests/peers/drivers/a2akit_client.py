@@ -39,9 +39,13 @@ class Kit:
 
     async def subscribe(self) -> None:
         async with self.open() as client:
-            task = await self.begun(client, "slow 10")
-            events = [event async for event in client.subscribe(task)]
-        same(events[-1].state, "completed")
+            task = await self.begun(client, "cancelme")
+            states: list[str] = []
+            async for event in client.subscribe(task):
+                if not states:
+                    await client.cancel(task)
+                states.append(event.state)
+        same(states[-1], "canceled")
 
     async def begun(self, client: A2AClient, text: str) -> str:
         """Begin a task and leave its stream; a send of this library does not say "do not wait"."""

@@ -4,7 +4,9 @@ The card is at an address of its own for each assistant, so that is what is anno
 reads messages answers with a message; an interrupt asks.
 """
 
+import contextlib
 import os
+import random
 import socket
 import sys
 import tempfile
@@ -52,6 +54,15 @@ graph = (
 )
 
 
+def free_port() -> int:
+    """Return a port that is free, and that no connection of this machine is given meanwhile."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise SystemExit("no port is free")
+
+
 def announce(address: str) -> None:
     """Say where the card is, once the server tells."""
     import httpx
@@ -77,9 +88,7 @@ def end_with_input() -> None:
 if __name__ == "__main__":
     from langgraph_api.cli import run_server
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     # It tells its makers about every run unless it is told not to.
     os.environ |= {"LANGSMITH_TRACING": "false", "LANGGRAPH_CLI_NO_ANALYTICS": "1"}
