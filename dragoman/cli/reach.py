@@ -14,7 +14,7 @@ _OURS = _SERVES | {"timeout"}
 _LISTS = _OURS | {"stream"}
 _TLS = frozenset({"insecure", "client-cert", "client-key", "ca-cert"})
 # What it takes to read the card of an agent.
-_ASKS = _TLS | {"bearer", "api-key", "trust-origin", "a2a-version"}
+_ASKS = _TLS | {"bearer", "api-key", "trust-origin", "a2a-version", "strict-version"}
 
 # The words of a command, and the names of its rows; one that is not here takes them all.
 _REACH: Mapping[str, frozenset[str]] = {
