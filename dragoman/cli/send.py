@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dragoman.model.message import Message, Part
     from dragoman.model.task import Task
 
+# Skills of a card that a note names.
+_SHOWN = 20
 # Above this a URL is the better way.
 _LARGE = 8 * 1024 * 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE | re.ASCII)
@@ -48,11 +50,18 @@ _PARTS = ("text", "file", "data", "")
     help="JSON from a file, from stdin (-), or written here. Repeatable.",
 )
 @option("--media-type", multiple=True, metavar="<t>", help="Type of the part before it.")
+@option(
+    "--skill",
+    default="",
+    metavar="<name>",
+    help="The skill that is meant, by its id or its name in the card.",
+)
 @option("--message-id", default="", metavar="<id>", help="Repeat a message under its id.")
 @option("--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past.")
 @option("--accept", multiple=True, metavar="<type>", help="Output type to accept. Repeatable.")
 def send(
     run: Invocation,
+    skill: str,
     message_id: str,
     history: int | None,
     accept: tuple[str, ...],
@@ -63,6 +72,8 @@ def send(
     Text, files and data become parts in the order they are written.
     """
     check_delivery(run)
+    if skill and {"skillId", "skill"} & run.settings.metadata.keys():
+        raise usage("--skill and --metadata both name a skill")
     content = parts_of(run, said())
     from dragoman.cli.session import Session, talk
 
@@ -76,9 +87,26 @@ def send(
     }
 
     async def work(session: Session) -> None:
-        await deliver(session, content, about)
+        chosen = {"message_metadata": {"skillId": _skill_id(session, skill)}} if skill else {}
+        await deliver(session, content, about | chosen)
 
     talk(run, work)
+
+
+def _skill_id(session: "Session", name: str) -> str:
+    """Return the id of a skill by what the card calls it; what is not in the card goes out as it
+    was typed: an extended card, or the agents behind a gateway, may have it."""
+    skills = session.agent.card.skills
+    if any(skill.id == name for skill in skills):
+        return name
+    named = [skill.id for skill in skills if skill.name.casefold() == name.casefold()]
+    if len(named) == 1:
+        return named[0]
+    if len(named) > 1:
+        raise usage(f"several skills are called so: name one by its id, {', '.join(named)}")
+    known = ", ".join(skill.id for skill in skills[:_SHOWN]) or "none"
+    session.out.note("Note", f"the card has no skill {name} (it has: {known}); the agent decides")
+    return name
 
 
 def check_delivery(run: Invocation) -> None:
