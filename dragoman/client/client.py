@@ -77,7 +77,8 @@ class Client:
     `version` and `bindings` override what the card prefers; interfaces older than `oldest` are not
     used, those older than `preferred` only where the card has none that are newer. Credentials go
     to the origin of `ref` and to `origins`, never to another that a card names. `guard` keeps it
-    from private addresses: a server turns it on. `tools` are functions by name that agents may ask to have called.
+    from private addresses: a server turns it on. `tools` are functions by name that agents may ask
+    to have called.
 
     An agent that shows nothing for `quiet` seconds while a message or a task is with it is asked
     how that stands; after `patience` seconds without a sign of life the call ends with `TimedOut`.
