@@ -1,18 +1,17 @@
 """`dragoman send`: one message to an agent, and what comes of it."""
 
-import json
 import mimetypes
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.failures import Failure, usage
+from dragoman.cli.failures import usage
 from dragoman.cli.grammar import Said, command, option, said
-from dragoman.cli.invocation import Invocation, is_terminal
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.json_source import read_file, read_json
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -235,12 +234,12 @@ def _part(run: Invocation, one: Said) -> "Part":
             return Part(url=one.value)
         case "file":
             path = run.folder / Path(one.value).expanduser()
-            body = _read(path, one.value)
+            body = read_file(path, one.value)
             if len(body) > _LARGE:
                 run.out.warn(f"{one.value} has {len(body):,} bytes; --file <url> spares the way")
             return Part(raw=body, filename=path.name)
         case "data":
-            return Part(data=_data(run, one.value))
+            return Part(data=read_json(run, one.value, "--data"))
         case _:
             return Part(text=one.value)
 
@@ -256,31 +255,3 @@ def _typed(part: "Part") -> "Part":
     if part.data is not msgspec.UNSET:
         return msgspec.structs.replace(part, media_type="application/json")
     return part
-
-
-def _read(path: Path, name: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise usage(f"{name}: {error.strerror or 'cannot be read'}") from None
-
-
-def _data(run: Invocation, value: str) -> Any:
-    if value == "-":
-        if not sys.stdin or is_terminal(sys.stdin):
-            raise usage("--data - reads stdin, and nobody writes to it")
-        name, body = "stdin", sys.stdin.buffer.read()
-    elif value.lstrip().startswith(("{", "[")):
-        name, body = "--data", value.encode()
-    else:
-        name, body = value, _read(run.folder / Path(value).expanduser(), value)
-    try:
-        return json.loads(body, parse_constant=_no_constant)
-    except ValueError:
-        raise usage(f"{name} is not JSON") from None
-    except RecursionError:
-        raise Failure("A2ACLI_ERR_USAGE", f"{name} is nested too deep") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)

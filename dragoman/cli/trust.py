@@ -46,6 +46,8 @@ trust = Group(
         "list": Place("dragoman.cli.trust:list_", "List agents, the most trusted first."),
         "show": Place("dragoman.cli.trust:show", "Show how an agent stands."),
         "explain": Place("dragoman.cli.trust:explain", "Say how a score came about."),
+        "rate": Place("dragoman.cli.trust_words:rate", "Rate a task of yours at a gateway."),
+        "dispute": Place("dragoman.cli.trust_words:dispute", "Say that a task was not done."),
         "disputes": Place("dragoman.cli.trust_disputes:disputes", "List what is disputed."),
         "resolve": Place("dragoman.cli.trust_disputes:resolve", "Decide on a dispute."),
         "verify": Place("dragoman.cli.trust:verify", "Compute all scores again from the log."),
