@@ -162,7 +162,7 @@ def _packages(api: GatewayApi) -> list[dict[str, Any]]:
 
 
 @command("buy")
-@click.argument("package", metavar="PACKAGE")
+@click.argument("package", metavar="PACKAGE", help="As `dragoman credits packages` names it.")
 @DRY_RUN
 @GATEWAY_OPTIONS
 def buy(run: Invocation, package: str, dry_run: bool, gateway: str, admin_token: str) -> None:
@@ -186,7 +186,7 @@ def buy(run: Invocation, package: str, dry_run: bool, gateway: str, admin_token:
 
 
 @command("escrow")
-@click.argument("task", metavar="[TASK]", required=False)
+@click.argument("task", metavar="[TASK]", required=False, help="The id of one task.")
 @NUMBER
 @LIMIT
 @PAGE_TOKEN
@@ -219,7 +219,7 @@ def _kept(one: dict[str, Any]) -> dict[str, Any]:
 
 
 @command("accept")
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", help="The id of the task.")
 @NUMBER
 @DRY_RUN
 @GATEWAY_OPTIONS
@@ -232,7 +232,7 @@ def accept(
 
 
 @command("refund")
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", help="The id of the task.")
 @NUMBER
 @DRY_RUN
 @GATEWAY_OPTIONS
@@ -262,7 +262,7 @@ def _settle(
 
 
 @command("receipt")
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", help="The id of the task.")
 @NUMBER
 @GATEWAY_OPTIONS
 def receipt(run: Invocation, task: str, number: int | None, gateway: str, admin_token: str) -> None:

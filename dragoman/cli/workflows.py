@@ -69,8 +69,8 @@ def list_(run: Invocation, limit: int, page_token: str, gateway: str, admin_toke
 
 
 @command("show")
-@click.argument("workflow", metavar="WORKFLOW")
-@click.argument("run_id", metavar="[RUN]", required=False)
+@click.argument("workflow", metavar="WORKFLOW", help="The id of the workflow.")
+@click.argument("run_id", metavar="[RUN]", required=False, help="The id of a run of it.")
 @GATEWAY_OPTIONS
 def show(
     run: Invocation, workflow: str, run_id: str | None, gateway: str, admin_token: str
@@ -84,7 +84,7 @@ def show(
 
 
 @command("run", defaults={"wait": "true"})
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", help="The id of the workflow.")
 @GATEWAY_OPTIONS
 def run_(run: Invocation, workflow: str, gateway: str, admin_token: str) -> None:
     """Run a workflow and wait for its end; --async returns at once. How a run ended is not how this
@@ -140,8 +140,8 @@ class _Progress:
 
 
 @command("cancel")
-@click.argument("workflow", metavar="WORKFLOW")
-@click.argument("run_id", metavar="RUN")
+@click.argument("workflow", metavar="WORKFLOW", help="The id of the workflow.")
+@click.argument("run_id", metavar="RUN", help="The id of a run of it.")
 @GATEWAY_OPTIONS
 def cancel(run: Invocation, workflow: str, run_id: str, gateway: str, admin_token: str) -> None:
     """End a run, and the tasks that are under way for it."""
