@@ -219,6 +219,8 @@ class GatewayApi:
             return f"dragoman agents show {quote(str(named), safe='')} -o json"
         if words := self._hints.get(code):
             return self.command(*words.split())
+        if code == "TASK_NOT_FOUND":
+            return NextCommand(f"dragoman task list -a {self._run.redactor.text(self.url)}")
         scope = _scope(details)
         if status == 401 or scope:
             token = f"<token with scope {scope}>" if scope else "<token>"

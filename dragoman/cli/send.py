@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dragoman.model.message import Message, Part
     from dragoman.model.task import Task
 
+# The skill of a gateway that gives tasks to others.
+_DELEGATES = "task-delegation"
 # Skills of a card that a note names.
 _SHOWN = 20
 # Above this a URL is the better way.
@@ -103,6 +105,9 @@ def _skill_id(session: "Session", name: str) -> str:
         return named[0]
     if len(named) > 1:
         raise usage(f"several skills are called so: name one by its id, {', '.join(named)}")
+    if any(skill.id == _DELEGATES for skill in skills):
+        # A gateway has the skills of its agents.
+        return name
     known = ", ".join(skill.id for skill in skills[:_SHOWN]) or "none"
     session.out.note("Note", f"the card has no skill {name} (it has: {known}); the agent decides")
     return name
