@@ -36,7 +36,8 @@ _SHARE = 100_000
 _ids = itertools.count()
 
 
-def _agent() -> Agent:
+def endless_agent() -> Agent:
+    """Return an agent that streams without end, also where it is told to stop."""
     agent = Agent("Shares", "Takes what it can.")
 
     @agent.skill(default=True)
@@ -66,7 +67,7 @@ def _agent() -> Agent:
 async def _engine(shares: Shares, **settings: Any) -> AsyncGenerator[Engine]:
     store = MemoryStore()
     await store.open()
-    engine = Engine(_agent(), store, Settings(**settings), shares=shares)
+    engine = Engine(endless_agent(), store, Settings(**settings), shares=shares)
     try:
         yield engine
     finally:
@@ -143,9 +144,9 @@ async def _beside_another() -> AsyncGenerator[tuple[Account, Callable[[float], N
         now += ago
 
     async with _engine(shares, max_events=1_000_000) as engine:
-        for _ in range(_STREAMS):
-            await _begin(engine, "endless")
         account = shares.account(_GREEDY.who)
+        # All at once: what runs alone meanwhile writes thousands of events.
+        await asyncio.gather(*(_begin(engine, "endless") for _ in range(_STREAMS)))
         asked(0)
         await _turns(lambda: account.is_heavy)
         yield account, asked
