@@ -39,6 +39,7 @@ from dragoman.proof.guards import (
     intake,
     shares,
     store_files,
+    suspects,
     upstreams,
 )
 from dragoman.proof.harness import (
@@ -577,6 +578,7 @@ GUARDS: tuple[Guard, ...] = (
     *shares.GUARDS,
     *disclosure.GUARDS,
     *authors.GUARDS,
+    *suspects.GUARDS,
     *upstreams.GUARDS,
     *store_files.GUARDS,
 )

@@ -28,6 +28,7 @@ from dragoman.proof.guards import (
     intake,
     shares,
     store_files,
+    suspects,
     upstreams,
 )
 from dragoman.proof.patches import Patches, Removal, edited
@@ -313,6 +314,7 @@ REMOVALS: dict[str, Removal] = {
     **shares.REMOVALS,
     **disclosure.REMOVALS,
     **authors.REMOVALS,
+    **suspects.REMOVALS,
     **upstreams.REMOVALS,
     **store_files.REMOVALS,
 }
