@@ -36,6 +36,7 @@ from dragoman.proof.guards import (
     access,
     authors,
     disclosure,
+    forwarding,
     intake,
     shares,
     store_files,
@@ -580,6 +581,7 @@ GUARDS: tuple[Guard, ...] = (
     *authors.GUARDS,
     *suspects.GUARDS,
     *upstreams.GUARDS,
+    *forwarding.GUARDS,
     *store_files.GUARDS,
 )
 

@@ -25,6 +25,7 @@ from dragoman.proof.guards import (
     access,
     authors,
     disclosure,
+    forwarding,
     intake,
     shares,
     store_files,
@@ -316,6 +317,7 @@ REMOVALS: dict[str, Removal] = {
     **authors.REMOVALS,
     **suspects.REMOVALS,
     **upstreams.REMOVALS,
+    **forwarding.REMOVALS,
     **store_files.REMOVALS,
 }
 
