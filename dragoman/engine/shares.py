@@ -133,17 +133,19 @@ class _Waiting:
 class _Latest:
     """When the last two were there."""
 
-    __slots__ = ("_at", "_earlier_at", "_who")
+    __slots__ = ("_at", "_earlier_at", "_now", "_who")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self._who: object = None
         self._at = self._earlier_at = -math.inf
 
-    def note(self, who: object, now: float) -> None:
-        """Note that somebody is there."""
+    def note(self, who: object) -> float:
+        """Note that somebody is there now, and return when that is."""
         if self._who != who:
             self._who, self._earlier_at = who, self._at
-        self._at = now
+        self._at = now = self._now()
+        return now
 
     def other_than(self, who: object) -> float:
         """Return when the latest but somebody was there."""
@@ -169,14 +171,21 @@ class Shares:
         # they arrive in this process, what they begin counts for the caller who began it all.
         self._roots: dict[str, Root] = {}
         # Who asked for anything, and whose tasks used much.
-        self._asked = _Latest()
-        self._worked = _Latest()
+        self._asked = _Latest(now)
+        self._worked = _Latest(now)
+        # Notes that somebody asked for something, be it only whether we are well.
+        self.saw = self._asked.note
         # Who waits for a turn, and how many had theirs in this turn of the loop.
         self._waiting: OrderedDict[Account, _Waiting] = OrderedDict()
         self._begun = 0
         self._is_scheduled = False
         # When the latest of them began.
         self._began_at = now()
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether there is an end to what logs of one caller may have of the store."""
+        return self.most_stored != math.inf
 
     @property
     def remembered(self) -> int:
@@ -193,10 +202,6 @@ class Shares:
                 self._accounts.popitem(last=False)
             found = self._accounts[who] = Account(who, self._now())
         return found
-
-    def saw(self, who: object) -> None:
-        """Note that somebody asked for something, be it only whether we are well."""
-        self._asked.note(who, self._now())
 
     def is_shared(self, account: Account) -> bool:
         """Tell whether anybody else is there."""
@@ -248,8 +253,7 @@ class Shares:
 
     def look(self, account: Account) -> None:
         """See how much a caller uses, and whether anybody else is there. Called now and then."""
-        now = self._now()
-        self._worked.note(account.who, now)
+        now = self._worked.note(account.who)
         is_much = account.used - account.before > HEAVY
         if now - account.since > _WINDOW:
             account.is_heavy = is_much and now - account.since < 2 * _WINDOW
@@ -271,7 +275,7 @@ class Shares:
     def is_unmeasured(self, account: Account) -> bool:
         """Tell whether it is time to find out what a caller has in the store: after a start, and
         again now and then, since other processes write and old tasks are forgotten."""
-        if self.most_stored == math.inf or not isinstance(account.who, Principal):
+        if not isinstance(account.who, Principal):
             return False
         now, last = self._now(), account.measured_at
         pause = _MEASURE_SOON if account.is_full else _MEASURE_EVERY

@@ -27,6 +27,7 @@ _MEMORY = 9
 # Every digit as one and the same, so that a long number is found as a plain text.
 _AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_NUMBER = b"0" * MAX_NUMBER_LENGTH
+_SPACE = b" \t\r\n"
 _read = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
@@ -40,10 +41,11 @@ async def read(body: bytes, most_values: int = MAX_VALUES) -> Any:
 
 def parse(body: bytes, most_values: int = MAX_VALUES) -> Any:
     """Return the value of a document; raises `ParseFailed`."""
-    if len(body) > READ_IN_LINE_BYTES:
+    size = len(body)
+    if size > READ_IN_LINE_BYTES:
         check_values(body, most_values)
-        reserve(_MEMORY * len(body))
-    elif len(body) > most_values:
+        reserve(_MEMORY * size)
+    elif size > most_values:
         check_values(body, most_values)
     elif (value := _compact(body)) is not UNSET:
         return value
@@ -81,8 +83,8 @@ def _check(value: Any, body: bytes) -> None:
 def _compact(body: bytes) -> Any:
     """Return the value of a small document that is beyond doubt, in a fraction of the time.
 
-    Text that is exactly what we would write ourselves has no duplicate members, no odd numbers and
-    no bad characters; with few brackets and few members it breaks no limit either.
+    Text that is, but for space, what we would write ourselves has no duplicate members, no odd
+    numbers and no bad characters; with few brackets and few members it breaks no limit either.
     """
     if (
         body.count(b"{") + body.count(b"[") > MAX_DEPTH
@@ -92,9 +94,13 @@ def _compact(body: bytes) -> Any:
         return UNSET
     try:
         value = _read(body)
-        return value if _write(value) == body else UNSET
+        written = _write(value)
+        # Also without the space in strings, which is as good.
+        if written == body or written.translate(None, _SPACE) == body.translate(None, _SPACE):
+            return value
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, ValueError):
-        return UNSET
+        pass
+    return UNSET
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
