@@ -190,7 +190,11 @@ async def lines_about_one_skill(trial: Trial) -> Finding:
     lines: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())
-    loop_watch.logger.addHandler(handler)
+    # Of its own: a command that runs proofs keeps the product's logger silent meanwhile.
+    logger = logging.Logger("lines")
+    logger.addHandler(handler)
+    patches = Patches()
+    patches.put(loop_watch, "logger", lambda _: logger)
 
     def count() -> int:
         # On a busy machine others may be slow as well.
@@ -205,7 +209,7 @@ async def lines_about_one_skill(trial: Trial) -> Finding:
                     break
             await block()
     finally:
-        loop_watch.logger.removeHandler(handler)
+        patches.take_back()
     return Finding(count() == 1, f"{count()} lines")
 
 
