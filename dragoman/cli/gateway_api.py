@@ -229,6 +229,17 @@ class GatewayApi:
         return None
 
 
+def elsewhere(
+    run: Invocation, url: str, token: str, hints: Mapping[str, str] | None = None
+) -> GatewayApi:
+    """Return the gateway that is asked instead of a store's file: not both of them."""
+    source = click.get_current_context().get_parameter_source
+    for name in ("store", "audit"):
+        if source(name) is ParameterSource.COMMANDLINE:
+            raise usage(f"--{name} is about a file, and --gateway about a gateway: give one")
+    return GatewayApi(run, url, token, hints)
+
+
 def _scope(details: Any) -> str:
     """Return the scope that a credential lacks; empty: that is not what is wrong."""
     found = cast("dict[str, Any]", details).get("scope") if isinstance(details, dict) else None

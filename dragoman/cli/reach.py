@@ -54,6 +54,8 @@ _REACH: Mapping[str, frozenset[str]] = {
     "ledger": _OURS,
     "trust": _OURS,
     "trust list": _LISTS,
+    "trust show": _OURS | _GATEWAY,
+    "trust explain": _OURS | _GATEWAY,
     "trust rate": _OURS | _GATEWAY,
     "trust dispute": _OURS | _GATEWAY,
     "trust disputes": _LISTS | _GATEWAY,

@@ -9,10 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import click
 
 from dragoman.cli.failures import Failure, usage
+from dragoman.cli.gateway_api import ELSEWHERE_OPTIONS, elsewhere
 from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import (
@@ -133,10 +135,16 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
 @command("show")
 @click.argument("agent", metavar="AGENT")
 @STORE_OPTION
-def show(run: Invocation, agent: str, store: str | None) -> None:
-    """Show how an agent stands: by its id or its name."""
-    with reading(run, store) as file:
-        document = file.find(agent).document()
+@ELSEWHERE_OPTIONS
+def show(run: Invocation, agent: str, store: str | None, gateway: str, admin_token: str) -> None:
+    """Show how an agent stands, by its id or its name: in a store's file, or with --gateway at a
+    running gateway."""
+    if gateway:
+        document = _asked(run, agent, gateway, admin_token)
+        del document["explanation"]
+    else:
+        with reading(run, store) as file:
+            document = file.find(agent).document()
     if run.out.is_json:
         run.out.json(document)
     else:
@@ -158,15 +166,25 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
 @command("explain")
 @click.argument("agent", metavar="AGENT")
 @STORE_OPTION
-def explain(run: Invocation, agent: str, store: str | None) -> None:
+@ELSEWHERE_OPTIONS
+def explain(run: Invocation, agent: str, store: str | None, gateway: str, admin_token: str) -> None:
     """Say in sentences and numbers how an agent's score came about."""
-    with reading(run, store) as file:
-        found = file.find(agent)
-    if run.out.is_json:
-        run.out.json(found.document() | {"explanation": found.sentences()})
+    if gateway:
+        document = _asked(run, agent, gateway, admin_token)
     else:
-        for sentence in found.sentences():
+        with reading(run, store) as file:
+            found = file.find(agent)
+        document = found.document() | {"explanation": found.sentences()}
+    if run.out.is_json:
+        run.out.json(document)
+    else:
+        for sentence in document["explanation"]:
             run.out.field("Because", sentence)
+
+
+def _asked(run: Invocation, agent: str, gateway: str, token: str) -> dict[str, Any]:
+    api = elsewhere(run, gateway, token)
+    return api.ask("GET", f"trust/{quote(agent.removeprefix('@'), safe='')}")
 
 
 @command("verify")

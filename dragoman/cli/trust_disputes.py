@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
-from click.core import ParameterSource
 
 from dragoman.cli.failures import Failure, usage
-from dragoman.cli.gateway_api import ELSEWHERE_OPTIONS, GatewayApi
+from dragoman.cli.gateway_api import ELSEWHERE_OPTIONS, elsewhere
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import (
@@ -64,7 +63,7 @@ def disputes(
         raise usage("--page-token is not one of `dragoman trust disputes`")
     offset = int(page_token or 0)
     if gateway:
-        api = _gateway(run, gateway, admin_token)
+        api = elsewhere(run, gateway, admin_token)
         query = {"limit": min(limit, _MOST), "offset": offset}
         told = api.ask("GET", "disputes", query=query)
         items, more = told["disputes"], told["total"] > offset + len(told["disputes"])
@@ -72,14 +71,6 @@ def disputes(
         items, more = _of_file(run, store, limit, offset)
     token = str(offset + len(items)) if more else ""
     show_page(run, items, token, lambda item: _record(run, item, gateway))
-
-
-def _gateway(run: Invocation, gateway: str, token: str) -> GatewayApi:
-    source = click.get_current_context().get_parameter_source
-    for name in ("store", "audit"):
-        if source(name) is ParameterSource.COMMANDLINE:
-            raise usage(f"--{name} is about a file, and --gateway about a gateway: give one")
-    return GatewayApi(run, gateway, token, {"NOT_FOUND": "trust disputes"})
 
 
 def _of_file(
@@ -153,7 +144,7 @@ def resolve(
     may write it decides; with --gateway an operator of that gateway.
     """
     if gateway:
-        api = _gateway(run, gateway, admin_token)
+        api = elsewhere(run, gateway, admin_token, {"NOT_FOUND": "trust disputes"})
         path = f"disputes/{quote(task, safe='')}/resolve"
         told = api.ask("POST", path, {"outcome": outcome, "note": note}, {"number": number})
         _decided(run, {"result": outcome} | {k: v for k, v in told.items() if k != "outcome"})

@@ -6,6 +6,7 @@ token.
 
 import asyncio
 import json
+import re
 import shlex
 import signal
 import sys
@@ -190,6 +191,25 @@ async def test_a_variable_does_not_turn_a_decision_away_from_its_file(
     assert both.returncode == 2 and "give one" in both.stderr
 
 
+async def test_how_an_agent_stands_is_the_same_from_afar_and_in_the_file(
+    shell: Shell, tmp_path: Path
+) -> None:
+    task = await shell.task()
+    await shell.json("trust", "rate", task["id"], "4")
+    afar, file = ("--gateway", shell.site.url), ("--store", str(tmp_path / "gateway.db"))
+    for verb in ("show", "explain"):
+        told = await shell.json("trust", verb, "echo", *afar)
+        here = document(await shell.process("trust", verb, "echo", *file))
+        assert told.keys() == here.keys()
+        # The score itself depends on the time.
+        for name in ("agentId", "agentName", "taskStats", "ratingStats"):
+            assert told[name] == here[name]
+        assert told["ratingStats"]["count"] == 1
+    missing = (await shell.json("trust", "show", "nobody", *afar, exit=1))["error"]
+    assert missing["code"] == "DRAGOMAN_ERR_AGENT_NOT_FOUND"
+    assert missing["hint"] == f"dragoman agents list --gateway {shell.site.url}"
+
+
 async def test_a_seller_gives_back(shell: Shell) -> None:
     task = await shell.task()
     would = await shell.json("credits", "refund", task["id"], "--dry-run", who="seller")
@@ -198,6 +218,28 @@ async def test_a_seller_gives_back(shell: Shell) -> None:
     assert none["code"] == "TaskNotFoundError" and none["hint"] == "dragoman credits escrow"
     given = await shell.json("credits", "refund", task["id"], who="seller")
     assert given == {"result": "given back", "taskId": task["id"], "amount": "10.00"}
+
+
+async def test_an_id_that_two_requesters_chose_takes_a_number(shell: Shell) -> None:
+    for who in ("buyer", "operator"):
+        said = {"role": "user", "parts": [{"type": "text", "text": who}]}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/send"}
+        body["params"] = {"id": "T", "message": said}
+        done = await shell.site.http.post("/a2a/echo", json=body, headers=headers_of(who))
+        assert done.json()["result"]["status"]["state"] == "completed", done.text
+    refused = (await shell.json("credits", "refund", "T", who="seller", exit=1))["error"]
+    numbers = re.findall(r"\d+", refused["message"])
+    assert len(numbers) == 2 and "say which by --number" in refused["message"]
+    words = shlex.split(refused["hint"])
+    assert words[:4] == ["dragoman", "credits", "refund", "T"]
+    assert words[-2:] == ["--number", numbers[0]]
+    # The hint works as it is.
+    given = document(await shell.type(*words[1:], who="seller"))
+    assert given["result"] == "given back"
+    kept = await shell.json("credits", "escrow", who="seller")
+    assert [str(one["taskNumber"]) for one in kept["items"]] == [numbers[1]]
+    # Its own requester needs none.
+    assert (await shell.json("trust", "rate", "T", "3"))["result"] == "rated"
 
 
 # Workflows
