@@ -160,7 +160,7 @@ def test_the_command_line_sends_streams_and_reads_a_task(
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("host", list(HOSTS))
+@pytest.mark.parametrize("host", list(NEWEST))
 def test_a_plain_send_of_the_command_is_answered_by_every_peer(
     host: str, hosts: Hosts, tmp_path: Path
 ) -> None:
