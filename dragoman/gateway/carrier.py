@@ -46,6 +46,7 @@ from dragoman.model.errand import Errand
 from dragoman.model.events import Forwarded
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message
+from dragoman.model.requests import as_answer, reply_to
 
 logger = logging.getLogger("dragoman")
 
@@ -100,6 +101,7 @@ class Carrier(Relay):
                 task_id=last.task_id,
                 context_id=last.context_id,
                 begun=last.begun if last.task_id else [],
+                asks_plainly=last.asks_plainly,
             )
         else:
             self._begin_with(self._chosen[0])
@@ -162,6 +164,7 @@ class Carrier(Relay):
         context_id: str = "",
         why: str = "",
         begun: list[str],
+        asks_plainly: bool = False,
     ) -> None:
         """Record where the message goes next."""
         worker, before = self._worker, self._place
@@ -175,6 +178,7 @@ class Carrier(Relay):
             moves=moves,
             why=why,
             begun=begun,
+            asks_plainly=asks_plainly,
         )
         if before.agent and before.agent != agent:
             self._assign(agent)
@@ -343,8 +347,11 @@ class Carrier(Relay):
         task_id = place.task_id
         if not task_id and isinstance(line.dialect, Nexus):
             task_id = str(uuid.UUID(hex=self._own, version=4))
+        said = worker.message
+        if place.asks_plainly:
+            said = as_answer(said, reply_to(said, ""))
         return msgspec.structs.replace(
-            worker.message,
+            said,
             message_id=MessageId(self._own),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
