@@ -275,9 +275,10 @@ def beside(message: Message) -> list[Part]:
 
 def plain(result: Any) -> Any:
     """Return a result without the object around it that clients of R put it in."""
-    if isinstance(result, dict) and result.keys() == {"value"}:
-        return cast("dict[str, Any]", result)["value"]
-    return result
+    if not isinstance(result, dict):
+        return result
+    members = cast("dict[str, Any]", result)
+    return members["value"] if members.keys() == {"value"} else members
 
 
 def names(message: Message) -> Sequence[str]:
