@@ -1,8 +1,8 @@
 """Other agents, as corvid calls them: a card that is kept for five minutes, and a task that is
 read again every three seconds until it has ended.
 
-Only public addresses are called, unless more is allowed: with `allow_private=True`, or for all calls
-with `DRAGOMAN_ALLOW_PRIVATE` in the environment.
+Only public addresses are called, unless more is allowed: with `allow_private=True`, or for all
+calls with `DRAGOMAN_ALLOW_PRIVATE` in the environment.
 """
 
 import logging
