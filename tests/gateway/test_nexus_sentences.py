@@ -6,16 +6,18 @@ import json
 import shutil
 import subprocess
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from carrying import GatewaySite, gateway
 from guarding import until
+from msgspec import UNSET
 from peers_raw import Answer, Asked, Peer, http, raw_peer
 from serving import serving, within
 
-from dragoman import Agent
+from dragoman import Agent, Message
 from dragoman.gateway import retrying
 
 DOOR = "/api/v1/a2a"
@@ -183,6 +185,116 @@ async def test_the_record_says_how_often_an_agent_was_tried_again(
         assert (await recorded(site, begun["id"]))["retry_count"] == times
         sent = [asked.json for _, asked in peer.requests if asked.operation == "send"]
         assert {one["id"] for one in sent} == {begun["id"]}, "the same however often it is sent"
+
+
+# What a task is given, and what comes of it
+
+
+def typed() -> Agent:
+    agent = Agent("Typed", "Takes objects.")
+
+    @agent.skill(default=True)
+    async def count(to: int = 3) -> AsyncIterator[str]:
+        for number in range(1, to + 1):
+            yield f"{number} "
+
+    @agent.skill
+    async def add(a: int, b: int) -> dict[str, int]:
+        return {"sum": a + b}
+
+    @agent.skill
+    async def seen(message: Message) -> dict[str, Any]:
+        return {"parts": [part.data if part.text is UNSET else part.text for part in message.parts]}
+
+    return agent
+
+
+def plain() -> Agent:
+    agent = Agent("Plain", "Takes text.", input_modes=["text/plain"])
+
+    @agent.skill
+    async def hear(text: str) -> str:
+        return text
+
+    return agent
+
+
+async def made(site: GatewaySite, agent: str, input: Any, skill: str = "") -> Any:
+    """Return the record of a task once it has ended."""
+    body = {"assignedAgentId": agent, "title": "t", "input": input}
+    answer = await site.http.post(
+        "/api/v1/tasks", json=body | ({"skillId": skill} if skill else {})
+    )
+    task = answer.json()["data"]
+    await ended(site, task["id"])
+    return await recorded(site, task["id"])
+
+
+async def test_a_task_s_output_is_the_whole_of_a_streamed_text(tmp_path: Path) -> None:
+    """N-049: in however many chunks it came."""
+    async with serving(typed()) as one, gateway(tmp_path) as site:
+        await site.register(one.url, name="typed")
+        done = await made(site, "typed", {"to": 4})
+        assert done["output"] == {"result": "1 2 3 4 "}
+        assert len(done["artifacts"][0]["parts"]) > 1, "it was streamed"
+
+
+async def test_a_typed_skill_is_called_by_rest_with_its_arguments(tmp_path: Path) -> None:
+    """N-045: the input goes out as data, by the skill that is named."""
+    async with serving(typed()) as one, serving(plain()) as two, gateway(tmp_path) as site:
+        await site.register(one.url, name="typed")
+        await site.register(two.url, name="plain")
+        done = await made(site, "typed", {"a": 1, "b": 2}, "add")
+        assert (done["output"], done["input"]) == ({"result": {"sum": 3}}, {"a": 1, "b": 2})
+        done = await made(site, "typed", {"a": 1}, "seen")
+        assert done["output"] == {"result": {"parts": [{"a": 1}]}}
+        done = await made(site, "plain", {"a": 1})
+        assert done["output"] == {"result": '{"a":1}'}, "who takes no data is told in text"
+        wrong = await made(site, "typed", {"a": 1, "b": "x"}, "add")
+        assert wrong["status"] == "failed" and wrong["output"] is None
+
+
+async def test_a_nexus_agent_is_given_the_input_as_one_text(tmp_path: Path) -> None:
+    """N-045: as its document has it."""
+
+    def answer(name: str, asked: Asked) -> Answer:
+        return nexus_reply(asked)
+
+    async with raw_peer(answer) as peer, gateway(tmp_path, allow_private=True) as site:
+        await registered(site, peer)
+        assert (await made(site, "a", {"b": [1], "a": None}))["output"] == {"result": "Done"}
+        (sent,) = [asked.json for _, asked in peer.requests if asked.operation == "send"]
+        parts = [{"type": "text", "data": '{"b":[1],"a":null}'}]
+        assert sent["params"]["message"]["parts"] == parts
+
+
+async def test_a_step_is_given_the_whole_of_what_the_one_before_it_streamed(
+    tmp_path: Path,
+) -> None:
+    """N-091: as data, which a typed skill can take."""
+    async with serving(typed()) as one, gateway(tmp_path) as site:
+        await site.register(one.url, name="typed")
+        steps = [
+            {"name": "count", "agentId": "typed", "skillId": "count", "input": {"to": 3}},
+            {"name": "see", "agentId": "typed", "skillId": "seen", "dependsOn": [0]},
+            {"name": "add", "agentId": "typed", "skillId": "add", "input": {"a": 1, "b": 2}},
+        ]
+        body = {"name": "w", "steps": steps}
+        flow = (await site.http.post("/api/v1/workflows", json=body)).json()["data"]
+        path = f"/api/v1/workflows/{flow['id']}"
+        assert (await site.http.post(f"{path}/execute")).status_code == 202
+        run: Any = {}
+
+        async def is_over() -> bool:
+            nonlocal run
+            (run,) = (await site.http.get(path)).json()["data"]["runs"]
+            return run["status"] not in ("pending", "running")
+
+        await until(is_over)
+        outputs = [step["output"] for step in run["steps"]]
+        whole = {"result": "1 2 3 "}
+        parts = {"result": {"parts": [{"step_0_output": whole}]}}
+        assert outputs == [whole, parts, {"result": {"sum": 3}}], run
 
 
 # What nobody knows
