@@ -110,6 +110,14 @@ async def test_an_agent_that_serves_others_only_does_not_count(tmp_path: Path) -
         assert task["messages"][-1]["parts"][0]["data"] == "Ann: Hello"
 
 
+async def test_a_gateway_has_a_card_of_its_own_with_both_skills(tmp_path: Path) -> None:
+    """N-005, N-001: where NEXUS has it, without any credential."""
+    async with gateway(tmp_path) as site:
+        card = (await site.http.get("/.well-known/agent.json")).json()
+        assert {"agent-discovery", "task-delegation"} <= {one["id"] for one in card["skills"]}
+        assert card["url"].startswith("http")
+
+
 # What an agent is asked
 
 
