@@ -90,8 +90,8 @@ _METHOD_LENGTH = 128
 class MethodNotFound(A2AError):
     """Method not found"""
 
-    def __init__(self, message: str = "", *, method: str = "", **facts: Any) -> None:
-        if method:
+    def __init__(self, message: str = "", *, method: str | None = None, **facts: Any) -> None:
+        if method is not None:
             message = message or f"Method not found: {method[:_METHOD_LENGTH]}"
             facts["method"] = method
         super().__init__(message, **facts)
