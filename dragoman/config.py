@@ -278,9 +278,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _about(
             "Tasks that one source agent may send to `/a2a/tasks/send`, as `rate_limit` is "
-            "written; `off`: no limit."
+            "written: corvid's own would be `5/60s`. Callers that do not say who they are share "
+            "one source. `off`: no limit."
         ),
-    ] = "5/60s"
+    ] = "off"
     a2a_version: Annotated[
         str,
         _about(

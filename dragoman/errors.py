@@ -83,8 +83,18 @@ class BodyTooLarge(InvalidRequest):
     """Request body is too large"""
 
 
+# Characters of a method that nobody knows, in the sentence that says so.
+_METHOD_LENGTH = 128
+
+
 class MethodNotFound(A2AError):
     """Method not found"""
+
+    def __init__(self, message: str = "", *, method: str | None = None, **facts: Any) -> None:
+        if method is not None:
+            message = message or f"Method not found: {method[:_METHOD_LENGTH]}"
+            facts["method"] = method
+        super().__init__(message, **facts)
 
 
 class InvalidParams(A2AError):

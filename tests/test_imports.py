@@ -57,6 +57,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "mock": (*WAIST, *EDGE, "server", "dragoman"),
     "cli": (
         *(*WAIST, *INSIDE, *EDGE, "server", "gateway", "agents", "mcp", "console", "mock", "proof"),
+        "compat",
         "dragoman",
     ),
     # What runs the product from outside and reads its files.

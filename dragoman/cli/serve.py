@@ -1,6 +1,8 @@
 """`dragoman serve`: an author's agents, or any program, on a port."""
 
 import sys
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +15,9 @@ from dragoman.cli.own import added, own
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
+    from dragoman.compat.selectools.server import A2AServer
     from dragoman.server.agent import Agent
+    from dragoman.server.load import Find
     from dragoman.server.run import Ready
 
 _SPECIAL = added(
@@ -201,11 +205,13 @@ def serve(
 
         run_reloading(targets)
         return
-    from dragoman.agents.adapters.detect import agent_at, agent_in
+    from dragoman.agents.adapters.detect import agent_at
+    from dragoman.server.app import App
     from dragoman.server.load import load_agents
     from dragoman.server.run import run as run_server
 
-    agents = load_agents(targets, agent_in, agent_at)
+    found: list[A2AServer] = []
+    agents = load_agents(targets, _finding(found), agent_at)
     if program:
         agents.append(_program(program, speaks_json=exec_format == "json"))
     if servers:
@@ -230,7 +236,29 @@ def serve(
         tell(run, record(agents, ready))
 
     again = [sys.executable, "-m", "dragoman", *run.argv]
-    run_server(agents, settings, public=public, on_ready=on_ready, command=again)
+    make: Callable[..., App] = App
+    if found:
+        if len(agents) > 1:
+            raise usage("an A2AServer has the port to itself: name it alone")
+        # Who has its token is let in, besides whom the options let in.
+        make, public = found[0].app, public or found[0].has_token
+    run_server(agents, settings, public=public, on_ready=on_ready, command=again, make=make)
+
+
+def _finding(found: "list[A2AServer]") -> "Find":
+    """Return what makes an agent of a module's content; servers of selectools' kind are noted."""
+    from dragoman.agents.adapters.detect import agent_in
+
+    def find(module: ModuleType, attribute: str, target: str) -> "Agent":
+        from dragoman.compat.selectools.found import server_in
+
+        server = server_in(module, attribute, target)
+        if server is None:
+            return agent_in(module, attribute, target)
+        found.append(server)
+        return server.served
+
+    return find
 
 
 def _program(command: str, *, speaks_json: bool) -> "Agent":

@@ -230,8 +230,10 @@ class Remote:
             body = None if value is None else encode(value)
         elif self.interface.protocol_binding == JSONRPC:
             # Only the other requests on its connection have to have others.
-            id = str(next(self._ids))
             method, params = self.dialect.encode_request(operation)
+            # Its gateway calls a request by the task that it is about.
+            named = params.get("id") if isinstance(self.dialect, Nexus) else None
+            id = named if isinstance(named, str) else str(next(self._ids))
             verb, url = "POST", self.interface.url
             body = jsonrpc.request(id, method, params)
         else:

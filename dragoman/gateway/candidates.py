@@ -49,6 +49,8 @@ class Candidate(NamedTuple):
     figures: Figures = Figures()
     in_flight: int = 0
     is_default: bool = False
+    # There is nobody else whom it could be for.
+    is_only: bool = False
     # Nobody calls it at present, since calls failed: probes find out when that is over.
     is_open: bool = False
 

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import time
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +36,7 @@ from dragoman.errors import (
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.means import Means, passing
-from dragoman.gateway.naming import message_id_of
+from dragoman.gateway.naming import message_id_of, task_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
 from dragoman.gateway.upstreams import Upstream
@@ -46,6 +45,7 @@ from dragoman.model.errand import Errand
 from dragoman.model.events import Forwarded
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message
+from dragoman.model.requests import as_answer, reply_to
 
 logger = logging.getLogger("dragoman")
 
@@ -70,9 +70,19 @@ _QUICK = 0.5
 class Carrier(Relay):
     """One message on its way."""
 
-    def __init__(self, means: Means, worker: Worker, chosen: Sequence[str], why: str = "") -> None:
-        """`chosen` are the agents that may do it, best first, by their ids."""
+    def __init__(
+        self,
+        means: Means,
+        worker: Worker,
+        chosen: Sequence[str],
+        why: str = "",
+        *,
+        is_ours: bool = False,
+    ) -> None:
+        """`chosen` are the agents that may do it, best first, by their ids. `is_ours` says that we
+        made the task's id, and not its caller."""
         super().__init__(means, worker)
+        self._is_ours = is_ours
         self._why = why
         self._chosen = list(chosen)
         # What each cost when it was chosen: whoever takes over does it for no more.
@@ -100,6 +110,7 @@ class Carrier(Relay):
                 task_id=last.task_id,
                 context_id=last.context_id,
                 begun=last.begun if last.task_id else [],
+                asks_plainly=last.asks_plainly,
             )
         else:
             self._begin_with(self._chosen[0])
@@ -142,7 +153,10 @@ class Carrier(Relay):
             # Without its query, which may be a secret.
             where = self._place.url.partition("?")[0]
             logger.info("task %s: %s: %s", worker.log.task_id, where, problem)
+            before = self._place
             await self._recover(problem, failures, since)
+            if not isinstance(problem, AgentOffline) and self._place is before:
+                self._note_retry()
             # Whoever is next gets nothing before it is held what they cost.
             await worker.log.durable(worker.log.seq)
 
@@ -162,6 +176,7 @@ class Carrier(Relay):
         context_id: str = "",
         why: str = "",
         begun: list[str],
+        asks_plainly: bool = False,
     ) -> None:
         """Record where the message goes next."""
         worker, before = self._worker, self._place
@@ -175,16 +190,28 @@ class Carrier(Relay):
             moves=moves,
             why=why,
             begun=begun,
+            asks_plainly=asks_plainly,
+            is_ours=before.is_ours if before.agent else self._is_ours,
         )
         if before.agent and before.agent != agent:
             self._assign(agent)
         if moves:
-            errand = worker.log.errand or Errand()
-            worker.log.errand = msgspec.structs.replace(errand, moved=errand.moved + 1)
+            self._count_retry()
         self._place = place
         self._signs = LifeSigns()
         worker.log.agent = agent
         worker.forward(place)
+
+    def _note_retry(self) -> None:
+        """Record that the message is sent again to where it was sent."""
+        if not self._place.is_delivered:
+            self._count_retry()
+            self._worker.forward(self._place)
+
+    def _count_retry(self) -> None:
+        log = self._worker.log
+        errand = log.errand or Errand()
+        log.errand = msgspec.structs.replace(errand, retries=errand.retries + 1)
 
     def _price(self, agent_id: str) -> int:
         agent = self._means.directory.get(agent_id)
@@ -194,14 +221,14 @@ class Carrier(Relay):
         """Have another agent paid for it."""
         agent = self._means.directory.get(agent_id)
         if agent is not None:
-            # What nobody wrote yet of an earlier move counts on.
+            # What nobody wrote yet of an earlier try counts on.
             before = self._worker.log.errand or Errand()
             self._worker.log.errand = Errand(
                 agent=agent.id,
                 payee=agent.owner,
                 price=agent.price,
                 held=agent.price,
-                moved=before.moved,
+                retries=before.retries,
             )
 
     # One agent
@@ -267,7 +294,7 @@ class Carrier(Relay):
         """Have a short task done in one request: it costs half of what a stream does. Returns if
         it takes longer, and the message is then sent again, which only says where its task is."""
         message = self._message(line)
-        operation = outgoing(self._worker, message, self._means.id, line.card, wait=True)
+        operation = outgoing(self._worker, message, self._means.id, line, wait=True)
         self._is_doubtful = True
         try:
             async with asyncio.timeout(_QUICK):
@@ -299,7 +326,7 @@ class Carrier(Relay):
             "is_light": True,
         }
         message = self._message(line)
-        operation = outgoing(self._worker, message, self._means.id, line.card)
+        operation = outgoing(self._worker, message, self._means.id, line)
         if self._is_doubtful:
             await self._settle_doubt(line, agent, operation)
         if self._place.is_delivered:
@@ -342,9 +369,12 @@ class Carrier(Relay):
         worker, place = self._worker, self._place
         task_id = place.task_id
         if not task_id and isinstance(line.dialect, Nexus):
-            task_id = str(uuid.UUID(hex=self._own, version=4))
+            task_id = task_id_of(worker, self._own, is_ours=place.is_ours)
+        said = worker.message
+        if place.asks_plainly:
+            said = as_answer(said, reply_to(said, ""))
         return msgspec.structs.replace(
-            worker.message,
+            said,
             message_id=MessageId(self._own),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
@@ -434,7 +464,7 @@ class Carrier(Relay):
             line = await upstream.line(self._place.url)
         except A2AError:
             return False
-        operation = outgoing(self._worker, self._message(line), self._means.id, line.card)
+        operation = outgoing(self._worker, self._message(line), self._means.id, line)
         try:
             async with asyncio.timeout(self._means.settings.forward_patience):
                 found = await Stream(line, operation).find_task(operation.message)

@@ -15,6 +15,7 @@ import msgspec
 from dragoman.client.life_signs import Silence
 from dragoman.client.stream import Shown, Stream
 from dragoman.config import Settings
+from dragoman.dialects.house import Nexus
 from dragoman.engine.log import TaskLog
 from dragoman.engine.shares import NARROW_EVENTS, SLICE
 from dragoman.engine.worker import TaskEnded, Worker
@@ -28,7 +29,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway.agents import Registered, voter
 from dragoman.gateway.means import Means, passing
-from dragoman.gateway.naming import message_id_of
+from dragoman.gateway.naming import message_id_of, task_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN
 from dragoman.gateway.retrying import is_failing
@@ -117,7 +118,11 @@ class Contest:
         worker: Worker,
         chosen: Sequence[str],
         wanted: Wishes,
+        *,
+        is_ours: bool = False,
     ) -> None:
+        """`is_ours` says that we made the task's id, and not its caller."""
+        self._is_ours = is_ours
         self._means = means
         self._worker = worker
         self._wanted = wanted
@@ -215,15 +220,17 @@ class Contest:
 
     async def _asked(self, rival: _Rival, upstream: Upstream) -> Task:
         own = message_id_of(self._means, self._worker, rival.agent.id)
+        line = await upstream.line(rival.url)
+        is_named = isinstance(line.dialect, Nexus)
+        task_id = task_id_of(self._worker, own, is_ours=self._is_ours) if is_named else ""
         message = msgspec.structs.replace(
             self._worker.message,
             message_id=MessageId(own),
-            task_id=TaskId(""),
+            task_id=TaskId(task_id),
             context_id=ContextId(""),
             reference_task_ids=[],
         )
-        line = await upstream.line(rival.url)
-        operation = outgoing(self._worker, message, self._means.id, line.card)
+        operation = outgoing(self._worker, message, self._means.id, line)
         settings, log = self._means.settings, self._worker.log
         # One that has begun may take its time, as long as it lives.
         silence = Silence(

@@ -116,7 +116,13 @@ class Forwarding:
             cause="hurried" if is_hurried else "",
         )
         return Plan(
-            self._run([agent.id for agent in chosen.agents], wanted, chosen.why),
+            self._run(
+                [agent.id for agent in chosen.agents],
+                wanted,
+                chosen.why,
+                # Else its caller has chosen one.
+                is_ours=not operation.message.task_id,
+            ),
             deadline=seconds,
             tasks=len(rivals),
             errand=errand,
@@ -139,14 +145,27 @@ class Forwarding:
             and self._means.upstreams.of(agent).works_once(agent.url)
         )
 
-    def _run(self, chosen: Sequence[str], wanted: Wishes | None = None, why: str = "") -> Any:
+    def _run(
+        self,
+        chosen: Sequence[str],
+        wanted: Wishes | None = None,
+        why: str = "",
+        *,
+        is_ours: bool = False,
+    ) -> Any:
         async def run(worker: Worker) -> Message | None:
-            return await self._carried(worker, chosen, wanted, why)
+            return await self._carried(worker, chosen, wanted, why, is_ours=is_ours)
 
         return run
 
     async def _carried(
-        self, worker: Worker, chosen: Sequence[str], wanted: Wishes | None, why: str
+        self,
+        worker: Worker,
+        chosen: Sequence[str],
+        wanted: Wishes | None,
+        why: str,
+        *,
+        is_ours: bool,
     ) -> Message | None:
         wanted = wanted or wishes.read(worker.replay.began)
         if not chosen and worker.replay.forwarded is None:
@@ -154,8 +173,8 @@ class Forwarding:
             found = self._router.choose(worker.replay.began, wanted, worker.caller.principal)
             chosen, why = await self._agreed(worker, found.agents), found.why
         if wanted.race > 1 and worker.replay.turn == 0:
-            return await Contest(self._means, worker, chosen, wanted).run()
-        carrier = Carrier(self._means, worker, chosen, why)
+            return await Contest(self._means, worker, chosen, wanted, is_ours=is_ours).run()
+        carrier = Carrier(self._means, worker, chosen, why, is_ours=is_ours)
         try:
             await carrier.carry()
         except (asyncio.CancelledError, Ended):

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from dragoman.config import Settings
-from dragoman.errors import A2AError, AgentOffline, ConfigError, StoreRefused
+from dragoman.errors import A2AError, AgentOffline, ConfigError, NoAgentAvailable, StoreRefused
 from dragoman.gateway import routing, wishes
 from dragoman.gateway.agent_keys import AgentKeyring
 from dragoman.gateway.agents import Registered, serves, spread
@@ -18,7 +18,7 @@ from dragoman.gateway.ledger import ErrandRow, Ledger
 from dragoman.gateway.means import Means
 from dragoman.gateway.payments import FakeProvider
 from dragoman.gateway.registry import Registry
-from dragoman.gateway.routing import Candidate, Wish
+from dragoman.gateway.routing import Candidate, Choice, Wish
 from dragoman.gateway.search import LONGEST_TEXT, Search
 from dragoman.gateway.shortlist import Shortlist, described
 from dragoman.gateway.trust import Rules, Trust
@@ -211,8 +211,7 @@ class Gateway:
             agents = self._able(operation, wanted, requester)
         elif named is not None and serves(named, requester):
             agents = [named]
-        candidates = [self._candidate(agent, wanted.skill) for agent in agents]
-        choice = routing.choose(wish, candidates, memory=self._turns)
+        choice = self._choice(wish, agents, requester)
         found = [agent for name in choice.order if (agent := self.registry.get(name)) is not None]
         if wanted.quorum > 1:
             found = spread(found, requester)
@@ -220,6 +219,18 @@ class Gateway:
             wait = min(self.upstreams.of(agent).retry_in for agent in found)
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return Chosen(found, choice.why, choice.skill)
+
+    def _choice(self, wish: Wish, agents: Sequence[Registered], requester: Principal) -> Choice:
+        candidates = [self._candidate(agent, wish.skill) for agent in agents]
+        try:
+            return routing.choose(wish, candidates, memory=self._turns)
+        except NoAgentAvailable:
+            if wish.agent or wish.skill:
+                raise
+            # Only now: all agents are looked at.
+            everyone = (one for one in self.registry.all() if serves(one, requester))
+            candidates = routing.only(self._candidate(one, "") for one in everyone)
+            return routing.choose(wish, candidates, memory=self._turns)
 
     def find(self, text: str, caller: Caller) -> list[Json]:
         """Return agents by what they can do, as a caller may see them."""

@@ -1,10 +1,12 @@
-"""What messages are called at the agents they are sent to.
+"""What messages, and tasks of agents that know them by their caller's ids, are called at the agents
+they are sent to.
 
 To an agent all our callers are one, and two of them may have given their messages, or their tasks,
 one id: so it is never the caller's own.
 """
 
 import hashlib
+import uuid
 
 import msgspec
 
@@ -29,3 +31,12 @@ def message_id_of(means: Means, worker: Worker, agent: str = "") -> str:
     return hashlib.blake2b(
         _fingerprint([*own, agent] if agent else own), digest_size=16
     ).hexdigest()
+
+
+def task_id_of(worker: Worker, own: str, *, is_ours: bool) -> str:
+    """Return what a task is called at an agent that takes its id from its caller: as here, if that
+    id is ours. `own` is what the message is called there; further messages of a task that has
+    ended there begin other ones."""
+    if is_ours and not worker.replay.turn:
+        return worker.log.task_id
+    return str(uuid.UUID(hex=own, version=4))

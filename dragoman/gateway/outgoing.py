@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
+from dragoman.client.line import Line
 from dragoman.engine.worker import Worker
-from dragoman.gateway import hops
+from dragoman.gateway import hops, task_input
 from dragoman.gateway.agent_keys import REQUESTER
-from dragoman.model.card import AgentCard
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage, StreamMessage
 from dragoman.security.secret_names import holds_secret, words
@@ -41,11 +41,14 @@ _DEPTH = 16
 
 
 def outgoing(
-    worker: Worker, message: Message, own_id: str, card: AgentCard, *, wait: bool = False
+    worker: Worker, message: Message, own_id: str, line: Line, *, wait: bool = False
 ) -> SendMessage:
     """Return the operation to forward a message with, and to wait for the whole answer if so.
     Raises `TaskFailed` if its time is over."""
-    operation = worker.operation
+    operation, card = worker.operation, line.card
+    if task_input.is_input(message):
+        skill = operation.metadata.get("skillId")
+        message = task_input.suited(message, card, line.dialect, str(skill or ""))
     metadata = {name: value for name, value in operation.metadata.items() if name not in OWN}
     onward = hops.depart(clean(metadata), own_id, worker.deadline or None)
     # Most messages have none of these.

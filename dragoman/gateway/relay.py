@@ -27,6 +27,7 @@ from dragoman.model.events import ArtifactUpdate, Event, Forwarded, StatusUpdate
 from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.message import Message, Role
 from dragoman.model.push import PushConfig
+from dragoman.model.requests import open_requests
 from dragoman.model.task import Task, TaskState, TaskStatus
 
 logger = logging.getLogger("dragoman")
@@ -232,7 +233,10 @@ class Relay:
             # It keeps the deadline that it was given, which is a little earlier than ours.
             self._note_cause("timeout")
         if status.state.is_interrupted:
-            worker.forward(msgspec.structs.replace(self._place, is_answered=True))
+            asks_plainly = not any(one.is_declared for one in open_requests(status))
+            worker.forward(
+                msgspec.structs.replace(self._place, is_answered=True, asks_plainly=asks_plainly)
+            )
             worker.relay(status, metadata)
             raise TaskWaits
         if status.state is TaskState.COMPLETED and worker.queued:

@@ -1,12 +1,13 @@
 """Which agent gets a task, and why: a pure choice among candidates.
 
 The agent that was named; else one with the skill that was named; else the one whose skills fit the
-text best; else the default agent. Among equals a policy decides, and every choice is explained in
-one sentence. A trust score only ranks; that it must be so high is the requester's own wish.
+text best; else the default agent; else, where no skill was named, the only one there is. Among
+equals a policy decides, and every choice is explained in one sentence. A trust score only ranks;
+that it must be so high is the requester's own wish.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from dragoman.errors import (
@@ -118,10 +119,29 @@ def _fits(wish: Wish, candidates: Sequence[Candidate]) -> list[_Fit]:
         found = [_Fit(one, 0, "", f"tagged {', '.join(sorted(wish.tags))}") for one in tagged]
     if not found:
         found = [_Fit(one, 0, "", "the default agent") for one in candidates if one.is_default]
+    if not found and not wish.skill and not wish.tags:
+        found = [_Fit(one, 0, "", "the only agent") for one in candidates if one.is_only]
     if not found:
         asked = f" for the skill {wish.skill}" if wish.skill else ""
-        raise NoAgentAvailable(f"No agent available{asked}: name one, or register one")
+        raise NoAgentAvailable(
+            f"No agent available{asked}: name one, or register one with --default for what is for"
+            " nobody in particular"
+        )
     return found
+
+
+def only(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the one that gets what is for nobody in particular, among all that do tasks for a
+    requester: there is no other, or no other that answers. Among several nobody chooses."""
+    available: list[Candidate] = []
+    away: list[Candidate] = []
+    for one in candidates:
+        (available if one.is_available else away).append(one)
+        if len(available) > 1:
+            # There may be thousands more.
+            return []
+    found = available or away
+    return [found[0]._replace(is_only=True)] if len(found) == 1 else []
 
 
 def _has(one: Candidate, asked: str) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.errors import InvalidParams
+from dragoman.gateway.task_input import input_part, result_of
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Metadata, Part, Role
@@ -58,6 +59,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     workflow_id: str
     definition: Definition
+    # Whether its steps are given objects. Runs that began before that are given texts to the end:
+    # a step that is sent again has to be the same message.
+    is_typed: bool = False
 
 
 # Of a run that was canceled, what was not over by then is shown as cancelled.
@@ -122,32 +126,34 @@ def input_of(step: Step, states: Sequence[StepState]) -> dict[str, Any]:
 
 
 def task_of(
-    run_id: str, name: str, index: int, step: Step, states: Sequence[StepState]
+    run_id: str, order: Order, index: int, states: Sequence[StepState]
 ) -> tuple[Message, Metadata]:
     """Return the message that makes a step's task, and what is said besides.
 
     It follows from the run alone: sent once more, it leads to the task it made before. So it must
     stay the same from release to release."""
+    step = order.definition.steps[index]
     metadata: Metadata = {
         "agentId": step.agent_id,
-        "title": f"[Workflow] {name}",
+        "title": f"[Workflow] {order.definition.name}",
         "description": step.name,
         "timeoutSeconds": step.timeout,
     }
     if step.skill_id:
         metadata["skillId"] = step.skill_id
     id = MessageId(f"{run_id}.{index}.{states[index].attempts}")
-    text = encode(input_of(step, states)).decode()
-    return Message(id, Role.USER, [Part(text=text)]), metadata
+    given = input_of(step, states)
+    part = input_part(given) if order.is_typed else Part(text=encode(given).decode())
+    return Message(id, Role.USER, [part]), metadata
 
 
 def output_of(task: Task) -> Any:
-    """Return what came of a step's task: the first part of its result, or what its agent said last
-    if there is none."""
-    parts = [part for artifact in task.artifacts for part in artifact.parts]
-    if not parts and task.status.message is not None:
-        parts = task.status.message.parts
-    return {"result": _plain(parts[0])} if parts else None
+    """Return what came of a step's task: its first result, or what its agent said last if there is
+    none."""
+    found = result_of(task.artifacts)
+    if found is None and task.status.message is not None:
+        found = next(iter(task.status.message.parts), None)
+    return None if found is None else {"result": _plain(found)}
 
 
 def problem_of(task: Task) -> str:

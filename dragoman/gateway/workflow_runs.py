@@ -102,7 +102,7 @@ class _Run:
         self._worker = worker
         self._service = service
         self._store = store
-        self._name = order.definition.name
+        self._order = order
         self._steps = order.definition.steps
         self._states = [StepState(index=i, name=step.name) for i, step in enumerate(self._steps)]
         self._is_over = [asyncio.Event() for _ in self._steps]
@@ -264,7 +264,7 @@ class _Run:
         while True:
             sending = self._sending.get(index)
             if sending is None:
-                sending = asyncio.ensure_future(self._ask(self._message(index, step)))
+                sending = asyncio.ensure_future(self._ask(self._message(index)))
                 # Nobody may be left to hear of it.
                 sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
                 self._sending[index] = sending
@@ -289,8 +289,8 @@ class _Run:
         ends = self._states[index].started_at + step.timeout * 1000
         return self._worker.clock.now() + refusal.retry_after * 1000 > ends
 
-    def _message(self, index: int, step: Step) -> ops.SendMessage:
-        message, metadata = task_of(self._worker.log.task_id, self._name, index, step, self._states)
+    def _message(self, index: int) -> ops.SendMessage:
+        message, metadata = task_of(self._worker.log.task_id, self._order, index, self._states)
         return ops.SendMessage(message=message, wait=False, metadata=metadata, tenant=self._tenant)
 
     @property

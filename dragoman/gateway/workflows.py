@@ -209,7 +209,7 @@ class Workflows:
         row = await self._row(owner, id)
         if row is None:
             return None
-        order = Order(workflow_id=id, definition=_definition(row))
+        order = Order(workflow_id=id, definition=_definition(row), is_typed=True)
         message = Message(
             MessageId(key or new_id()),
             Role.USER,

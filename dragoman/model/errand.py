@@ -28,7 +28,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     began_at: int = 0
     # When it has to have ended, in milliseconds since the epoch; 0: whenever.
     due_at: int = 0
-    # How often it was given to another agent, or to the same one elsewhere, since it was written.
-    moved: int = 0
+    # How often it was sent again, to the same agent or to another one, since it was written.
+    retries: int = 0
     # Why it ended as it did, where the state does not tell: `timeout`, `unreachable`, `invalid`.
     cause: str = ""

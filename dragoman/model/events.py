@@ -147,6 +147,10 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     why: str = ""
     # Artifacts there were when it was given to this one, which makes them anew in the same order.
     begun: list[str] = []
+    # Whether it waits for an answer and gave its question no id: it may know nothing of ids.
+    asks_plainly: bool = False
+    # Whether the task's id is known to be ours: one that its caller chose may be another's too.
+    is_ours: bool = False
 
 
 class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

@@ -253,14 +253,32 @@ def narrowed(message: Message, request_id: str) -> Message:
     return msgspec.structs.replace(message, parts=parts)
 
 
-def with_text(message: Message) -> Message:
-    """Return an answer whose text is its result, where it brought a result alone."""
-    if any(isinstance(part.text, str) for part in message.parts):
+def as_answer(message: Message, reply: Reply) -> Message:
+    """Return a message that has what it says to a request as its text, and as its data where that
+    is no text. The words around a result are for whoever reads along: they are not the answer."""
+    if reply.error or reply.request_id not in names(message):
         return message
-    texts = [Part(text=said.result) for said in replies(message) if isinstance(said.result, str)]
-    if not texts:
-        return message
-    return msgspec.structs.replace(message, parts=[*texts, *message.parts])
+    result = plain(reply.result)
+    if isinstance(result, str):
+        said = [Part(text=result)]
+    else:
+        said = [Part(text=msgspec.json.encode(result).decode()), Part(data=result)]
+    return msgspec.structs.replace(message, parts=[*said, *beside(message)])
+
+
+def beside(message: Message) -> list[Part]:
+    """Return what a message that answers brings besides answers and words, such as files."""
+    return [
+        part for part in message.parts if not isinstance(part.text, str) and not _replies_in(part)
+    ]
+
+
+def plain(result: Any) -> Any:
+    """Return a result without the object around it that clients of R put it in."""
+    if not isinstance(result, dict):
+        return result
+    members = cast("dict[str, Any]", result)
+    return members["value"] if members.keys() == {"value"} else members
 
 
 def names(message: Message) -> Sequence[str]:

@@ -15,7 +15,7 @@ from dragoman.engine.worker import Worker
 from dragoman.errors import InputTimeout, ParseFailed, RequestFailed
 from dragoman.model.content import Content, json_value, parts_of
 from dragoman.model.message import Message, Metadata, Part
-from dragoman.model.requests import Reply, Request, narrowed, with_text
+from dragoman.model.requests import Reply, Request, as_answer, beside, names, narrowed, plain
 from dragoman.model.task import TaskState
 from dragoman.security.json_values import check_values
 from dragoman.server.forms import Unfit, filled, schema_of
@@ -96,13 +96,15 @@ class Asking:
         asked = wanted(name, content, request, None, None, UNSET)
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         asked = msgspec.structs.replace(asked, state=state, place=place)
-        return await self._said(asked, UNSET)
+        answer = await self._answered(asked, UNSET)
+        assert answer is not None, "without a timeout there is an answer"
+        return _handed_on(answer, requests)
 
     async def _said(self, wanted: Wanted, default: Any) -> Any:
         answer = await self._answered(wanted, default)
         if answer is None:
             return default
-        return with_text(narrowed(answer.message, answer.request_id))
+        return as_answer(narrowed(answer.message, answer.request_id), answer.reply)
 
     async def choose(
         self,
@@ -200,16 +202,25 @@ class Asking:
     ) -> Any:
         """Ask until an answer can be read; return what is read."""
 
+        def understood(said: Any) -> Any:
+            try:
+                return read(said)
+            except Unfit:
+                if (inner := plain(said)) is said:
+                    raise
+                # Only now: a form may have a member of that name.
+                return read(inner)
+
         def problem(reply: Reply) -> str:
             try:
-                read(reply.result)
+                understood(reply.result)
             except Unfit as unfit:
                 return f"{_UNFIT}." if request.sensitive else f"{_UNFIT}: {unfit}."
             return ""
 
         asked = wanted(name, content, request, None, timeout, default, problem)
         answer = await self._answered(asked, default)
-        return read(answer.reply.result) if answer is not None else default
+        return understood(answer.reply.result) if answer is not None else default
 
     async def _answered(self, wanted: Wanted, default: Any) -> Answered | None:
         """Return what answers a question; None: nobody did, and there is a default."""
@@ -254,6 +265,22 @@ def wanted(
         late=_LATE if default is not UNSET else "",
         problem=problem,
     )
+
+
+def _handed_on(answer: Answered, requests: Sequence[Request]) -> Message:
+    """Return what another agent is told that asked: by the id that it gave its request, where the
+    caller answered the one that we gave it."""
+    message, reply = narrowed(answer.message, answer.request_id), answer.reply
+    if len(requests) != 1 or reply.request_id not in names(message):
+        return message
+    (theirs,) = requests
+    if not theirs.is_declared:
+        # Its agent may know nothing of ids.
+        return as_answer(message, reply)
+    if reply.request_id == theirs.request_id:
+        return message
+    said = theirs.failed(reply.error) if reply.error else theirs.answered(reply.result)
+    return msgspec.structs.replace(message, parts=[*said, *beside(message)])
 
 
 # What is said, as what is meant

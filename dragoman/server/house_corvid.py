@@ -82,6 +82,7 @@ class CorvidEndpoints:
             operation = CORVID.decode_request(method, await params(request))
             if isinstance(operation, ops.SendMessage):
                 self._admit(request, operation)
+                operation = await self._prepared(operation)
             reply = await self._endpoints.reply_to(request, operation, CORVID)
             body = CORVID.encode_reply(operation, reply)
             headers: Headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
@@ -98,6 +99,11 @@ class CorvidEndpoints:
             await _refuse(request, error)
         except Exception:
             await _refuse(request, incident())
+
+    async def _prepared(self, operation: ops.SendMessage) -> ops.SendMessage:
+        """Return a message that was let in as it begins a task; the context of one is what these
+        callers see as the session."""
+        return operation
 
     def _admit(self, request: Request, operation: ops.SendMessage) -> None:
         """Refuse what was passed on too often, and a source that sends too much."""

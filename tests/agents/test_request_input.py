@@ -13,6 +13,7 @@ from dragoman.agents.models import ModelRequest
 from dragoman.agents.request_input import MAX_PROMPT, RequestInput
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
+from dragoman.client.requests import requests_of
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.requests import narrowed, open_requests, replies
@@ -78,6 +79,29 @@ async def test_a_plain_message_answers_what_a_model_asked() -> None:
         assert answer.text.startswith("That does not fit")
         answer = await within(client.send("no", task_id=answer.task_id))
     assert answer.text == "no"
+
+
+@pytest.mark.parametrize(
+    ("asked", "result", "read"),
+    [
+        ({"type": "confirmation"}, {"value": True}, "yes"),
+        ({"type": "clarification"}, "Oslo", "Oslo"),
+        ({"type": "clarification"}, {"city": "Oslo"}, '{"city":"Oslo"}'),
+        ({"type": "selection", "options": ["red", "blue"]}, {"value": "blue"}, "blue"),
+        ({"type": "data", "schema": FORM}, {"value": {"age": 7}}, '{"age":7}'),
+    ],
+)
+async def test_a_model_reads_the_result_and_not_the_words_around_it(
+    asked: dict[str, Any], result: Any, read: str
+) -> None:
+    """R-041, R-045."""
+    async with Client(app=app_of(asking({"prompt": "?"} | asked))) as client:
+        answer = await within(client.send("x"))
+        (request,) = requests_of(answer)
+        told = Part(data={"toolUseId": request.request_id, "result": result})
+        parts = [Part(text="Here is what you asked for."), told]
+        answer = await within(client.send(parts, task_id=answer.task_id))
+    assert answer.text == read
 
 
 @pytest.mark.parametrize(

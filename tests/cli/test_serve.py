@@ -435,3 +435,78 @@ def test_any_program_is_an_agent(here: Path) -> None:
             os.close(process)
         assert child.end() == 0
         assert "Traceback" not in child.log
+
+
+# Servers of selectools' kind
+
+SERVER = """
+import copy
+from types import SimpleNamespace
+
+class Researcher:
+    config = SimpleNamespace(name="researcher")
+    tools = [SimpleNamespace(name="summarize", description="Summarize a text")]
+
+    def clone_for_isolation(self):
+        return copy.copy(self)
+
+    def run(self, messages):
+        return SimpleNamespace(content="Echo: " + messages[0].content)
+
+{imports}
+agent = Researcher()
+server = A2AServer(agent, auth_token={token!r}, description="Reads.", max_body_bytes=2048)
+"""
+OURS = "from dragoman.compat.selectools import A2AServer"
+# What selectools' own keeps of its arguments.
+THEIRS = """
+class A2AServer:
+    def __init__(self, agent, auth_token=None, description=None, max_body_bytes=1048576):
+        self._agent, self._auth_token, self._description = agent, auth_token, description
+        self._name, self._url, self._version = agent.config.name, "", "1.3.0"
+        self._max_tasks, self._max_body_bytes = 2000, max_body_bytes
+"""
+TOKEN = "a-token-of-some-length"
+
+
+def ask_researcher(http: httpx.Client, headers: dict[str, str]) -> httpx.Response:
+    said = {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": {"message": said}}
+    return http.post("/a2a", json=body, headers=headers)
+
+
+@pytest.mark.parametrize("imports", [OURS, THEIRS], ids=["ours", "theirs"])
+@pytest.mark.parametrize("token", [TOKEN, None])
+def test_a_module_with_an_a2a_server_is_served_as_that_server(
+    tmp_path: Path, imports: str, token: str | None
+) -> None:
+    """P-001, P-002, P-007, P-009: its card, its token and its limits count, not the agent's."""
+    (tmp_path / "file.py").write_text(SERVER.format(imports=imports, token=token))
+    with running("serve", "file.py", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
+        with client(child) as http:
+            card = http.get("/.well-known/agent.json").json()
+            assert (card["protocolVersion"], card["description"]) == ("0.2.6", "Reads.")
+            assert [skill["id"] for skill in card["skills"]] == ["summarize"]
+            assert ask_researcher(http, {}).status_code == (401 if token else 200)
+            shown = {"authorization": f"Bearer {token}"} if token else {}
+            task = ask_researcher(http, shown).json()["result"]
+            assert task["artifacts"][0]["parts"][0]["text"] == "Echo: hi"
+            large = http.post("/a2a", content=b" " * 4096, headers=shown)
+            assert large.json()["error"]["code"] == -32600
+        assert child.end() == 0
+
+
+def test_an_a2a_server_is_named_alone_and_one_of_several_by_its_name(tmp_path: Path) -> None:
+    """P-001."""
+    text = SERVER.format(imports=OURS, token=None)
+    (tmp_path / "file.py").write_text(text)
+    (tmp_path / "two.py").write_text(text + "other = A2AServer(agent)\n")
+    (tmp_path / "my_agent.py").write_text(AGENT.format(name="Mine"))
+    ended = run("serve", "file.py", "my_agent.py", cwd=tmp_path)
+    assert ended.returncode == 2 and "to itself" in ended.stderr, ended.stderr
+    ended = run("serve", "two.py", cwd=tmp_path)
+    assert ended.returncode == 2 and "server, other" in ended.stderr, ended.stderr
+    with running("serve", "two.py:other", "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
+        with client(child) as http:
+            assert ask_researcher(http, {}).json()["result"]["kind"] == "task"
+        assert child.end() == 0

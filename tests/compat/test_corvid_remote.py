@@ -159,11 +159,44 @@ async def test_an_agent_that_is_not_there_is_nothing() -> None:
 async def test_addresses_that_are_not_public_are_not_called(address: str) -> None:
     """C-024: whatever they look like, for cards and for tasks."""
     corvid.clear_agent_card_cache()
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="is not called"):
         await within(corvid.fetch_agent_card(address))
-    with pytest.raises(ValidationError):
-        await within(corvid.invoke_remote_agent(address, "hi"))
+    found = await within(corvid.invoke_remote_agent(address, "hi"))
+    assert not found.success and "is not called" in (found.error or "")
     assert await corvid.discover_agent(address) is None
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+async def test_agents_on_this_machine_are_called_if_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    """C-002, C-003, C-004, C-024: by an argument or the environment, which the error names."""
+    monkeypatch.delenv("DRAGOMAN_ALLOW_PRIVATE", raising=False)
+    corvid.clear_agent_card_cache()
+    agent = Agent("Echo", "Says it again.", version="1")
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return f"Echo: {text}"
+
+    more: dict[str, bool] = {} if by_environment else {"allow_private": True}
+    async with serving(agent) as site:
+        for hint in ("allow_private=True", "DRAGOMAN_ALLOW_PRIVATE"):
+            with pytest.raises(ValidationError, match=hint):
+                await within(corvid.fetch_agent_card(site.url))
+            refused = await within(corvid.invoke_remote_agent(site.url, "hi"))
+            assert not refused.success and hint in (refused.error or "")
+        if by_environment:
+            monkeypatch.setenv("DRAGOMAN_ALLOW_PRIVATE", "1")
+        assert (await within(corvid.fetch_agent_card(site.url, **more)))["name"] == "Echo"
+        corvid.clear_agent_card_cache()
+        assert await within(corvid.discover_agent(site.url, **more)) is not None
+        found = await within(corvid.invoke_remote_agent(site.url, "hi", **more))
+        assert (found.success, found.response_text) == (True, "Echo: hi")
+        if by_environment:
+            refused = await within(corvid.invoke_remote_agent(site.url, "hi", allow_private=False))
+            assert not refused.success, "the argument wins"
+    corvid.clear_agent_card_cache()
 
 
 async def test_a_name_that_leads_to_a_private_address_is_not_called() -> None:

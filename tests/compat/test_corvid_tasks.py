@@ -345,11 +345,25 @@ async def test_without_an_agent_the_answer_is_404(sessions: Sessions) -> None:
 async def test_a_source_sends_as_many_tasks_a_minute_as_the_environment_says(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C-022: five unless it says otherwise."""
-    monkeypatch.setenv("A2A_INBOUND_RATE_LIMIT_PER_MIN", "2")
+    """C-022: and as many as it likes where that says nothing: who is unnamed shares a source."""
+    for limit, named in (("2", {"sourceAgent": "s"}), ("", {})):
+        monkeypatch.setenv("A2A_INBOUND_RATE_LIMIT_PER_MIN", limit)
+        async with hosting(session_app(sessions.deps())) as url, client(url) as http:
+            said = [await http.post(SEND, json={"message": "hi", **named}) for _ in range(8)]
+        refused = [429] * 6 if limit else [200] * 6
+        assert [answer.status_code for answer in said] == [200, 200, *refused]
+
+
+async def test_the_session_on_the_wire_is_the_session_s(sessions: Sessions) -> None:
+    """C-001, C-005: from the answer to what was sent until the task has ended."""
     async with hosting(session_app(sessions.deps())) as url, client(url) as http:
-        said = [await http.post(SEND, json={"message": "hi", "sourceAgent": "s"}) for _ in range(3)]
-    assert [answer.status_code for answer in said] == [200, 200, 429]
+        for number in (1, 2):
+            task = (await http.post(SEND, json={"message": "hi"})).json()
+            assert task["sessionId"] == f"s-{number}"
+            await happened(sessions, "start", number)
+            sessions.tell(f"s-{number}", type="session_exited")
+            ended = await settled(http, task["id"], "completed")
+            assert ended["sessionId"] == f"s-{number}"
 
 
 async def test_a_session_goes_on_where_the_server_was_stopped(

@@ -229,7 +229,7 @@ async def test_agents_that_never_answer_do_not_keep_what_is_held_for_a_race(tmp_
 async def test_whoever_does_a_task_after_a_crash_is_the_one_who_is_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(*_: Any) -> None:
+    async def never(*_: Any, **__: Any) -> None:
         await asyncio.Event().wait()
 
     async with raw_peer(completes) as peer:

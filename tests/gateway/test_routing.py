@@ -16,7 +16,16 @@ from dragoman.errors import (
     TrustTooLow,
 )
 from dragoman.gateway.performance import Figures
-from dragoman.gateway.routing import POLICIES, Candidate, Choice, Memory, Wish, choose, promise
+from dragoman.gateway.routing import (
+    POLICIES,
+    Candidate,
+    Choice,
+    Memory,
+    Wish,
+    choose,
+    only,
+    promise,
+)
 from dragoman.model.card import AgentSkill
 from dragoman.model.money import MICRO
 
@@ -103,6 +112,33 @@ def test_without_a_default_agent_there_is_no_agent_available(wish: Wish) -> None
     for candidates in ([], [one("x")]):
         with pytest.raises(NoAgentAvailable, match="No agent available"):
             choose(wish, candidates)
+
+
+def test_what_is_for_nobody_in_particular_goes_to_the_only_agent() -> None:
+    """N-034: that there is, or that answers; who is away is told so."""
+    alone, other = one("alone"), one("other", status="offline")
+    for candidates in ([alone], [other, alone]):
+        assert choose(Wish(text="zebra"), only(candidates)).order == ["id-alone"]
+    assert "the only agent" in choose(Wish(), only([alone])).why
+    with pytest.raises(AgentOffline):
+        choose(Wish(text="zebra"), only([other]))
+
+
+@pytest.mark.parametrize(
+    ("wish", "candidates"),
+    [
+        (Wish(text="zebra"), [one("x"), one("y")]),
+        (Wish(text="zebra"), [one("x", status="offline"), one("y", status="offline")]),
+        (Wish(skill="juggle"), [one("x")]),
+        (Wish(tags=frozenset({"eu"})), [one("x")]),
+    ],
+)
+def test_where_somebody_has_to_choose_it_is_said_how(
+    wish: Wish, candidates: list[Candidate]
+) -> None:
+    """N-034: one of several, or one for a skill that none has."""
+    with pytest.raises(NoAgentAvailable, match="--default"):
+        choose(wish, only(candidates))
 
 
 def test_tags_have_to_be_there_all_of_them() -> None:

@@ -13,6 +13,8 @@ UNKNOWN = "00000000-0000-7000-8000-000000000000"
 SSE = {"accept": "text/event-stream"}
 
 agent = Agent("Housemate", "Plays every state.")
+_FORM = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+_VALUE = {"type": "object", "properties": {"value": {"type": "integer"}}, "required": ["value"]}
 # Opened by tests that want a task to be under way for as long as they look.
 gates: dict[str, asyncio.Event] = {}
 
@@ -36,9 +38,27 @@ async def talkative(text: str, turn: Turn) -> str:
 @agent.skill
 async def ask(text: str, turn: Turn) -> str:
     answer = await turn.ask("Where?")
-    if answer.data is not None:
-        return f"{text} to {answer.data['result']}"
-    return f"{text} to {answer.text}"
+    return f"{text} to {answer.text if answer.data is None else answer.data}"
+
+
+@agent.skill
+async def confirm(text: str, turn: Turn) -> str:
+    return "yes" if await turn.confirm("Sure?") else "no"
+
+
+@agent.skill
+async def choose(text: str, turn: Turn) -> str:
+    return await turn.choose("To?", ["Rome", "Oslo"])
+
+
+@agent.skill
+async def fill(text: str, turn: Turn) -> Any:
+    return await turn.fill("Where to?", _FORM)
+
+
+@agent.skill
+async def value(text: str, turn: Turn) -> Any:
+    return await turn.fill("How many?", _VALUE)
 
 
 @agent.skill

@@ -10,7 +10,7 @@ import pytest
 from housemates import agent, nexus_message, rx_message, settled, to
 from serving import Site, old_message, serving
 
-from dragoman import Agent
+from dragoman import Agent, Turn
 from tests.gateway.carrying import GatewaySite, gateway
 
 other = Agent("Other", "Says something else.")
@@ -19,6 +19,13 @@ other = Agent("Other", "Says something else.")
 @other.skill
 async def different(text: str) -> str:
     return f"Other: {text}"
+
+
+@other.skill
+async def hears(text: str, turn: Turn) -> Any:
+    """Ask plainly, and say what arrived."""
+    await turn.ask("Where?")
+    return {"parts": [part.text or part.data for part in turn.message.parts]}
 
 
 class Behind(NamedTuple):
@@ -96,6 +103,24 @@ async def test_a_question_of_an_agent_behind_is_answered_by_reference(behind: Be
     done = await gate.call("message/send", {"message": said}, path="/api/a2a")
     assert (done["id"], done["status"]["state"]) == (task["id"], "completed")
     assert text_of(done) == "go to Rome"
+
+
+@pytest.mark.parametrize(
+    ("result", "arrives"),
+    [("Rome", ["Rome"]), ({"value": "Rome"}, ["Rome"]), ({"a": 1}, ['{"a":1}', {"a": 1}])],
+)
+async def test_an_agent_that_asks_plainly_is_told_the_result_and_no_id(
+    behind: Behind, result: Any, arrives: list[Any]
+) -> None:
+    """R-041: it need not know what a result of a tool is, nor read the words around it."""
+    gate = behind.gate
+    params = {"message": rx_message("go", metadata=to("hears"))}
+    task = await gate.call("message/send", params, path="/api/a2a")
+    request_id = task["status"]["message"]["inputRequest"]["requestId"]
+    said = rx_message("Here you are.", referenceTaskIds=[task["id"]])
+    said["parts"].append({"kind": "tool-result", "toolUseId": request_id, "result": result})
+    done = await gate.call("message/send", {"message": said}, path="/api/a2a")
+    assert done["artifacts"][0]["parts"][0]["data"] == {"parts": arrives}
 
 
 async def test_a_selectools_caller_is_answered(behind: Behind) -> None:

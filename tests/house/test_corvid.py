@@ -234,8 +234,8 @@ async def test_a_task_that_was_passed_on_too_often_goes_no_further(site: Site) -
 
 
 async def test_a_source_that_sends_too_much_is_told_to_wait_and_others_are_not() -> None:
-    """C-17, C-022: five a minute, by the name in the body, else in the header, else `unknown`."""
-    async with serving(agent) as site:
+    """C-17, C-022: by the name in the body, else in the header, else `unknown`."""
+    async with serving(agent, corvid_rate="5/60s") as site:
 
         async def status(name: str = "", header: str = "") -> int:
             body = {"message": "x"} | ({"sourceAgent": name} if name else {})
@@ -249,6 +249,13 @@ async def test_a_source_that_sends_too_much_is_told_to_wait_and_others_are_not()
         assert [await status() for _ in range(6)] == [200] * 5 + [429]
         refused = await site.http.post(SEND, json={"message": "x"})
         assert refusal(refused)[0] == 429 and int(refused.headers["retry-after"]) >= 1
+
+
+async def test_without_a_limit_a_source_sends_as_many_as_it_likes() -> None:
+    """C-17, C-022: who does not say who it is shares a source with all others who do not."""
+    async with serving(agent) as site:
+        said = [await site.http.post(SEND, json={"message": "x"}) for _ in range(12)]
+        assert {one.status_code for one in said} == {200}
 
 
 async def test_no_agent_for_a_task_is_something_that_was_not_found(

@@ -77,6 +77,79 @@ def test_what_does_not_wait_has_no_open_questions() -> None:
     assert states == [TaskState.INPUT_REQUIRED]
 
 
+# The words around an answer
+
+
+CITY = {"city": "Rome"}
+# A skill, the result that answers what it asks, and what comes of the task.
+RESULTS = [
+    ("ask", "Rome", "go to Rome"),
+    ("ask", {"value": "Rome"}, "go to Rome"),
+    ("ask", 7, "go to 7"),
+    ("ask", CITY, "go to {'city': 'Rome'}"),
+    ("confirm", True, "yes"),
+    ("confirm", {"value": True}, "yes"),
+    ("confirm", {"value": "no"}, "no"),
+    ("choose", "Oslo", "Oslo"),
+    ("choose", {"value": "Oslo"}, "Oslo"),
+    ("fill", CITY, CITY),
+    ("fill", {"value": CITY}, CITY),
+    ("value", {"value": 3}, {"value": 3}),
+    ("use", {"value": 3}, "{'value': 3}"),
+]
+
+
+def covered(message: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with words around it, as R's clients send it."""
+    text = {"kind": "text", "text": "Here is the requested input."}
+    return message | {"parts": [text, *message["parts"]]}
+
+
+def result_of(task: Any) -> Any:
+    (part,) = task["artifacts"][0]["parts"]
+    return part.get("text", part.get("data"))
+
+
+@pytest.mark.parametrize(("skill", "result", "comes_of_it"), RESULTS)
+async def test_a_result_is_the_answer_whatever_is_said_beside_it(
+    site: Site, skill: str, result: Any, comes_of_it: Any
+) -> None:
+    """R-041: by reference, the way the R system's own clients answer; `{value}` is the value."""
+    task = await asked(site, skill)
+    request_id = task["status"]["message"]["inputRequest"]["requestId"]
+    message = covered(answer(task["id"], request_id, result=result))
+    done = await site.call("message/send", {"message": message}, path=HOME)
+    assert (done["id"], done["status"]["state"]) == (task["id"], "completed")
+    assert result_of(done) == comes_of_it
+
+
+@pytest.mark.parametrize(("skill", "result", "comes_of_it"), RESULTS)
+async def test_so_it_is_in_other_dialects(
+    site: Site, skill: str, result: Any, comes_of_it: Any
+) -> None:
+    """R-041, X-15: where results are data."""
+    params = {"message": old_message("go", metadata=to(skill))}
+    task = await site.call("message/send", params)
+    r_s = await site.call("tasks/get", {"id": task["id"]}, path=HOME)
+    request_id = r_s["status"]["message"]["inputRequest"]["requestId"]
+    data = {"toolUseId": request_id, "result": result}
+    said = {"messageId": f"m-{task['id']}", "role": "ROLE_USER", "taskId": task["id"]}
+    said["parts"] = [{"text": "Here it is."}, {"data": data}]
+    done = await site.call("SendMessage", {"message": said})
+    (part,) = done["task"]["artifacts"][0]["parts"]
+    assert part.get("text", part.get("data")) == comes_of_it
+
+
+async def test_what_does_not_fit_is_asked_for_again(site: Site) -> None:
+    """R-041: whether or not there is a value in it."""
+    task = await asked(site, "confirm")
+    request_id = task["status"]["message"]["inputRequest"]["requestId"]
+    message = covered(answer(task["id"], request_id, result={"value": "perhaps"}))
+    again = await site.call("message/send", {"message": message}, path=HOME)
+    assert (again["id"], again["status"]["state"]) == (task["id"], "input-required")
+    assert "yes or no" in again["status"]["message"]["parts"][0]["text"]
+
+
 # What nobody answers
 
 

@@ -14,7 +14,7 @@ from dragoman.client.requests import requests_of
 from dragoman.errors import A2AError, ConfigError
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import TaskId
-from dragoman.model.message import Message
+from dragoman.model.message import Message, Part
 from dragoman.model.requests import Request
 from dragoman.server.admin import children_of
 from dragoman.stores.interface import Survey
@@ -180,6 +180,33 @@ async def test_a_question_of_the_other_agent_goes_to_the_caller(tmp_path: Path) 
         done = await within(client.send("this", task_id=asked.task_id))
         assert done.text == "chief: got this"
         assert runs == ["ask"]
+
+
+@pytest.mark.parametrize("result", ["this", {"value": "this"}])
+@pytest.mark.parametrize("asks", ["ask", "choose"])
+async def test_a_result_with_words_around_it_reaches_the_other_agent(
+    asks: str, result: Any
+) -> None:
+    """R-041: whether or not its question has an id of its own."""
+    agent = Agent("Asker", "Asks.")
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        if text == "choose":
+            return await turn.choose("What?", ["this", "that"])
+        return (await turn.ask("What?")).text
+
+    async with (
+        serving(agent) as there,
+        serving(chief(there.url, [])) as here,
+        Client(here.url) as client,
+    ):
+        asked = await within(client.send(asks))
+        (request,) = requests_of(asked)
+        answer = Part(data={"toolUseId": request.request_id, "result": result})
+        parts = [Part(text="Here it is."), answer]
+        done = await within(client.send(parts, task_id=asked.task_id))
+    assert done.text == "chief: this"
 
 
 def inquirer(name: str, gate: asyncio.Event | None = None) -> Agent:

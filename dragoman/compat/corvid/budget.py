@@ -18,7 +18,9 @@ class InvocationGuardConfig:
     max_invocations_per_session: int = 10
     max_unique_agents_per_session: int = 3
     cooldown_ms: int = 5000
-    inbound_rate_limit_per_min: int = 5
+    # Tasks of one source; 0: as many as it likes. Callers that do not say who they are share one
+    # source, so there is no limit unless somebody wants one.
+    inbound_rate_limit_per_min: int = 0
 
 
 def load_invocation_guard_config(

@@ -1,10 +1,12 @@
 """Other agents, as corvid calls them: a card that is kept for five minutes, and a task that is
 read again every three seconds until it has ended.
 
-Only public addresses are called, unless whoever makes a `RemoteAgents` allows more.
+Only public addresses are called, unless more is allowed: with `allow_private=True`, or for all
+calls with `DRAGOMAN_ALLOW_PRIVATE` in the environment.
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import quote
@@ -16,6 +18,7 @@ from dragoman.compat.corvid.records import (
     RemoteInvocationResult,
     ValidationError,
 )
+from dragoman.config import load
 from dragoman.dialects.house.corvid import DEFAULT_TIMEOUT, SEND_PATH, TASK_PATH
 from dragoman.errors import ParseFailed
 from dragoman.model.clock import Clock, SystemClock
@@ -30,6 +33,7 @@ CARD_KEPT_MS = 5 * 60 * 1000
 POLL_EVERY_MS = 3000
 _CARD_SECONDS, _SUBMIT_SECONDS, _POLL_SECONDS = 10.0, 30.0, 10.0
 _MAX_TASK_BYTES = 4 * 1024 * 1024
+_HINT = "allow_private=True, or DRAGOMAN_ALLOW_PRIVATE=1 in the environment, allows it"
 _HEADERS = {"accept": "application/json", "user-agent": "dragoman-corvid"}
 
 Json = dict[str, Any]
@@ -55,9 +59,12 @@ class Public(Policy):
     def refusal(self, target: Target) -> str:
         if self._lists(target):
             return ""
-        if target.address is None:
-            return f"{target.host} is not public" if self._is_private_name(target.host) else ""
-        return self.refusal_of(target.address, target)
+        if target.address is not None:
+            found = self.refusal_of(target.address, target)
+        else:
+            is_private = self._is_private_name(target.host)
+            found = f"{target.host} is not public" if is_private else ""
+        return f"{found}; {_HINT}" if found else ""
 
 
 class RemoteAgents:
@@ -68,27 +75,29 @@ class RemoteAgents:
         *,
         clock: Clock | None = None,
         allow: Sequence[str] = (),
-        allow_private: bool = False,
+        allow_private: bool | None = None,
         depth: int = 0,
         source_agent: str = "",
     ) -> None:
         """`depth` is how often the task at hand was passed on before it came to us: what we send
-        has been once more, and an agent may refuse what goes in circles."""
+        has been once more, and an agent may refuse what goes in circles. `allow_private` says
+        whether agents on this machine and in private networks are called; None: as the environment
+        says."""
         self._clock = clock or SystemClock()
-        self._policy = Anywhere() if allow_private else Public(allow)
+        self._public, self._allows = Public(allow), allow_private
         self._depth = depth
         self._source = source_agent
         self._cards: dict[str, tuple[int, Json]] = {}
 
     # Cards
 
-    async def fetch_agent_card(self, base_url: str) -> Json:
+    async def fetch_agent_card(self, base_url: str, *, allow_private: bool | None = None) -> Json:
         """Return an agent's card, as it was not more than five minutes ago."""
         url = base_url.rstrip("/") + CARD_PATH
         self._forget_stale()
         if url in self._cards:
             return self._cards[url][1]
-        async with self._egress() as egress:
+        async with self._egress(allow_private) as egress:
             try:
                 answer = await egress.get(url, headers=_HEADERS, timeout=_CARD_SECONDS, redirects=3)
             except EgressRefused as error:
@@ -106,13 +115,17 @@ class RemoteAgents:
         self._cards[url] = (self._clock.now(), card)
         return card
 
-    async def discover_agent(self, base_url: str) -> Json | None:
+    async def discover_agent(
+        self, base_url: str, *, allow_private: bool | None = None
+    ) -> Json | None:
         """Return an agent's card; None: there is none to be had."""
         try:
-            return await self.fetch_agent_card(base_url)
+            return await self.fetch_agent_card(base_url, allow_private=allow_private)
         except Exception as error:
-            # Whatever it was: whoever only looks wants to know that there is nothing.
-            logger.debug("no agent at %s: %s", base_url, error)
+            # Whatever it was: whoever only looks wants to know that there is nothing. Of an address
+            # that is not called nobody else would tell them.
+            level = logging.WARNING if isinstance(error, ValidationError) else logging.DEBUG
+            logger.log(level, "no agent at %s: %s", base_url, error)
             return None
 
     def clear_agent_card_cache(self) -> None:
@@ -139,9 +152,10 @@ class RemoteAgents:
         *,
         skill: str | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT,
+        allow_private: bool | None = None,
     ) -> RemoteInvocationResult:
-        """Give an agent a task and return what came of it, or that it took too long. Raises
-        `ValidationError` for an address that is not called."""
+        """Give an agent a task and return what came of it, or why nothing did: it is out of reach,
+        refuses it, takes too long, or its address is not called."""
         base = base_url.rstrip("/")
         params: Json = {"message": message, "timeoutMs": timeout_ms, "depth": self._depth + 1}
         if skill is not None:
@@ -151,7 +165,7 @@ class RemoteAgents:
         body = msgspec.json.encode({"method": "tasks/send", "params": params})
         sent = _HEADERS | {"content-type": "application/json"}
         deadline = self._clock.now() + timeout_ms
-        async with self._egress() as egress:
+        async with self._egress(allow_private) as egress:
             try:
                 answer = await egress.post(
                     base + SEND_PATH,
@@ -161,7 +175,7 @@ class RemoteAgents:
                     max_answer=_MAX_TASK_BYTES,
                 )
             except EgressRefused as error:
-                raise ValidationError(f"{base_url} is not called: {error.reason}") from None
+                return _failed("", f"Submit failed: {base_url} is not called: {error.reason}")
             except (EgressError, TimeoutError) as error:
                 reason = getattr(error, "reason", "no answer in time")
                 return _failed("", f"Submit failed: {reason}")
@@ -193,8 +207,11 @@ class RemoteAgents:
                 return _failed(task_id, f"Timed out after {timeout_ms}ms")
             await self._clock.wait_until(min(self._clock.now() + POLL_EVERY_MS, deadline))
 
-    def _egress(self) -> Egress:
-        return Egress(policy=self._policy, keep_alive=True)
+    def _egress(self, allow_private: bool | None) -> Egress:
+        allows = self._allows if allow_private is None else allow_private
+        if allows is None:
+            allows = load(os.environ).allow_private
+        return Egress(policy=Anywhere() if allows else self._public, keep_alive=True)
 
 
 def _result(task_id: str, task: Json) -> RemoteInvocationResult:
@@ -234,16 +251,16 @@ def _text(answer: Answer) -> str:
 _agents = RemoteAgents()
 
 
-async def fetch_agent_card(base_url: str) -> Json:
+async def fetch_agent_card(base_url: str, *, allow_private: bool | None = None) -> Json:
     """Return an agent's card, as it was not more than five minutes ago. Raises
     `ExternalServiceError` where none is shown, `ValidationError` for one without name or version
     and for an address that is not called."""
-    return await _agents.fetch_agent_card(base_url)
+    return await _agents.fetch_agent_card(base_url, allow_private=allow_private)
 
 
-async def discover_agent(base_url: str) -> Json | None:
+async def discover_agent(base_url: str, *, allow_private: bool | None = None) -> Json | None:
     """Return an agent's card; None: there is none to be had."""
-    return await _agents.discover_agent(base_url)
+    return await _agents.discover_agent(base_url, allow_private=allow_private)
 
 
 def clear_agent_card_cache() -> None:
@@ -252,7 +269,14 @@ def clear_agent_card_cache() -> None:
 
 
 async def invoke_remote_agent(
-    base_url: str, message: str, *, skill: str | None = None, timeout_ms: int = DEFAULT_TIMEOUT
+    base_url: str,
+    message: str,
+    *,
+    skill: str | None = None,
+    timeout_ms: int = DEFAULT_TIMEOUT,
+    allow_private: bool | None = None,
 ) -> RemoteInvocationResult:
-    """Give an agent a task and return what came of it, or that it took too long."""
-    return await _agents.invoke_remote_agent(base_url, message, skill=skill, timeout_ms=timeout_ms)
+    """Give an agent a task and return what came of it, or why nothing did."""
+    return await _agents.invoke_remote_agent(
+        base_url, message, skill=skill, timeout_ms=timeout_ms, allow_private=allow_private
+    )

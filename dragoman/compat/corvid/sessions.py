@@ -8,6 +8,7 @@ listens to the session again and starts no second one.
 import asyncio
 import inspect
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from dragoman.compat.corvid.records import A2ATaskDeps, NotFoundError, member, t
 from dragoman.config import Settings
 from dragoman.engine.worker import Plan
 from dragoman.errors import A2AError, NoAgentAvailable, TaskFailed
-from dragoman.model.identity import ANONYMOUS, Caller
+from dragoman.model.identity import ANONYMOUS, Caller, ContextId
 from dragoman.model.operations import SendMessage
 from dragoman.server.agent import Agent
 from dragoman.server.app import App
@@ -42,6 +43,8 @@ _INJECTIONS = re.compile(
 )
 # What is looked through of a text.
 _MOST_SCANNED = 100_000
+# Sessions that are kept for messages on their way.
+_MOST_MADE = 1000
 
 
 def looks_injected(text: str) -> bool:
@@ -62,6 +65,8 @@ class SessionAgent(Agent):
     ) -> None:
         super().__init__(name, description, **more)
         self._deps = deps
+        # Made for messages that are on their way, by their ids.
+        self._made: OrderedDict[str, Any] = OrderedDict()
 
         async def task(text: str, turn: Turn) -> None:
             await self._work(text, turn)
@@ -90,11 +95,30 @@ class SessionAgent(Agent):
     ) -> None:
         """Let everybody in who may call at all."""
 
+    async def in_session(self, operation: SendMessage) -> SendMessage:
+        """Return a message whose context is the session that was made for it: whoever sends it is
+        told the session's id at once."""
+        message = operation.message
+        try:
+            session = await asyncio.to_thread(self._session, message.text)
+        except NotFoundError as error:
+            raise NoAgentAvailable(str(error)) from None
+        self._made[message.message_id] = session
+        if len(self._made) > _MOST_MADE:
+            # Their messages were refused.
+            self._made.popitem(last=False)
+        context_id = ContextId(str(member(session, "id")))
+        message = msgspec.structs.replace(message, context_id=context_id)
+        return msgspec.structs.replace(operation, message=message)
+
+    def _session(self, text: str) -> Any:
+        return self._deps.session(self._deps.agent(), text)
+
     async def _work(self, text: str, turn: Turn) -> None:
         deps, made = self._deps, dict[str, Any]()
 
         def create() -> str:
-            made["session"] = deps.session(deps.agent(), text)
+            made["session"] = self._made.pop(turn.message.message_id, None) or self._session(text)
             return str(member(made["session"], "id"))
 
         session_id: str = await turn.step("session", create)
@@ -151,19 +175,20 @@ def session_app(
 ) -> App:
     """Return an ASGI app that serves sessions: corvid's requests, cards of single agents, and
     every version of the protocol. `scan` looks at what comes by corvid's requests first. Without
-    settings tasks are in memory, and a source may send as many as corvid's environment says."""
+    settings tasks are in memory, and a source may send as many as corvid's environment says, if it
+    does."""
     if settings is None:
-        rate = f"{load_invocation_guard_config().inbound_rate_limit_per_min}/60s"
-        settings = Settings(store="memory:", corvid_rate=rate)
+        most = load_invocation_guard_config().inbound_rate_limit_per_min
+        settings = Settings(store="memory:", corvid_rate=f"{most}/60s" if most else "off")
     chosen = msgspec.structs.replace(settings, dialects="none")
     return _SessionApp(agent or SessionAgent(deps), deps=deps, settings=chosen, scan=scan)
 
 
 class _SessionApp(App):
     def __init__(
-        self, agent: Agent, *, deps: A2ATaskDeps, settings: Settings, scan: Scan | None
+        self, agent: SessionAgent, *, deps: A2ATaskDeps, settings: Settings, scan: Scan | None
     ) -> None:
-        self._deps = deps
+        self._deps, self._of_sessions = deps, agent
         self._scan = scan
         super().__init__(agent, settings=settings)
 
@@ -172,6 +197,7 @@ class _SessionApp(App):
         endpoints = Endpoints(self.settings, self._discovery, self._streams, self.audit, houses)
         corvid = _Scanned(self.settings, endpoints)
         corvid.scan, corvid.audit = self._scan, self.audit
+        corvid.agent = self._of_sessions
         corvid.add_to(routes, endpoints.answer_rest)
         routes.add(f"{_AGENTS_PATH}*", self._card, Access.PUBLIC)
 
@@ -198,6 +224,10 @@ class _Scanned(CorvidEndpoints):
 
     scan: Scan | None = None
     audit: Any = None
+    agent: SessionAgent
+
+    async def _prepared(self, operation: SendMessage) -> SendMessage:
+        return await self.agent.in_session(operation)
 
     async def _answer(
         self, request: Request, method: str, params: Callable[[Request], Awaitable[Any]]

@@ -63,19 +63,32 @@ class A2AServer:
         self._token = auth_token
         if auth_token and len(auth_token) < SHORTEST:
             logger.warning("auth_token has less than %d characters and can be guessed", SHORTEST)
-        self._settings = msgspec.structs.replace(
-            settings or Settings(store="memory:", push=False),
-            dialects="selectools,0.1",
-            max_body_bytes=max_body_bytes,
-            retain_tasks=max_tasks,
-        )
-        self._home = Home(self._app())
+        self._max_body_bytes = max_body_bytes
+        self._settings = self._within(settings or Settings(store="memory:", push=False))
+        self.served = Clones(agent, self._name, self._description, self._version)
+        self._home = Home(self.app(settings=self._settings))
 
-    def _app(self, *agents: Agent, settings: Settings | None = None, is_local: bool = False) -> App:
+    def _within(self, settings: Settings) -> Settings:
+        """Return settings with what the arguments say."""
+        return msgspec.structs.replace(
+            settings,
+            dialects="selectools,0.1",
+            max_body_bytes=self._max_body_bytes,
+            retain_tasks=self._max_tasks,
+        )
+
+    @property
+    def has_token(self) -> bool:
+        """Whether callers have to show one."""
+        return bool(self._token)
+
+    def app(self, *agents: Agent, settings: Settings, is_local: bool = False) -> App:
+        """Return the app that serves it, with a store and an address of the caller's choice; for
+        `dragoman.server.run`, which also says whom it is to serve: `served`."""
         ways = [_tokens(self._token)] if self._token else []
         return SelectoolsApp(
-            Clones(self._agent, self._name, self._description, self._version),
-            settings=settings or self._settings,
+            self.served,
+            settings=self._within(settings),
             authenticators=ways,
             is_local=is_local,
             card=self.build_agent_card,
@@ -100,7 +113,7 @@ class A2AServer:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         settings = msgspec.structs.replace(self._settings, listen=address)
         try:
-            run([], settings, public=True, on_ready=_tell, make=self._app)
+            run([], settings, public=True, on_ready=_tell, make=self.app)
         except SystemExit as ended:
             # Whoever called us goes on, as after selectools' own.
             if ended.code:

@@ -60,10 +60,7 @@ def row_of(error: A2AError) -> Row:
 
 def nexus(error: A2AError) -> Object:
     """Return the `error` member of an answer to a NEXUS peer."""
-    said = _said(error, row_of(error).nexus)
-    if isinstance(error, classes.MethodNotFound) and (method := error.facts.get("method")):
-        said["message"] = f"Method not found: {method}"
-    return said
+    return _said(error, row_of(error).nexus)
 
 
 def rx_failure(task_id: str, status: TaskStatus) -> A2AError | None:

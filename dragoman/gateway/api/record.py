@@ -7,6 +7,7 @@ import msgspec
 from dragoman.dialects.house.nexus_shapes import conversation, encode_message
 from dragoman.errors import ParseFailed
 from dragoman.gateway.agent_keys import REQUESTER
+from dragoman.gateway.task_input import result_of
 from dragoman.model.artifact import Artifact
 from dragoman.model.errand import Escrow
 from dragoman.model.identity import MessageId
@@ -187,10 +188,8 @@ def _input(task: Task) -> Any:
 
 
 def _output(task: Task) -> Output | None:
-    for artifact in task.artifacts:
-        if artifact.parts:
-            return Output(_parts(artifact.parts[:1])[0].data)
-    return None
+    found = result_of(task.artifacts)
+    return None if found is None else Output(_parts([found])[0].data)
 
 
 def message_record(message: Message) -> MessageRecord:

@@ -41,11 +41,11 @@ from dragoman.gateway.api.task_shapes import (
     TaskQuery,
     Tasks,
 )
+from dragoman.gateway.task_input import input_part
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import credits_text
-from dragoman.model.record import encode
 from dragoman.service import Call, TaskReply
 from dragoman.stores.sqlite import errand_lists
 
@@ -67,14 +67,14 @@ async def _create(ask: Ask) -> TaskRecord:
         metadata["minTrust"] = body.min_trust_score
     if body.max_budget_credits is not None:
         metadata["maxBudget"] = credits_text(micro(body.max_budget_credits))
-    text = encode(body.input).decode()
-    return await _begin(ask, agent, text, metadata, _fingerprint(body))
+    return await _begin(ask, agent, input_part(body.input), metadata, _fingerprint(body))
 
 
 async def _create_in_words(ask: Ask) -> Made:
     body: DashboardTask = ask.body
     agent = _assignee(ask, body.agent_id, "agentId")
-    made = await _begin(ask, agent, body.message, {"agentId": agent.id}, _fingerprint(body))
+    said = Part(text=body.message)
+    made = await _begin(ask, agent, said, {"agentId": agent.id}, _fingerprint(body))
     return Made(made.id)
 
 
@@ -93,9 +93,9 @@ def _assignee(ask: Ask, ref: str, field: str) -> Registered:
 
 
 async def _begin(
-    ask: Ask, agent: Registered, text: str, metadata: dict[str, Any], said: bytes
+    ask: Ask, agent: Registered, part: Part, metadata: dict[str, Any], said: bytes
 ) -> TaskRecord:
-    message = Message(_message_id(ask, said), Role.USER, [Part(text=text)])
+    message = Message(_message_id(ask, said), Role.USER, [part])
     if requester := ask.caller.agent:
         metadata[REQUESTER] = requester
     operation = ops.SendMessage(

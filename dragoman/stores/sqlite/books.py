@@ -59,7 +59,7 @@ WHERE task = :task
 """
 _NOTE = """
 UPDATE errands SET skill = iif(:skill = '', skill, :skill), cause = iif(:cause = '', cause, :cause),
-    due_at = iif(:due_at = 0, due_at, :due_at), moves = moves + :moved
+    due_at = iif(:due_at = 0, due_at, :due_at), moves = moves + :retries
 WHERE task = :task AND ended_at = 0
 """
 # Whoever comes second finds nothing.
@@ -133,7 +133,7 @@ class Books:
         began_at = errand.began_at or at
         prices = (held, errand.price, int(held > 0), began_at, errand.due_at, errand.cause)
         outcome = (max(at, began_at), state.value) if is_over else (0, "")
-        standing = (errand.moved, self._funded(held), *outcome)
+        standing = (errand.retries, self._funded(held), *outcome)
         run(connection, _BEGIN, (*values, *prices, *standing))
         if held:
             transfer = _transfer(task, task_id, "hold", 0, at)
@@ -146,9 +146,9 @@ class Books:
         if errand.agent:
             for found in run(connection, _FIND, (task,)):
                 self._assign(connection, task, _Row(*found), errand, at)
-        if errand.skill or errand.cause or errand.due_at or errand.moved:
+        if errand.skill or errand.cause or errand.due_at or errand.retries:
             noted = {"skill": errand.skill, "cause": errand.cause, "due_at": errand.due_at}
-            run(connection, _NOTE, {"task": task, "moved": errand.moved, **noted})
+            run(connection, _NOTE, {"task": task, "retries": errand.retries, **noted})
 
     def _assign(
         self, connection: apsw.Connection, task: int, row: _Row, errand: Errand, at: int

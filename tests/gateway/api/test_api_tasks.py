@@ -41,12 +41,13 @@ async def test_a_task_is_acknowledged_before_its_agent_is_done(site: GatewaySite
     assert made["completed_at"] is None and made["output"] is None
 
 
-async def test_what_is_forwarded_is_the_json_of_the_input_as_one_text(site: GatewaySite) -> None:
+async def test_an_agent_of_text_is_given_the_input_as_json(site: GatewaySite) -> None:
+    """N-045: and the record has it as it was said."""
     made = await site.make(input={"b": [1, "é"], "a": None})
     done = await site.done(made["id"])
     assert done["messages"][0] == {
         "role": "user",
-        "parts": [{"type": "text", "data": '{"b":[1,"é"],"a":null}'}],
+        "parts": [{"type": "data", "data": {"b": [1, "é"], "a": None}}],
     }
     assert done["output"] == {"result": 'heard: {"b":[1,"é"],"a":null}'}
     assert done["artifacts"][0]["parts"][0]["data"] == done["output"]["result"]
