@@ -43,6 +43,13 @@ DESCRIPTION = added(
             help="A task may be done twice: it may fail over to another agent.",
         ),
         said_of(
+            "--keep-message-ids",
+            type=click.BOOL,
+            switch=True,
+            default=None,
+            help="Only one tenant uses it: it gets messages under their callers' own ids.",
+        ),
+        said_of(
             "--default",
             "is_default",
             type=click.BOOL,
@@ -121,6 +128,7 @@ _PLAIN = {
     "name": "name",
     "description": "description",
     "repeatable": "repeatable",
+    "keep_message_ids": "keepMessageIds",
     "is_default": "isDefault",
     "dialect": "dialect",
     "refresh": "refresh",

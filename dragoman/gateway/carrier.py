@@ -37,7 +37,7 @@ from dragoman.errors import (
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.means import Means, passing
-from dragoman.gateway.naming import message_id_of
+from dragoman.gateway.naming import message_id_of, sent_id
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
 from dragoman.gateway.upstreams import Upstream
@@ -229,6 +229,7 @@ class Carrier(Relay):
             upstream.budget.requested()
             try:
                 line = await upstream.line(self._place.url)
+                # Nobody but an agent of this process is counted so, and that one gets our own id.
                 with passing(self._means, self._worker.log, self._own, self._place.url):
                     await self._exchange(line, agent)
             except (TaskWaits, TaskEnded, TaskFailed):
@@ -345,11 +346,18 @@ class Carrier(Relay):
             task_id = str(uuid.UUID(hex=self._own, version=4))
         return msgspec.structs.replace(
             worker.message,
-            message_id=MessageId(self._own),
+            message_id=self._sent_id(),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
         )
+
+    def _sent_id(self) -> MessageId:
+        place = self._place
+        agent = self._means.directory.get(place.agent)
+        if agent is None:
+            raise TaskFailed("The agent is not registered any more.")
+        return sent_id(self._means, self._worker, agent, place.url, self._own)
 
     async def _settle_doubt(
         self, line: Line, agent: Registered, operation: ops.SendMessage

@@ -28,7 +28,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway.agents import Registered, voter
 from dragoman.gateway.means import Means, passing
-from dragoman.gateway.naming import message_id_of
+from dragoman.gateway.naming import message_id_of, sent_id
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN
 from dragoman.gateway.retrying import is_failing
@@ -37,7 +37,7 @@ from dragoman.gateway.wishes import Wishes
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
 from dragoman.model.events import Forwarded
-from dragoman.model.identity import ContextId, MessageId, TaskId
+from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.message import Message
 from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -217,7 +217,7 @@ class Contest:
         own = message_id_of(self._means, self._worker, rival.agent.id)
         message = msgspec.structs.replace(
             self._worker.message,
-            message_id=MessageId(own),
+            message_id=sent_id(self._means, self._worker, rival.agent, rival.url, own),
             task_id=TaskId(""),
             context_id=ContextId(""),
             reference_task_ids=[],

@@ -95,6 +95,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     price: int = 0
     replicas: list[str] = []
     repeatable: bool = False
+    keep_message_ids: bool = False
     origins: list[str] = []
     # Who besides its owner may use it; empty: everybody.
     callers: list[str] = []
@@ -139,6 +140,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     price: int | UnsetType = UNSET
     replicas: list[str] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    keep_message_ids: bool | UnsetType = UNSET
     origins: list[str] | UnsetType = UNSET
     callers: list[str] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET

@@ -58,6 +58,8 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] = []
     origins: Annotated[list[_Url], Meta(max_length=32)] = []
     repeatable: bool = False
+    # Forward callers' message ids unchanged: for an agent that only one tenant uses.
+    keep_message_ids: bool = False
     # Who besides its owner may have tasks done by it; empty: everybody.
     callers: Annotated[list[str], Meta(max_length=1000)] = []
     # Seconds between two looks at its card.
@@ -80,6 +82,7 @@ class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     origins: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    keep_message_ids: bool | UnsetType = UNSET
     callers: Annotated[list[str], Meta(max_length=1000)] | UnsetType = UNSET
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
@@ -104,6 +107,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     trust_score: int
     is_mine: bool
     repeatable: bool
+    keep_message_ids: bool
     is_default: bool
     refresh: float
     agent_card: dict[str, Any] | None
@@ -174,6 +178,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         trust_score=ask.gateway.trust.score(agent.id),
         is_mine=is_mine,
         repeatable=agent.repeatable,
+        keep_message_ids=agent.keep_message_ids,
         is_default=agent.is_default,
         refresh=agent.refresh,
         agent_card=agent.card if is_mine else hidden_value(agent.card, _unchanged),
@@ -254,6 +259,7 @@ def registration_of(body: NewAgent) -> Registration:
         price=micro(body.price_per_task),
         replicas=body.replicas,
         repeatable=body.repeatable,
+        keep_message_ids=body.keep_message_ids,
         origins=body.origins,
         callers=body.callers,
         refresh=body.refresh,
@@ -266,7 +272,7 @@ def registration_of(body: NewAgent) -> Registration:
 def changes_of(body: AgentChange) -> Changes:
     """Return what is said anew of an agent."""
     same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
-    more = ("callers", "refresh", "dialect", "is_default")
+    more = ("callers", "refresh", "dialect", "is_default", "keep_message_ids")
     said: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
     if body.skills is not UNSET:
         said |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}
