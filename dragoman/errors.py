@@ -166,6 +166,14 @@ class RateLimited(Overloaded):
         self.headers = headers
 
 
+def retry_after(error: BaseException) -> int:
+    """Return after how many seconds what was refused may go better; 1 where nobody knows."""
+    if isinstance(error, RateLimited):
+        return error.retry_after
+    text = error.facts.get("retryAfter", "") if isinstance(error, A2AError) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 1
+
+
 class InsufficientCredits(A2AError):
     """The balance does not cover the price of the task"""
 
@@ -199,6 +207,8 @@ class Unreachable(CallFailed):
 
 class DeliveryUnknown(Unreachable):
     """The connection broke before the agent answered; it may have taken the message"""
+
+    is_sent = True
 
 
 class TimedOut(CallFailed):

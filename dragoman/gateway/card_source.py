@@ -1,10 +1,4 @@
-"""Where agents' cards come from: fetched by URL, again only if they changed, and never trusted yet.
-
-Also how an agent is found to be there, when it has nothing to say by itself.
-"""
-
-import asyncio
-import logging
+"""Where agents' cards come from: fetched by URL, again only if they changed, never trusted yet."""
 
 from dragoman.client.cards import Cards, Fetched
 from dragoman.client.references import CARD_PATH, Reference
@@ -16,16 +10,14 @@ from dragoman.errors import (
     TimedOut,
     Unreachable,
 )
-from dragoman.security.egress import Egress, EgressError, EgressRefused
+from dragoman.security.egress import Egress, EgressRefused
 from dragoman.security.targets import NotCanonical, read_target
 
-logger = logging.getLogger("dragoman")
-
-FETCH_WITHIN, PROBE_WITHIN = 10.0, 5.0
+FETCH_WITHIN = 10.0
 
 
 class CardSource:
-    """Fetches cards and probes addresses."""
+    """Fetches cards."""
 
     def __init__(self, http: Egress) -> None:
         self._http = http
@@ -57,23 +49,6 @@ class CardSource:
             if reference.url.startswith(_folder(url)) or _is_about(found, url):
                 return found
         raise refusal
-
-    async def is_there(self, urls: list[str]) -> bool:
-        """Tell whether somebody answers at any of these addresses."""
-        for url in urls:
-            try:
-                async with (
-                    asyncio.timeout(PROBE_WITHIN),
-                    self._http.open("HEAD", url, headers={}) as exchange,
-                ):
-                    # One who refuses this is there; one who is in trouble is not.
-                    if exchange.status < 500:
-                        return True
-            except TimeoutError:
-                logger.debug("a probe was not answered in time")
-            except EgressError as error:
-                logger.debug("a probe was not answered: %s", error.reason)
-        return False
 
     def forget(self, id: str) -> None:
         """Forget what was fetched of an agent."""

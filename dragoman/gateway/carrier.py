@@ -36,7 +36,7 @@ from dragoman.errors import (
 )
 from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.means import Means, passing
+from dragoman.gateway.means import Means, note_failure, passing
 from dragoman.gateway.naming import message_id_of, sent_id
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
@@ -80,6 +80,8 @@ class Carrier(Relay):
         self._tried: list[str] = []
         # What the message is called at the agents.
         self._own = message_id_of(means, worker)
+        # Whose calls these are.
+        self._who = worker.caller.principal
 
     # The way
 
@@ -150,7 +152,7 @@ class Carrier(Relay):
         agent = self._means.directory.get(agent_id)
         if agent is None:
             raise TaskFailed("The agent is not registered any more.")
-        url = self._means.upstreams.of(agent).next_url(self._place.url)
+        url = self._means.upstreams.of(agent).next_url(self._who, self._place.url)
         self._move_to(agent.id, url, why=self._why, begun=[])
 
     def _move_to(
@@ -214,18 +216,18 @@ class Carrier(Relay):
         upstream = self._means.upstreams.of(agent)
         if self._place.url not in upstream.urls:
             self._leave(agent, upstream)
-        breaker = upstream.breaker(self._place.url)
-        if breaker.state == "open":
+        circuits, url = upstream.circuits, self._place.url
+        if circuits.is_open(url, self._who):
             # Before a place: those who have one may be waiting for the same dead agent.
-            raise AgentOffline(retryAfter=math.ceil(breaker.snapshot().retry_in))
+            raise AgentOffline(retryAfter=math.ceil(circuits.retry_in(url, self._who)))
+        passage = circuits.call(url, self._who)
         # Whoever waits for a place of ours is not waiting for the agent.
         self._signs.hold()
         async with upstream.places.place(self._until()):
             self._signs.release()
-            if wait := breaker.admit():
+            if wait := passage.admit():
                 raise AgentOffline(retryAfter=math.ceil(wait))
-            era = breaker.era
-            self._on_heard = lambda: breaker.succeeded(era)
+            self._on_heard = passage.succeeded
             upstream.budget.requested()
             try:
                 line = await upstream.line(self._place.url)
@@ -234,17 +236,13 @@ class Carrier(Relay):
                     await self._exchange(line, agent)
             except (TaskWaits, TaskEnded, TaskFailed):
                 if not self._is_heard:
-                    breaker.left(era)
+                    passage.left()
                 raise
             except (A2AError, TimeoutError) as error:
-                if retrying.is_failing(error):
-                    breaker.failed(era, is_connection=isinstance(error, Unreachable))
-                    self._means.directory.missed(agent.id)
-                else:
-                    breaker.succeeded(era)
+                note_failure(self._means, upstream, passage, error)
                 raise
             except BaseException:
-                breaker.left(era)
+                passage.left()
                 raise
 
     async def _exchange(self, line: Line, agent: Registered) -> None:
@@ -288,7 +286,7 @@ class Carrier(Relay):
         if may_have_it and (not agent.repeatable or self._worker.replay.turn):
             self._note_cause("lost")
             raise TaskFailed("The agent is no longer at the address where it has the task.")
-        self._start_over(agent.id, upstream.next_url())
+        self._start_over(agent.id, upstream.next_url(self._who))
 
     async def _stream(self, line: Line, agent: Registered, polling: Polling) -> Stream:
         """Return the agent's answer: to the message, or of the task that it has."""
@@ -334,7 +332,7 @@ class Carrier(Relay):
             return longest
         upstream = self._means.upstreams.of(agent)
         others = [url for url in upstream.urls if url != self._place.url]
-        is_elsewhere = any(upstream.breaker(url).state == "closed" for url in others)
+        is_elsewhere = any(upstream.circuits.address(url).state == "closed" for url in others)
         return min(longest, _FAILOVER if is_elsewhere else settings.forward_timeout)
 
     def _message(self, line: Line) -> Message:
@@ -473,9 +471,9 @@ class Carrier(Relay):
 
     def _turn_to(self, upstream: Upstream) -> bool:
         """Go on at once with another address of the same agent, if one is worth trying."""
-        url = upstream.next_url(self._place.url)
+        url = upstream.next_url(self._who, self._place.url)
         place = self._place
-        if url == place.url or upstream.breaker(url).state == "open":
+        if url == place.url or upstream.circuits.is_open(url, self._who):
             return False
         if place.task_id:
             # Only where it asked does anybody know what the message answers.
@@ -494,7 +492,7 @@ class Carrier(Relay):
         self._tried.append(here_id)
         is_elsewhere = upstream is not None and self._tried.count(here_id) < len(upstream.urls)
         if upstream is not None and is_elsewhere:
-            self._start_over(here_id, upstream.next_url(self._place.url))
+            self._start_over(here_id, upstream.next_url(self._who, self._place.url))
             return True
         price = self._prices.get(here_id, here.price if here is not None else 0)
         others = [
@@ -509,7 +507,8 @@ class Carrier(Relay):
             agent = self._means.directory.get(other)
             if agent is not None:
                 why = f"{agent.name}, after {here_id} failed: {_words(problem)}"
-                self._start_over(agent.id, self._means.upstreams.of(agent).next_url(), why)
+                url = self._means.upstreams.of(agent).next_url(self._who)
+                self._start_over(agent.id, url, why)
                 return True
         return False
 

@@ -190,8 +190,12 @@ class Gateway:
         self.registry.saw(agent_id)
 
     def missed(self, agent_id: str) -> None:
-        """Note that an agent did not answer."""
+        """Note that nobody accepted a connection where an agent is."""
         self.registry.missed(agent_id)
+
+    def doubted(self, agent_id: str) -> None:
+        """Note that an agent did not answer a message: it is looked at soon."""
+        self.registry.doubted(agent_id)
 
     def choose(self, operation: SendMessage, wanted: Wishes, requester: Principal) -> Chosen:
         """Return who does a task for somebody, best first, and why."""
@@ -211,13 +215,13 @@ class Gateway:
             agents = self._able(operation, wanted, requester)
         elif named is not None and serves(named, requester):
             agents = [named]
-        candidates = [self._candidate(agent, wanted.skill) for agent in agents]
+        candidates = [self._candidate(agent, wanted.skill, requester) for agent in agents]
         choice = routing.choose(wish, candidates, memory=self._turns)
         found = [agent for name in choice.order if (agent := self.registry.get(name)) is not None]
         if wanted.quorum > 1:
             found = spread(found, requester)
-        if found and all(self.upstreams.of(agent).is_open for agent in found):
-            wait = min(self.upstreams.of(agent).retry_in for agent in found)
+        if found and all(self.upstreams.of(agent).is_open(requester) for agent in found):
+            wait = min(self.upstreams.of(agent).retry_in(requester) for agent in found)
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return Chosen(found, choice.why, choice.skill)
 
@@ -277,7 +281,7 @@ class Gateway:
         )
         if not agents:
             return []
-        candidates = [self._candidate(agent, wanted.skill) for agent in agents]
+        candidates = [self._candidate(agent, wanted.skill, requester) for agent in agents]
         try:
             return routing.choose(wish, candidates, memory=self._turns).order
         except A2AError:
@@ -301,8 +305,16 @@ class Gateway:
                 found.append(agent)
         return found
 
-    def _candidate(self, agent: Registered, skill: str) -> Candidate:
+    def retry_in(self, agent: Registered, requester: Principal) -> float:
+        """Return the seconds until an agent that is not called at present may be again."""
         upstream = self.upstreams.known(agent.id)
+        wait = 0.0 if upstream is None else upstream.retry_in(requester)
+        return max(wait, self.registry.retry_in(agent)) if agent.status == "offline" else wait
+
+    def _candidate(self, agent: Registered, skill: str, requester: Principal) -> Candidate:
+        upstream = self.upstreams.known(agent.id)
+        is_open = upstream is not None and upstream.is_open(requester)
+        is_away = is_open or agent.status == "offline"
         return Candidate(
             id=agent.id,
             name=agent.name,
@@ -315,7 +327,8 @@ class Gateway:
             figures=self.trust.performance.figures(agent.id, skill),
             in_flight=0 if upstream is None else upstream.places.running,
             is_default=agent.is_default,
-            is_open=upstream is not None and upstream.is_open,
+            is_open=is_open,
+            retry_in=self.retry_in(agent, requester) if is_away else 0.0,
         )
 
     def status(self) -> dict[str, Any]:

@@ -84,7 +84,9 @@ async def test_what_a_caller_writes_in_its_place_is_not_believed(
         agent = await registered(gate, peer, "a")
         await say(gate, agent, ALICE, "mine", metadata={"x": 1})
         body = message("hello", messageId="other", metadata={CALLERS_ID: "forged", "b": 2})
-        answer = await ask(gate, "POST", f"/a2a/{agent.name}/message:send", ALICE, {"message": body})
+        answer = await ask(
+            gate, "POST", f"/a2a/{agent.name}/message:send", ALICE, {"message": body}
+        )
         assert answer.status_code == 200
     assert [one["metadata"] for one in sent(peer)] == [
         {CALLERS_ID: "mine"},
@@ -117,9 +119,7 @@ async def test_an_agent_of_one_tenant_gets_messages_under_their_own_ids(
             gate, peer, name, version=version, binding=binding, keep_message_ids=True
         )
         await say(gate, agent, ALICE, "mine")
-        await gate.gateway.registry.update(
-            agent.id, Changes(keep_message_ids=False), operator=True
-        )
+        await gate.gateway.registry.update(agent.id, Changes(keep_message_ids=False), operator=True)
         await say(gate, agent, ALICE, "second")
     kept, own = sent(peer)
     assert kept["messageId"] == "mine" and not kept.get("metadata")
@@ -140,9 +140,7 @@ async def test_agents_that_race_get_them_too(tmp_path: Path, peer: Peer) -> None
         answer = await ask(gate, "POST", "/message:send", ALICE, body)
         assert answer.status_code == 200, answer.text
     got = {name: asked.json["params"]["message"] for name, asked in peer.requests if asked.body}
-    assert got and all(
-        (one["messageId"] == "mine") == (name == "a") for name, one in got.items()
-    )
+    assert got and all((one["messageId"] == "mine") == (name == "a") for name, one in got.items())
 
 
 async def test_by_default_nobody_gets_the_task_of_another_who_used_the_id(tmp_path: Path) -> None:
@@ -176,9 +174,7 @@ async def test_agents_of_the_gateways_own_process_always_get_ours(tmp_path: Path
         await gate.app.listening([gate.url])
         inside = gate.gateway.registry.get("inside")
         assert inside is not None
-        await gate.gateway.registry.update(
-            inside.id, Changes(keep_message_ids=True), operator=True
-        )
+        await gate.gateway.registry.update(inside.id, Changes(keep_message_ids=True), operator=True)
         await say(gate, inside, ALICE, "mine")
     assert seen and "mine" not in seen
 
