@@ -19,6 +19,7 @@ def said_of(*flags: str, **attributes: Any) -> Any:
 
 
 DRY_RUN = said_of("--dry-run", switch=True, help="Say what would be sent, and no more.")
+OFFLINE = said_of("--offline", switch=True, help="Nobody has to answer at its address yet.")
 # What is said of an agent when it is registered and when it is changed.
 DESCRIPTION = added(
     [

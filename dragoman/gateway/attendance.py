@@ -154,6 +154,9 @@ class Attendance:
         if is_there is None and self._liveness.is_probed(agent):
             absence = await self._probes.absence(agent)
             is_there = not absence
+            if is_there and agent.card is None and agent.status == "offline":
+                # Nobody could ask it for its card before.
+                await self._refreshed(agent)
         current = self._index.get(agent.id)
         if current is None:
             return

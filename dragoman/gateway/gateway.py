@@ -25,7 +25,7 @@ from dragoman.gateway.trust import Rules, Trust
 from dragoman.gateway.upstreams import Upstreams
 from dragoman.gateway.wishes import Wishes
 from dragoman.gateway.workflows import Workflows
-from dragoman.model.identity import Caller, Principal
+from dragoman.model.identity import LOCAL, OPERATOR, Caller, Principal
 from dragoman.model.message import Json
 from dragoman.model.money import Terms, credits_text
 from dragoman.model.operations import SendMessage
@@ -87,6 +87,7 @@ class Gateway:
         self.store = store
         self.settings = settings
         self.audit = audit
+        self._is_local = is_local
         self._http = Egress(
             allow=[entry for entry in settings.allow.split(",") if entry.strip()],
             allow_private=settings.allow_private or (is_local and not settings.ways()),
@@ -126,6 +127,11 @@ class Gateway:
         self.id = ""
         # Where agents of this process are; empty: there are none.
         self.own = ""
+
+    def may_know(self, caller: Caller) -> bool:
+        """Say whether a caller may learn what is at the addresses that we dial: who runs the
+        gateway may, and who has it on their own machine to themselves."""
+        return OPERATOR in caller.scopes or (self._is_local and caller.principal == LOCAL)
 
     def allow(self, url: str) -> None:
         """Let agents be at an address of our own, which may be private."""

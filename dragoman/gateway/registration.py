@@ -104,6 +104,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     credential: Secret | None = None
     # Seconds.
     refresh: float = 3600.0
+    # Whether it is registered by its URL alone although nobody is there yet.
+    may_be_away: bool = False
     # A card that is at hand; then none is fetched.
     card: dict[str, Any] | None = None
 

@@ -146,7 +146,7 @@ class Registry:
         """Add an agent; return it. Raises `InvalidParams` for what is wrong with it.
 
         A card that cannot be had is no error for an agent that has a name: it gets one made of
-        what was said.
+        what was said. Nor is it for one of which nobody is there yet, if that is meant.
         """
         said = said.checked()
         # The local user is alone, and has the machine.
@@ -165,7 +165,9 @@ class Registry:
             # Whether it is there, the watch finds out.
             agent = pinning.pinned(agent, said.card, "")
         else:
-            agent, absence = await self._with_card(agent, is_needed=not said.name)
+            agent, absence = await self._with_card(
+                agent, is_needed=not said.name, may_be_away=said.may_be_away
+            )
             agent = self._attendance.found(agent, absence)
         if dry_run:
             self._attendance.forget(agent.id)
@@ -306,18 +308,20 @@ class Registry:
         for url in agent.replicas:
             self._source.check(url, "replicas")
 
-    async def _with_card(self, agent: Registered, *, is_needed: bool) -> tuple[Registered, str]:
+    async def _with_card(
+        self, agent: Registered, *, is_needed: bool, may_be_away: bool = False
+    ) -> tuple[Registered, str]:
         """Return an agent with the card it shows, or without one if it shows none; and why nobody
         is there, if nobody is."""
         try:
             fetched = await self._source.fetch(agent.id, agent.url)
         except A2AError as error:
             self._source.forget(agent.id)
-            if is_needed:
-                raise no_card(error) from None
-            logger.info("an agent is registered without a card: %s", error)
             # Whatever was answered, somebody did.
             is_away = isinstance(error, Unreachable | TimedOut) and error.code is None
+            if is_needed and not (is_away and may_be_away):
+                raise no_card(error) from None
+            logger.info("an agent is registered without a card: %s", error)
             absence = await self._attendance.meet(agent) if is_away else ""
             return replace(agent, title=agent.title or pinning.host_of(agent.url)), absence
         try:

@@ -240,8 +240,8 @@ async def test_a_message_that_breaks_a_connection_has_the_agent_looked_at(there:
     registry.doubted(agent.id)
     began = there.clock.now()
     await there.tick(registry, lambda: bool(peer.asked))
-    # Soon, not at the next turn of all: and once.
-    assert there.clock.now() - began <= 2_000 and status(registry, "maps") == "online"
+    # Soon, and not when it is its turn, after a minute.
+    assert there.clock.now() - began <= 10_000 and status(registry, "maps") == "online"
     peer.is_up = False
     registry.doubted(agent.id)
     await there.tick(registry, lambda: status(registry, "maps") == "offline")

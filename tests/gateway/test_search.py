@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.errors import InvalidParams
 from dragoman.gateway.agents import Registered

@@ -13,6 +13,7 @@ from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.model.card import AgentSkill
 from dragoman.model.instant import stamp
+from dragoman.security.egress import EgressError
 from dragoman.security.secret_text import hidden_value
 
 _Url = Annotated[str, Meta(min_length=1, max_length=2000)]
@@ -66,6 +67,8 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] = 3600.0
     dialect: HouseDialect = ""
     is_default: bool = False
+    # Register it by its address alone although nobody answers there yet.
+    offline: bool = False
     credential: CredentialGiven | None = None
 
 
@@ -122,6 +125,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     pending_digest: str | None = None
     # Of one's own: who else may use it; empty: everybody.
     callers: list[str] = []
+    # Of one's own that is not online: why nobody was found when the gateway last looked.
+    status_reason: str | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -190,7 +195,17 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         pending_reason=(agent.pending_reason or None) if is_mine else None,
         pending_digest=digest(agent.pending) if is_mine and agent.pending is not None else None,
         callers=agent.callers if is_mine else [],
+        status_reason=_absence(ask, agent) if is_mine else None,
     )
+
+
+def _absence(ask: Ask, agent: Registered) -> str | None:
+    """Return why nobody was found where an agent is. A refusal is told from silence only to those
+    who may know what is in our network: others would have us scan it."""
+    reason = "" if agent.status == "online" else ask.gateway.registry.absence(agent.id)
+    if not reason:
+        return None
+    return reason if ask.gateway.may_know(ask.caller) else EgressError.public
 
 
 def _metadata(ask: Ask, agent: Registered) -> dict[str, Any]:
@@ -265,6 +280,7 @@ def registration_of(body: NewAgent) -> Registration:
         refresh=body.refresh,
         dialect=body.dialect,
         is_default=body.is_default,
+        may_be_away=body.offline,
         credential=_secret(body.credential),
     )
 
