@@ -64,6 +64,8 @@ class A2AError(Exception):
     facts: dict[str, str]
     # What the peer called it on its binding: -32001, 404. None: the error is of our own making.
     code: int | str | None = None
+    # Whether the public message is a peer's own words, which may be anything.
+    is_quoted = False
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         self.public = message or (self.__doc__ or "").strip()

@@ -77,11 +77,12 @@ def is_card(url: str) -> bool:
     return read_target(url).path.partition("?")[0].endswith(".json")
 
 
-def no_card(error: A2AError) -> InvalidParams:
-    """Return why an agent of which only a URL is known cannot be registered."""
+def no_card(error: A2AError, *, may_know: bool = False) -> InvalidParams:
+    """Return why an agent of which only a URL is known cannot be registered; all of it to the local
+    user, who `may_know`."""
     is_away = isinstance(error, Unreachable | TimedOut) or not isinstance(error, CallFailed)
     # One sentence: were a refusal told from silence, we would scan our network for callers.
-    why = "its card could not be fetched" if is_away else error.public
+    why = "its card could not be fetched" if is_away and not may_know else error.public
     return InvalidParams(f"{why}; give a name to register it without a card", field="url")
 
 

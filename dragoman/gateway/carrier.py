@@ -28,13 +28,11 @@ from dragoman.errors import (
     DeliveryUnknown,
     InternalError,
     InvalidAgentResponse,
-    Overloaded,
     TaskFailed,
     TaskNotFound,
     TimedOut,
-    Unreachable,
 )
-from dragoman.gateway import retrying
+from dragoman.gateway import failing, retrying
 from dragoman.gateway.agents import Registered
 from dragoman.gateway.means import Means, note_failure, passing
 from dragoman.gateway.naming import message_id_of, sent_id
@@ -400,7 +398,7 @@ class Carrier(Relay):
             is_lost = is_worth_it or isinstance(problem, TaskNotFound)
             if agent.repeatable and is_lost and self._move(problem):
                 return
-            raise self._failure(problem)
+            raise await self._failure(problem)
         is_unknown = _may_have_arrived(problem)
         if not is_unknown:
             self._is_doubtful = False
@@ -432,7 +430,7 @@ class Carrier(Relay):
                 return
             self._note_cause("delivery-unknown")
             raise TaskFailed(_UNANSWERED if works_once else _UNKNOWN)
-        raise self._failure(problem)
+        raise await self._failure(problem)
 
     async def _is_found(self, upstream: Upstream) -> bool:
         """Look whether the agent has the message whose answer was lost, and which task it is."""
@@ -506,7 +504,7 @@ class Carrier(Relay):
         for other in others:
             agent = self._means.directory.get(other)
             if agent is not None:
-                why = f"{agent.name}, after {here_id} failed: {_words(problem)}"
+                why = f"{agent.name}, after {here_id} failed: {failing.words(problem)}"
                 url = self._means.upstreams.of(agent).next_url(self._who)
                 self._start_over(agent.id, url, why)
                 return True
@@ -525,26 +523,12 @@ class Carrier(Relay):
             seconds = min(seconds, max(0.0, until - time.monotonic()))
         await asyncio.sleep(seconds)
 
-    def _failure(self, problem: A2AError) -> Exception:
-        """Return how the task ends: in our words, since an agent's may be anything."""
-        if isinstance(problem, InvalidAgentResponse):
-            self._note_cause("invalid")
-            return TaskFailed(f"The agent's answer is not valid A2A: {_words(problem)}")
-        if isinstance(problem, TaskNotFound):
-            self._note_cause("lost")
-            return TaskFailed("The agent does not know the task any more.")
-        if isinstance(problem, NoSignOfLife):
-            self._note_cause("unreachable")
-            return TaskFailed(f"The agent could not be reached. {problem.public}.")
-        if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
-            self._note_cause("unreachable")
-            return TaskFailed("The agent could not be reached.")
-        if isinstance(problem, Overloaded) and problem.code is None:
-            # Our own queue for it is full, which is no fault of the agent's.
-            self._note_cause("busy")
-            return TaskFailed("Too many tasks wait for this agent.")
-        self._note_cause("refused")
-        return TaskFailed(f"The agent refused the task: {_words(problem)}")
+    async def _failure(self, problem: A2AError) -> TaskFailed:
+        """Return how the task ends."""
+        end = failing.end_of(problem, may_know=self._worker.may_know)
+        self._note_cause(end.cause)
+        upstream = self._upstream()
+        return TaskFailed(end.sentence if upstream is None else await upstream.hidden(end.sentence))
 
     # The end from outside
 
@@ -564,15 +548,6 @@ async def canceled(means: Means, place: Forwarded) -> None:
             await line.answer(ops.CancelTask(task_id=TaskId(place.task_id)))
     except (A2AError, TimeoutError) as error:
         logger.info("%s was not told that a task is canceled: %s", agent.name, error)
-
-
-def _words(problem: A2AError) -> str:
-    """Return what went wrong: what the agent itself calls it only by its code."""
-    if problem.code is None:
-        return problem.public
-    meaning = (type(problem).__doc__ or "").strip()
-    is_short = isinstance(problem.code, int) and abs(problem.code) < 100_000
-    return f"{meaning} ({problem.code})" if is_short else meaning
 
 
 def _may_have_arrived(problem: A2AError) -> bool:

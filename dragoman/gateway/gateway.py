@@ -25,7 +25,7 @@ from dragoman.gateway.trust import Rules, Trust
 from dragoman.gateway.upstreams import Upstreams
 from dragoman.gateway.wishes import Wishes
 from dragoman.gateway.workflows import Workflows
-from dragoman.model.identity import LOCAL, OPERATOR, Caller, Principal
+from dragoman.model.identity import Caller, Principal
 from dragoman.model.message import Json
 from dragoman.model.money import Terms, credits_text
 from dragoman.model.operations import SendMessage
@@ -101,6 +101,7 @@ class Gateway:
             trust=self._score,
             audit=audit,
             strayed=self._strayed,
+            is_local=is_local,
             heartbeat_interval=settings.heartbeat_interval,
             most_per_owner=settings.max_agents_per_owner,
         )
@@ -129,9 +130,8 @@ class Gateway:
         self.own = ""
 
     def may_know(self, caller: Caller) -> bool:
-        """Say whether a caller may learn what is at the addresses that we dial: who runs the
-        gateway may, and who has it on their own machine to themselves."""
-        return OPERATOR in caller.scopes or (self._is_local and caller.principal == LOCAL)
+        """Say whether a caller may learn what is at the addresses that we dial."""
+        return caller.operates(is_local=self._is_local)
 
     def allow(self, url: str) -> None:
         """Let agents be at an address of our own, which may be private."""

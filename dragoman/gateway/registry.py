@@ -74,10 +74,12 @@ class Registry:
         watches: bool = True,
         most_per_owner: int = 10_000_000,
         noise: Callable[[], float] = random.random,
+        is_local: bool = False,
     ) -> None:
         """`http` decides which addresses are called; `trust` returns the score of an agent's id;
         `strayed` hears of an agent's id whose card leads to another origin, and to which. Without
-        `watches` nobody is looked at unless somebody asks."""
+        `watches` nobody is looked at unless somebody asks. `is_local`: only this machine reaches
+        us."""
         # The score of an agent, by its id; it ranks what is found.
         self.trust = trust
         self._audit = audit or NoAudit()
@@ -98,6 +100,7 @@ class Registry:
         )
         self._roster = self._attendance.roster
         self._watches = watches
+        self._is_local = is_local
         self._most_per_owner = most_per_owner
         self._listeners: list[Callable[[Registered], None]] = []
 
@@ -320,7 +323,8 @@ class Registry:
             # Whatever was answered, somebody did.
             is_away = isinstance(error, Unreachable | TimedOut) and error.code is None
             if is_needed and not (is_away and may_be_away):
-                raise no_card(error) from None
+                may_know = self._is_local and agent.owner == LOCAL
+                raise no_card(error, may_know=may_know) from None
             logger.info("an agent is registered without a card: %s", error)
             absence = await self._attendance.meet(agent) if is_away else ""
             return replace(agent, title=agent.title or pinning.host_of(agent.url)), absence

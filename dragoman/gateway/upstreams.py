@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dragoman.client.cards import Cards, Fetched
-from dragoman.client.credentials import Credential
+from dragoman.client.credentials import ApiKey, Bearer, Credential
 from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import origin_of
@@ -23,6 +23,7 @@ from dragoman.gateway.bulkhead import Bulkhead
 from dragoman.gateway.circuits import Circuits
 from dragoman.gateway.registration import card_of
 from dragoman.model.identity import Principal
+from dragoman.security.secret_text import HIDDEN
 
 # Seconds a request other than a message may take.
 _TIMEOUT = 30.0
@@ -78,6 +79,15 @@ class Upstream:
         """Say whether a message sent twice there is worked on once, as far as that is known."""
         found = self._lines.get(url)
         return found is not None and found.works_once
+
+    async def hidden(self, text: str) -> str:
+        """Return a text that may quote the agent without what we show it."""
+        credential = await self._credentials(self.agent.id)
+        match credential:
+            case Bearer(token=secret) | ApiKey(key=secret):
+                return text.replace(secret, HIDDEN)
+            case _:
+                return text
 
     async def line(self, url: str) -> Line:
         """Return the line to one of its addresses; raises `AgentOffline` for any other, also one

@@ -205,6 +205,7 @@ class App:
             postings=self._post_room,
             isolation=self._isolation,
             shares=self.shares,
+            is_local=self._is_local,
         )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine
