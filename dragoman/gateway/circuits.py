@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dragoman.errors import A2AError, Unreachable
+from dragoman.errors import A2AError
 from dragoman.gateway import retrying
 from dragoman.gateway.breaker import Breaker
 from dragoman.model.identity import Principal
@@ -115,8 +115,7 @@ class Passage:
             self._address.left(self._era)
         own = self._circuits.failing(self._url, self._who)
         wait = 0.0 if isinstance(error, TimeoutError) else retrying.wish(error)
-        is_connection = isinstance(error, Unreachable)
-        own.failed(self._callers_era, is_connection=is_connection, wait=wait)
+        own.failed(self._callers_era, wait=wait)
 
     def left(self) -> None:
         """Note that the call ended without an outcome."""

@@ -2,7 +2,8 @@
 requester.
 
 What an agent says may be anything. Its reason for a refusal is quoted, since nobody else can tell
-the requester what to change: on one line, short, and without what looks like a secret.
+the requester what to change: on one line, short, and without what looks like a secret. What it says
+of failures of its own, of our credential and of how we speak to it is no requester's business.
 """
 
 from typing import NamedTuple
@@ -13,14 +14,20 @@ from dragoman.errors import (
     A2AError,
     AgentOffline,
     DeliveryUnknown,
+    InternalError,
     InvalidAgentResponse,
+    MethodNotFound,
     Overloaded,
+    ParseFailed,
     TaskNotFound,
     TimedOut,
     Unauthenticated,
     Unreachable,
 )
 from dragoman.security.secret_text import hidden_text
+
+# Codes that JSON-RPC leaves to servers for reasons of their own.
+_OWN_CODES = range(-32099, -31999)
 
 
 class End(NamedTuple):
@@ -40,7 +47,7 @@ def end_of(problem: A2AError, *, may_know: bool) -> End:
     if isinstance(problem, NoSignOfLife):
         return End("unreachable", f"The agent could not be reached. {problem.public}.")
     if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
-        why = f" {problem.public}." if may_know else ""
+        why = f" {problem.public}." if may_know and not problem.is_quoted else ""
         return End("unreachable", f"The agent could not be reached.{why}")
     if isinstance(problem, Overloaded) and problem.code is None:
         # Our own queue for it is full, which is no fault of the agent's.
@@ -58,10 +65,18 @@ def words(problem: A2AError) -> str:
 
 
 def _reason(problem: A2AError) -> str:
-    """Return the agent's own reason, made fit to be shown; nothing if it gave none. What it says
-    of our credential is for its owner, and no requester's business."""
-    if not problem.is_quoted or isinstance(problem, Unauthenticated):
+    """Return the agent's own reason, made fit to be shown; nothing if it gave none."""
+    if not problem.is_quoted or not _is_refusal(problem):
         return ""
     said = shown(hidden_text(" ".join(problem.public.split())))
     meaning = (type(problem).__doc__ or "").strip()
     return "" if not said or said.casefold() in meaning.casefold() else f": {said}"
+
+
+def _is_refusal(problem: A2AError) -> bool:
+    """Say whether an agent understood what was asked of it, and said no."""
+    if not isinstance(problem.code, int):
+        return False
+    if isinstance(problem, InternalError):
+        return problem.code in _OWN_CODES
+    return not isinstance(problem, Unauthenticated | ParseFailed | MethodNotFound)
