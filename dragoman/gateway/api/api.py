@@ -21,6 +21,7 @@ from dragoman.errors import (
 from dragoman.gateway.api import (
     agents,
     billing,
+    disputes,
     health,
     keys,
     openapi,
@@ -69,6 +70,7 @@ TABLE = Table(
         *keys.ENDPOINTS,
         *tasks.ENDPOINTS,
         *trust.ENDPOINTS,
+        *disputes.ENDPOINTS,
         *billing.ENDPOINTS,
         *settlements.ENDPOINTS,
         *workflows.ENDPOINTS,
