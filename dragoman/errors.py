@@ -64,6 +64,8 @@ class A2AError(Exception):
     facts: dict[str, str]
     # What the peer called it on its binding: -32001, 404. None: the error is of our own making.
     code: int | str | None = None
+    # Whether the public message is a peer's own words, which may be anything.
+    is_quoted = False
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         self.public = message or (self.__doc__ or "").strip()
@@ -176,6 +178,14 @@ class RateLimited(Overloaded):
         self.headers = headers
 
 
+def retry_after(error: BaseException) -> int:
+    """Return after how many seconds what was refused may go better; 1 where nobody knows."""
+    if isinstance(error, RateLimited):
+        return error.retry_after
+    text = error.facts.get("retryAfter", "") if isinstance(error, A2AError) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 1
+
+
 class InsufficientCredits(A2AError):
     """The balance does not cover the price of the task"""
 
@@ -209,6 +219,8 @@ class Unreachable(CallFailed):
 
 class DeliveryUnknown(Unreachable):
     """The connection broke before the agent answered; it may have taken the message"""
+
+    is_sent = True
 
 
 class TimedOut(CallFailed):

@@ -19,6 +19,7 @@ def said_of(*flags: str, **attributes: Any) -> Any:
 
 
 DRY_RUN = said_of("--dry-run", switch=True, help="Say what would be sent, and no more.")
+OFFLINE = said_of("--offline", switch=True, help="Nobody has to answer at its address yet.")
 # What is said of an agent when it is registered and when it is changed.
 DESCRIPTION = added(
     [
@@ -41,6 +42,13 @@ DESCRIPTION = added(
             switch=True,
             default=None,
             help="A task may be done twice: it may fail over to another agent.",
+        ),
+        said_of(
+            "--keep-message-ids",
+            type=click.BOOL,
+            switch=True,
+            default=None,
+            help="Only one tenant uses it: it gets messages under their callers' own ids.",
         ),
         said_of(
             "--default",
@@ -121,6 +129,7 @@ _PLAIN = {
     "name": "name",
     "description": "description",
     "repeatable": "repeatable",
+    "keep_message_ids": "keepMessageIds",
     "is_default": "isDefault",
     "dialect": "dialect",
     "refresh": "refresh",

@@ -4,12 +4,13 @@ It asks a running gateway. What the gateway is to show an agent comes from a var
 never from the command line, and is shown nowhere.
 """
 
+import sys
 from typing import Any
 
 import click
 
 from dragoman.cli.agent_items import described, item_of, show_record
-from dragoman.cli.agent_said import DESCRIPTION, DRY_RUN, agent_at, body_of, said_of
+from dragoman.cli.agent_said import DESCRIPTION, DRY_RUN, OFFLINE, agent_at, body_of, said_of
 from dragoman.cli.failures import usage
 from dragoman.cli.gateway_api import GATEWAY_OPTIONS, GatewayApi, path_of
 from dragoman.cli.grammar import Group, Place, command
@@ -36,25 +37,37 @@ agents = Group(
 @command("register")
 @click.argument("ref", metavar="REF")
 @DESCRIPTION
+@OFFLINE
 @DRY_RUN
 @GATEWAY_OPTIONS
 def register(
-    run: Invocation, ref: str, dry_run: bool, gateway: str, admin_token: str, **said: Any
+    run: Invocation,
+    ref: str,
+    offline: bool,
+    dry_run: bool,
+    gateway: str,
+    admin_token: str,
+    **said: Any,
 ) -> None:
     """Register an agent by its host, its URL or the file of its card.
 
     Its card is fetched and pinned: calls and credentials go where it says today, within its own
-    origin and those that --origin names.
+    origin and those that --origin names. Where nobody answers, it is registered as offline if it
+    has a name, and the exit is 1 unless --offline says that this is meant.
     """
     api = GatewayApi(run, gateway, admin_token)
     body = agent_at(ref) | body_of(run, said)
+    if offline:
+        body["offline"] = True
     if dry_run:
         _show(run, {"result": "would be registered", **described(body)})
         return
     answer = api.ask("POST", "agents", body)
     agent = item_of(answer)
-    _show(run, {"result": "registered", **agent, "address": f"{api.url}/a2a/{agent['name']}"})
+    result = "registered as offline" if agent["health"] == "offline" else "registered"
+    _show(run, {"result": result, **agent, "address": f"{api.url}/a2a/{agent['name']}"})
     _check_taken(run, body, answer)
+    _check_health(run, agent, offline)
 
 
 @command("list")
@@ -119,6 +132,7 @@ def show(run: Invocation, agent: str, gateway: str, admin_token: str) -> None:
 @said_of("--accept", metavar="<digest>", help="Accept the card that was held, by its digest.")
 @DESCRIPTION
 @said_of("--no-token", switch=True, help="Show it nothing any more.")
+@OFFLINE
 @DRY_RUN
 @GATEWAY_OPTIONS
 def update(
@@ -127,6 +141,7 @@ def update(
     url: str | None,
     accept: str | None,
     no_token: bool,
+    offline: bool,
     dry_run: bool,
     gateway: str,
     admin_token: str,
@@ -151,8 +166,11 @@ def update(
     found: Any = api.ask("PATCH", path_of(agent), body) if body else {}
     if accept:
         found = api.ask("POST", path_of(agent, "accept"), _digest(accept))
-    _show(run, {"result": "changed", **item_of(found)})
+    agent_now = item_of(found)
+    _show(run, {"result": "changed", **agent_now})
     _check_taken(run, body, found)
+    if url:
+        _check_health(run, agent_now, offline)
 
 
 @command("probe")
@@ -208,6 +226,17 @@ def _check_taken(run: Invocation, body: dict[str, Any], agent: dict[str, Any]) -
     """Say what a gateway passed over: one of another release may not know it."""
     if "refresh" in body and agent.get("refresh") != body["refresh"]:
         run.out.warn("--refresh was not taken: this gateway does not say how often it looks")
+
+
+def _check_health(run: Invocation, agent: dict[str, Any], is_meant: bool) -> None:
+    """Exit with 1 for an agent that does not answer at the address that was just given: a typo is
+    no success."""
+    if agent["health"] != "offline" or is_meant:
+        return
+    reason = f": {agent['healthReason']}" if agent.get("healthReason") else ""
+    run.out.warn(f"nobody answers at {agent['url']}{reason}")
+    run.out.note("Hint", f"dragoman agents update {agent['name']} --url <url>")
+    sys.exit(1)
 
 
 def _show(run: Invocation, item: dict[str, Any]) -> None:

@@ -55,7 +55,8 @@ LARGEST_KEYS = 64 * 1024
 # A catalog lists many agents.
 LARGEST_CATALOG = 4 * 1024 * 1024
 LONGEST_SHOWN = 200
-NOT_HERE = frozenset({404, 405, 410})
+# A server that knows no GET says 501, or 405.
+NOT_HERE = frozenset({404, 405, 410, 501})
 # The address of an agent that says nothing of it, as those that say nothing have it.
 DEFAULT_ADDRESS = "/a2a"
 
@@ -265,7 +266,7 @@ class Cards:
             kept = Kept(asked.url, asked.version, answer.url, answer.body, self._ttl)
         elif answer.status != 304 or kept is None or answer.url != kept.url:
             # A peer in trouble may still have what we know of it.
-            if answer.status < 500:
+            if answer.status < 500 or answer.status in NOT_HERE:
                 await self._cache.drop(asked.key)
             raise _refusal(answer)
         document = kept.confirmed(answer.headers, self._clock.now())
@@ -414,7 +415,7 @@ def _refusal(answer: _Answer) -> A2AError:
         return CardInvalid("The agent says that its card has not changed, and shows none", **facts)
     elif answer.status in REDIRECTS:
         error = Unreachable("The agent card is elsewhere, and nobody says where", **facts)
-    elif answer.status == 429 or answer.status >= 500:
+    elif answer.status not in NOT_HERE and (answer.status == 429 or answer.status >= 500):
         error = Unreachable(f"The agent card could not be fetched: HTTP {answer.status}", **facts)
     else:
         error = CardNotFound(f"There is no agent card here: HTTP {answer.status}", **facts)

@@ -3,6 +3,8 @@
 The egress client has this shape, and so has an ASGI app that is called without a socket.
 """
 
+import math
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -62,10 +64,21 @@ class Http(Protocol):
 
 
 def wish(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return for how many seconds a peer wants to be left alone, as a fact of an error."""
+    """Return for how many seconds a peer wants to be left alone, as a fact of an error. It may say
+    so in seconds, or by a date."""
     wait = headers.get("retry-after", "")
-    is_number = wait.isascii() and wait.isdigit() and len(wait) < 6
-    return {"retryAfter": wait} if is_number else {}
+    if not wait:
+        return {}
+    if not wait.isascii() or not wait.isdigit():
+        # Few say a date, and this takes a while to load.
+        from email.utils import parsedate_to_datetime
+
+        try:
+            left = parsedate_to_datetime(wait).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return {}
+        wait = str(max(0, math.ceil(left)))
+    return {"retryAfter": wait} if len(wait) < 6 else {}
 
 
 async def read_all(exchange: Exchange, most: int) -> tuple[bytes, bool]:

@@ -36,6 +36,8 @@ class NoSignOfLife(TimedOut):
 class StreamStalled(Unreachable):
     """The agent's stream shows nothing any more"""
 
+    is_sent = True
+
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """How long an agent may be silent, in seconds."""

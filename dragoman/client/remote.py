@@ -509,7 +509,9 @@ def _denial(value: dict[str, Any]) -> PermissionDenied:
     """Return what a peer says to a caller it knows, made fit to be shown."""
     said = error_table.decode_rest(403, value)
     scope = said.facts.get("scope", "")
-    return PermissionDenied(shown(said.public), **({"scope": shown(scope)} if scope else {}))
+    denial = PermissionDenied(shown(said.public), **({"scope": shown(scope)} if scope else {}))
+    denial.is_quoted = said.is_quoted
+    return denial
 
 
 def _names_an_error(value: dict[str, Any]) -> bool:

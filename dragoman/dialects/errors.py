@@ -255,6 +255,8 @@ def decode_rest(status: int, value: Value) -> A2AError:
     if type(body.get("code")) is int and body["code"] < 0:
         return decode_jsonrpc(body)
     message = _text(body.get("detail")) or _text(body.get("message")) or _text(body.get("title"))
+    # Of corvid's, the error is the sentence.
+    message = message or _text(inner)
     # RFC 9457, as examples of 1.0 show it: the type's last segment names the error.
     name = _text(body.get("type")).rpartition("/")[2].upper().replace("-", "_")
     if name in _BY_REASON:
@@ -314,13 +316,16 @@ def _decode_status(status: int, body: Object) -> A2AError:
 def _decoded(kind: type[A2AError], message: str, details: _Details) -> A2AError:
     if kind is InvalidParams and details.violations:
         first = details.violations[0]
-        return InvalidParams(_text(first.get("description")), field=_text(first.get("field")))
+        error = InvalidParams(_text(first.get("description")), field=_text(first.get("field")))
+        error.is_quoted = True
+        return error
     facts = _object(details.info.get("metadata"))
     return _error(kind, message, {str(name): str(fact) for name, fact in facts.items()})
 
 
 def _error(kind: type[A2AError], message: str, facts: dict[str, str]) -> A2AError:
     error = kind(message)
+    error.is_quoted = bool(message)
     # Not through the constructor: a peer may name a fact like one of its parameters.
     error.facts = facts
     return error

@@ -111,15 +111,20 @@ class Engine:
         postings: Postings | None = None,
         isolation: Isolation | None = None,
         shares: Shares | None = None,
+        is_local: bool = False,
     ) -> None:
-        """`shares` are those of all engines of a process."""
+        """`shares` are those of all engines of a process; `is_local`: only this machine reaches
+        us."""
         self._code = code
         self._store = store
         self._settings = settings
         self._clock = clock or SystemClock()
         self._receivers = Receivers(store, postings)
         self._shares = shares or Shares()
-        self._holdings = Holdings(code, store, settings, self._clock, self._shares, isolation)
+        self._is_local = is_local
+        self._holdings = Holdings(
+            code, store, settings, self._clock, self._shares, isolation, is_local=is_local
+        )
 
     # Life
 
@@ -555,7 +560,7 @@ class Engine:
         replay = Replay(operation)
         # Counted once nothing else speaks against it, and before anything is recorded.
         self._count(log, root, plan.tasks)
-        worker = Worker(log, replay, plan, call.caller, self._clock, keep)
+        worker = Worker(log, replay, plan, call.caller, self._clock, keep, is_local=self._is_local)
         replay.trace = tracing.current()
         try:
             log.emit(task, at=now // 1000)

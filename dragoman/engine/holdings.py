@@ -93,8 +93,11 @@ class Holdings:
         clock: Clock,
         shares: Shares,
         isolation: Isolation | None = None,
+        *,
+        is_local: bool = False,
     ) -> None:
         self._code = code
+        self._is_local = is_local
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -375,7 +378,7 @@ class Holdings:
             self._end(log, TaskState.FAILED, f"{FAILED} Incident {incident}.")
             return None
         caller = _caller(head.scope, replay.granted(replay.turn))
-        worker = Worker(log, replay, plan, caller, self._clock, _no_reply)
+        worker = Worker(log, replay, plan, caller, self._clock, _no_reply, is_local=self._is_local)
         for place, further in waiting:
             worker.give(place, further, _caller(head.scope, replay.granted(place)))
         worker.decide()

@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol
 import msgspec
 
 from dragoman.engine.author_code import Run, author, owner_in
+from dragoman.engine.causes import known_cause
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.questions import Given, Questions
@@ -176,8 +177,12 @@ class Worker:
         caller: Caller,
         clock: Clock,
         keep: Callable[[Message], Awaitable[Message]],
+        *,
+        is_local: bool = False,
     ) -> None:
+        """`is_local`: only this machine reaches us."""
         self.log = log
+        self._is_local = is_local
         self.replay = replay
         self._keep = keep
         self.operation = replay.messages[replay.turn]
@@ -225,6 +230,11 @@ class Worker:
     def metadata(self) -> Metadata:
         """The request's metadata."""
         return self.operation.metadata
+
+    @property
+    def may_know(self) -> bool:
+        """Whether the caller may learn what is at addresses that are dialled here."""
+        return self.caller.operates(is_local=self._is_local)
 
     @property
     def attempt(self) -> int:
@@ -591,7 +601,8 @@ class Worker:
                 self._finish(TaskState.CANCELED, CANCELED)
             case _:
                 # Also a cancellation that is not ours: of something its code waited for, or by it.
-                self._incident(FAILED, error)
+                cause = known_cause(error) if self.may_know else ""
+                self._incident(f"The agent failed: {cause}." if cause else FAILED, error)
 
     async def _serve_messages(self) -> Message | None:
         while True:

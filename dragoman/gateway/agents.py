@@ -40,6 +40,9 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     # Whether a task may be done twice: then it is sent once more where nobody knows whether it
     # arrived, and may fail over to another agent.
     repeatable: bool = False
+    # Whether messages keep the ids that our callers gave them: for an agent that only one tenant
+    # uses. See `gateway.naming`.
+    keep_message_ids: bool = False
     # Origins besides that of `url` to which the card may send calls.
     origins: list[str] = []
     # Who besides its owner may have tasks done by it, as texts of principals; empty: everybody.

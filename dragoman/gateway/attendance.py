@@ -14,6 +14,7 @@ from dragoman.gateway import pinning
 from dragoman.gateway.agents import Registered, Status
 from dragoman.gateway.card_source import CardSource
 from dragoman.gateway.liveness import Liveness
+from dragoman.gateway.probes import Probes
 from dragoman.gateway.roster import Roster
 from dragoman.gateway.search import Index
 from dragoman.gateway.watching import Watch
@@ -25,6 +26,8 @@ logger = logging.getLogger("dragoman")
 
 # Milliseconds in which seeing an agent again is no news.
 _NO_NEWS = 10_000
+# And in which nobody doubts it.
+_A_MOMENT = 1_000
 
 
 class Review(Protocol):
@@ -45,6 +48,7 @@ class Attendance:
         store: SQLiteStore,
         index: Index,
         source: CardSource,
+        probes: Probes,
         review: Review,
         changed: Callable[[Registered], None],
         strayed: Callable[[str, str], None],
@@ -59,6 +63,9 @@ class Attendance:
         self._strayed = strayed
         self._index = index
         self._source = source
+        self._probes = probes
+        # Why agents were not found, by their ids, in words for operators.
+        self._absences: dict[str, str] = {}
         self._review = review
         self._changed = changed
         self._clock = clock
@@ -81,8 +88,15 @@ class Attendance:
             return
         self._stand(replace(agent, status=self._liveness.saw(agent), last_seen_at=now))
 
+    def doubted(self, id: str) -> None:
+        """Hear that an agent took a message and did not answer it: that may be the message's doing,
+        so somebody looks, but not at one who was seen a moment ago."""
+        agent = self._index.get(id)
+        if agent is not None and agent.status == "online":
+            self.watch.soon(id, max(self._clock.now(), agent.last_seen_at + _A_MOMENT))
+
     def missed(self, id: str) -> None:
-        """Hear that an agent did not answer."""
+        """Hear that nobody accepted a connection where an agent is."""
         agent = self._index.get(id)
         if agent is not None:
             self._stand(replace(agent, status=self._liveness.missed(agent, self._clock.now())))
@@ -91,17 +105,62 @@ class Attendance:
         """Forget what was seen of an agent."""
         self._liveness.forget(id)
         self._source.forget(id)
+        self._probes.forget(id)
+        self._absences.pop(id, None)
         self.watch.forget(id)
+
+    def absence(self, id: str) -> str:
+        """Return why an agent was not found when somebody last looked, in words for operators;
+        empty: it was, or another process looked."""
+        return self._absences.get(id, "")
+
+    def retry_in(self, agent: Registered) -> float:
+        """Return the seconds after which an agent that is offline may be back at the earliest."""
+        now = self._clock.now()
+        due = self.watch.due_at(agent.id)
+        return max(0, self._liveness.back_at(agent, now, due) - now) / 1000
+
+    async def meet(self, agent: Registered) -> str:
+        """Look at an agent that is new at its address; return why nobody is there, or nothing."""
+        return await self._probes.absence(agent)
+
+    def found(self, agent: Registered, absence: str) -> Registered:
+        """Return an agent as it was met."""
+        if absence:
+            return replace(agent, status="offline")
+        return replace(agent, status="online", last_seen_at=self._clock.now())
+
+    def note(self, id: str, absence: str) -> None:
+        """Remember why an agent was not found, or that it was."""
+        if absence:
+            self._absences[id] = absence
+        else:
+            self._absences.pop(id, None)
+
+    def moved(self, id: str, absence: str) -> None:
+        """Hear how an agent was met at another address: what was seen of it is of the one before.
+        One that sends heartbeats goes on to be judged by those."""
+        agent = self._index.get(id)
+        if agent is None or agent.beat_at:
+            return
+        self._liveness.forget(id)
+        self.note(id, absence)
+        self._stand(self.found(agent, absence))
 
     async def attend(self, agent: Registered, *, refresh: bool) -> None:
         """Look whether an agent is there, and at its card if that is due."""
         is_there = await self._refreshed(agent) if refresh else None
+        absence = ""
         if is_there is None and self._liveness.is_probed(agent):
-            urls = [agent.card_url or agent.url, *agent.replicas]
-            is_there = await self._source.is_there(urls)
+            absence = await self._probes.absence(agent)
+            is_there = not absence
+            if is_there and agent.card is None and agent.status == "offline":
+                # Nobody could ask it for its card before.
+                await self._refreshed(agent)
         current = self._index.get(agent.id)
         if current is None:
             return
+        self.note(agent.id, absence)
         now = self._clock.now()
         if not self._liveness.is_probed(current):
             self._stand(replace(current, status=self._liveness.silent(current, now)))

@@ -2,6 +2,7 @@
 
 A breaker is closed while an agent works, open while it is not called at all, and half-open while
 one call tries it. It has no task or timer of its own: whoever asks makes it look at the clock.
+Whose calls one counts is decided in `circuits`.
 
     wait = breaker.admit()
     if wait:
@@ -32,6 +33,8 @@ CONNECTIONS = 5
 # Seconds it stays open at first; each time it opens again soon after, twice as long.
 FIRST = 5.0
 LONGEST = 60.0
+# Seconds that an agent may ask to be left alone for, at most.
+LONGEST_WISH = 600.0
 # Seconds closed after which an agent is trusted as before. One that flaps never gets there.
 FORGIVEN = 60.0
 # Seconds after which a try that was never heard of again gives up its place.
@@ -110,12 +113,15 @@ class Breaker:
         self._lost = 0
         self._outcomes.add()
 
-    def failed(self, era: int | None = None, *, is_connection: bool = False) -> None:
-        """Note that the agent did not answer, or not as an agent that works."""
+    def failed(
+        self, era: int | None = None, *, is_connection: bool = False, wait: float = 0.0
+    ) -> None:
+        """Note that the agent did not answer, or not as an agent that works. `wait` are the seconds
+        for which it wants to be left alone."""
         if self._is_past(era):
             return
         if self._try_at:
-            self._open()
+            self._open(wait)
             return
         self._outcomes.add()
         self._failures.add()
@@ -127,7 +133,7 @@ class Breaker:
         else:
             is_enough = self._lost >= CONNECTIONS
         if is_enough:
-            self._open()
+            self._open(wait)
 
     def left(self, era: int | None = None) -> None:
         """Note that a call ended without an outcome: whoever made it went away."""
@@ -151,11 +157,13 @@ class Breaker:
             return True
         return bool(self._try_at) and self._now() >= self._trying_until
 
-    def _open(self) -> None:
+    def _open(self, wait: float) -> None:
         now = self._now()
         if not self._try_at and now - self._closed_at >= FORGIVEN:
             self._opened = 0
-        self._try_at = now + min(LONGEST, FIRST * 2 ** min(self._opened, 10))
+        usual = min(LONGEST, FIRST * 2 ** min(self._opened, 10))
+        # Whoever is told when to come back is told the truth.
+        self._try_at = now + max(usual, min(wait, LONGEST_WISH))
         self._opened += 1
         self._trying_until = 0.0
         self.era += 1

@@ -53,6 +53,8 @@ class Candidate(NamedTuple):
     is_only: bool = False
     # Nobody calls it at present, since calls failed: probes find out when that is over.
     is_open: bool = False
+    # Of one that is not available: the seconds until that may change.
+    retry_in: float = 0.0
 
     @property
     def is_available(self) -> bool:

@@ -1,10 +1,4 @@
-"""Where agents' cards come from: fetched by URL, again only if they changed, and never trusted yet.
-
-Also how an agent is found to be there, when it has nothing to say by itself.
-"""
-
-import asyncio
-import logging
+"""Where agents' cards come from: fetched by URL, again only if they changed, never trusted yet."""
 
 from dragoman.client.cards import Cards, Fetched
 from dragoman.client.references import CARD_PATH, Reference
@@ -16,16 +10,14 @@ from dragoman.errors import (
     TimedOut,
     Unreachable,
 )
-from dragoman.security.egress import Egress, EgressError, EgressRefused
+from dragoman.security.egress import Egress, EgressRefused
 from dragoman.security.targets import NotCanonical, read_target
 
-logger = logging.getLogger("dragoman")
-
-FETCH_WITHIN, PROBE_WITHIN = 10.0, 5.0
+FETCH_WITHIN = 10.0
 
 
 class CardSource:
-    """Fetches cards and probes addresses."""
+    """Fetches cards."""
 
     def __init__(self, http: Egress) -> None:
         self._http = http
@@ -58,23 +50,6 @@ class CardSource:
                 return found
         raise refusal
 
-    async def is_there(self, urls: list[str]) -> bool:
-        """Tell whether somebody answers at any of these addresses."""
-        for url in urls:
-            try:
-                async with (
-                    asyncio.timeout(PROBE_WITHIN),
-                    self._http.open("HEAD", url, headers={}) as exchange,
-                ):
-                    # One who refuses this is there; one who is in trouble is not.
-                    if exchange.status < 500:
-                        return True
-            except TimeoutError:
-                logger.debug("a probe was not answered in time")
-            except EgressError as error:
-                logger.debug("a probe was not answered: %s", error.reason)
-        return False
-
     def forget(self, id: str) -> None:
         """Forget what was fetched of an agent."""
         self._cards.pop(id, None)
@@ -102,11 +77,12 @@ def is_card(url: str) -> bool:
     return read_target(url).path.partition("?")[0].endswith(".json")
 
 
-def no_card(error: A2AError) -> InvalidParams:
-    """Return why an agent of which only a URL is known cannot be registered."""
+def no_card(error: A2AError, *, may_know: bool = False) -> InvalidParams:
+    """Return why an agent of which only a URL is known cannot be registered; all of it to the local
+    user, who `may_know`."""
     is_away = isinstance(error, Unreachable | TimedOut) or not isinstance(error, CallFailed)
     # One sentence: were a refusal told from silence, we would scan our network for callers.
-    why = "its card could not be fetched" if is_away else error.public
+    why = "its card could not be fetched" if is_away and not may_know else error.public
     return InvalidParams(f"{why}; give a name to register it without a card", field="url")
 
 

@@ -27,16 +27,14 @@ from dragoman.errors import (
     DeliveryUnknown,
     InternalError,
     InvalidAgentResponse,
-    Overloaded,
     TaskFailed,
     TaskNotFound,
     TimedOut,
-    Unreachable,
 )
-from dragoman.gateway import retrying
+from dragoman.gateway import failing, retrying
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.means import Means, passing
-from dragoman.gateway.naming import message_id_of, task_id_of
+from dragoman.gateway.means import Means, note_failure, passing
+from dragoman.gateway.naming import message_id_of, sent_id, task_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN, Relay, may_repeat
 from dragoman.gateway.upstreams import Upstream
@@ -90,6 +88,8 @@ class Carrier(Relay):
         self._tried: list[str] = []
         # What the message is called at the agents.
         self._own = message_id_of(means, worker)
+        # Whose calls these are.
+        self._who = worker.caller.principal
 
     # The way
 
@@ -164,7 +164,7 @@ class Carrier(Relay):
         agent = self._means.directory.get(agent_id)
         if agent is None:
             raise TaskFailed("The agent is not registered any more.")
-        url = self._means.upstreams.of(agent).next_url(self._place.url)
+        url = self._means.upstreams.of(agent).next_url(self._who, self._place.url)
         self._move_to(agent.id, url, why=self._why, begun=[])
 
     def _move_to(
@@ -241,36 +241,33 @@ class Carrier(Relay):
         upstream = self._means.upstreams.of(agent)
         if self._place.url not in upstream.urls:
             self._leave(agent, upstream)
-        breaker = upstream.breaker(self._place.url)
-        if breaker.state == "open":
+        circuits, url = upstream.circuits, self._place.url
+        if circuits.is_open(url, self._who):
             # Before a place: those who have one may be waiting for the same dead agent.
-            raise AgentOffline(retryAfter=math.ceil(breaker.snapshot().retry_in))
+            raise AgentOffline(retryAfter=math.ceil(circuits.retry_in(url, self._who)))
+        passage = circuits.call(url, self._who)
         # Whoever waits for a place of ours is not waiting for the agent.
         self._signs.hold()
         async with upstream.places.place(self._until()):
             self._signs.release()
-            if wait := breaker.admit():
+            if wait := passage.admit():
                 raise AgentOffline(retryAfter=math.ceil(wait))
-            era = breaker.era
-            self._on_heard = lambda: breaker.succeeded(era)
+            self._on_heard = passage.succeeded
             upstream.budget.requested()
             try:
                 line = await upstream.line(self._place.url)
+                # Nobody but an agent of this process is counted so, and that one gets our own id.
                 with passing(self._means, self._worker.log, self._own, self._place.url):
                     await self._exchange(line, agent)
             except (TaskWaits, TaskEnded, TaskFailed):
                 if not self._is_heard:
-                    breaker.left(era)
+                    passage.left()
                 raise
             except (A2AError, TimeoutError) as error:
-                if retrying.is_failing(error):
-                    breaker.failed(era, is_connection=isinstance(error, Unreachable))
-                    self._means.directory.missed(agent.id)
-                else:
-                    breaker.succeeded(era)
+                note_failure(self._means, upstream, passage, error)
                 raise
             except BaseException:
-                breaker.left(era)
+                passage.left()
                 raise
 
     async def _exchange(self, line: Line, agent: Registered) -> None:
@@ -314,7 +311,7 @@ class Carrier(Relay):
         if may_have_it and (not agent.repeatable or self._worker.replay.turn):
             self._note_cause("lost")
             raise TaskFailed("The agent is no longer at the address where it has the task.")
-        self._start_over(agent.id, upstream.next_url())
+        self._start_over(agent.id, upstream.next_url(self._who))
 
     async def _stream(self, line: Line, agent: Registered, polling: Polling) -> Stream:
         """Return the agent's answer: to the message, or of the task that it has."""
@@ -360,7 +357,7 @@ class Carrier(Relay):
             return longest
         upstream = self._means.upstreams.of(agent)
         others = [url for url in upstream.urls if url != self._place.url]
-        is_elsewhere = any(upstream.breaker(url).state == "closed" for url in others)
+        is_elsewhere = any(upstream.circuits.address(url).state == "closed" for url in others)
         return min(longest, _FAILOVER if is_elsewhere else settings.forward_timeout)
 
     def _message(self, line: Line) -> Message:
@@ -375,11 +372,18 @@ class Carrier(Relay):
             said = as_answer(said, reply_to(said, ""))
         return msgspec.structs.replace(
             said,
-            message_id=MessageId(self._own),
+            message_id=self._sent_id(),
             task_id=TaskId(task_id),
             context_id=ContextId(place.context_id),
             reference_task_ids=[],
         )
+
+    def _sent_id(self) -> MessageId:
+        place = self._place
+        agent = self._means.directory.get(place.agent)
+        if agent is None:
+            raise TaskFailed("The agent is not registered any more.")
+        return sent_id(self._means, self._worker, agent, place.url, self._own)
 
     async def _settle_doubt(
         self, line: Line, agent: Registered, operation: ops.SendMessage
@@ -424,7 +428,7 @@ class Carrier(Relay):
             is_lost = is_worth_it or isinstance(problem, TaskNotFound)
             if agent.repeatable and is_lost and self._move(problem):
                 return
-            raise self._failure(problem)
+            raise await self._failure(problem)
         is_unknown = _may_have_arrived(problem)
         if not is_unknown:
             self._is_doubtful = False
@@ -456,7 +460,7 @@ class Carrier(Relay):
                 return
             self._note_cause("delivery-unknown")
             raise TaskFailed(_UNANSWERED if works_once else _UNKNOWN)
-        raise self._failure(problem)
+        raise await self._failure(problem)
 
     async def _is_found(self, upstream: Upstream) -> bool:
         """Look whether the agent has the message whose answer was lost, and which task it is."""
@@ -495,9 +499,9 @@ class Carrier(Relay):
 
     def _turn_to(self, upstream: Upstream) -> bool:
         """Go on at once with another address of the same agent, if one is worth trying."""
-        url = upstream.next_url(self._place.url)
+        url = upstream.next_url(self._who, self._place.url)
         place = self._place
-        if url == place.url or upstream.breaker(url).state == "open":
+        if url == place.url or upstream.circuits.is_open(url, self._who):
             return False
         if place.task_id:
             # Only where it asked does anybody know what the message answers.
@@ -516,7 +520,7 @@ class Carrier(Relay):
         self._tried.append(here_id)
         is_elsewhere = upstream is not None and self._tried.count(here_id) < len(upstream.urls)
         if upstream is not None and is_elsewhere:
-            self._start_over(here_id, upstream.next_url(self._place.url))
+            self._start_over(here_id, upstream.next_url(self._who, self._place.url))
             return True
         price = self._prices.get(here_id, here.price if here is not None else 0)
         others = [
@@ -530,8 +534,9 @@ class Carrier(Relay):
         for other in others:
             agent = self._means.directory.get(other)
             if agent is not None:
-                why = f"{agent.name}, after {here_id} failed: {_words(problem)}"
-                self._start_over(agent.id, self._means.upstreams.of(agent).next_url(), why)
+                why = f"{agent.name}, after {here_id} failed: {failing.words(problem)}"
+                url = self._means.upstreams.of(agent).next_url(self._who)
+                self._start_over(agent.id, url, why)
                 return True
         return False
 
@@ -548,26 +553,12 @@ class Carrier(Relay):
             seconds = min(seconds, max(0.0, until - time.monotonic()))
         await asyncio.sleep(seconds)
 
-    def _failure(self, problem: A2AError) -> Exception:
-        """Return how the task ends: in our words, since an agent's may be anything."""
-        if isinstance(problem, InvalidAgentResponse):
-            self._note_cause("invalid")
-            return TaskFailed(f"The agent's answer is not valid A2A: {_words(problem)}")
-        if isinstance(problem, TaskNotFound):
-            self._note_cause("lost")
-            return TaskFailed("The agent does not know the task any more.")
-        if isinstance(problem, NoSignOfLife):
-            self._note_cause("unreachable")
-            return TaskFailed(f"The agent could not be reached. {problem.public}.")
-        if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
-            self._note_cause("unreachable")
-            return TaskFailed("The agent could not be reached.")
-        if isinstance(problem, Overloaded) and problem.code is None:
-            # Our own queue for it is full, which is no fault of the agent's.
-            self._note_cause("busy")
-            return TaskFailed("Too many tasks wait for this agent.")
-        self._note_cause("refused")
-        return TaskFailed(f"The agent refused the task: {_words(problem)}")
+    async def _failure(self, problem: A2AError) -> TaskFailed:
+        """Return how the task ends."""
+        end = failing.end_of(problem, may_know=self._worker.may_know)
+        self._note_cause(end.cause)
+        upstream = self._upstream()
+        return TaskFailed(end.sentence if upstream is None else await upstream.hidden(end.sentence))
 
     # The end from outside
 
@@ -587,15 +578,6 @@ async def canceled(means: Means, place: Forwarded) -> None:
             await line.answer(ops.CancelTask(task_id=TaskId(place.task_id)))
     except (A2AError, TimeoutError) as error:
         logger.info("%s was not told that a task is canceled: %s", agent.name, error)
-
-
-def _words(problem: A2AError) -> str:
-    """Return what went wrong: what the agent itself calls it only by its code."""
-    if problem.code is None:
-        return problem.public
-    meaning = (type(problem).__doc__ or "").strip()
-    is_short = isinstance(problem.code, int) and abs(problem.code) < 100_000
-    return f"{meaning} ({problem.code})" if is_short else meaning
 
 
 def _may_have_arrived(problem: A2AError) -> bool:

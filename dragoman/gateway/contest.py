@@ -25,20 +25,18 @@ from dragoman.errors import (
     InvalidAgentResponse,
     InvalidParams,
     TaskFailed,
-    Unreachable,
 )
 from dragoman.gateway.agents import Registered, voter
-from dragoman.gateway.means import Means, passing
-from dragoman.gateway.naming import message_id_of, task_id_of
+from dragoman.gateway.means import Means, note_failure, passing
+from dragoman.gateway.naming import message_id_of, sent_id, task_id_of
 from dragoman.gateway.outgoing import outgoing
 from dragoman.gateway.relay import NOTE_WITHIN
-from dragoman.gateway.retrying import is_failing
 from dragoman.gateway.upstreams import Upstream
 from dragoman.gateway.wishes import Wishes
 from dragoman.model import operations as ops
 from dragoman.model.errand import Errand
 from dragoman.model.events import Forwarded
-from dragoman.model.identity import ContextId, MessageId, TaskId
+from dragoman.model.identity import ContextId, TaskId
 from dragoman.model.message import Message
 from dragoman.model.record import encode
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -133,7 +131,7 @@ class Contest:
         first = found[: wanted.race]
         most = max((agent.price for agent in first), default=0)
         fit = [one for one in found if one in first or (one.repeatable and one.price <= most)]
-        there = [one for one in fit if not means.upstreams.of(one).is_open]
+        there = [one for one in fit if not means.upstreams.of(one).is_open(self._requester)]
         self._rivals = [_Rival(agent) for agent in there[: wanted.race]]
 
     async def run(self) -> None:
@@ -195,26 +193,21 @@ class Contest:
         """Return what an agent answers; how it went is told to its breaker."""
         directory, agent = self._means.directory, rival.agent
         upstream = self._means.upstreams.of(agent)
-        rival.url = upstream.next_url()
-        breaker = upstream.breaker(rival.url)
+        rival.url = upstream.next_url(self._requester)
+        passage = upstream.circuits.call(rival.url, self._requester)
         async with upstream.places.place():
-            if wait := breaker.admit():
+            if wait := passage.admit():
                 raise AgentOffline(retryAfter=math.ceil(wait))
-            era = breaker.era
             upstream.budget.requested()
             try:
                 found = await self._asked(rival, upstream)
             except (A2AError, TimeoutError) as error:
-                if is_failing(error):
-                    breaker.failed(era, is_connection=isinstance(error, Unreachable))
-                    directory.missed(agent.id)
-                else:
-                    breaker.succeeded(era)
+                note_failure(self._means, upstream, passage, error)
                 raise
             except BaseException:
-                breaker.left(era)
+                passage.left()
                 raise
-            breaker.succeeded(era)
+            passage.succeeded()
             directory.saw(agent.id)
             return found
 
@@ -225,7 +218,7 @@ class Contest:
         task_id = task_id_of(self._worker, own, is_ours=self._is_ours) if is_named else ""
         message = msgspec.structs.replace(
             self._worker.message,
-            message_id=MessageId(own),
+            message_id=sent_id(self._means, self._worker, rival.agent, rival.url, own),
             task_id=TaskId(task_id),
             context_id=ContextId(""),
             reference_task_ids=[],

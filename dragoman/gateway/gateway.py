@@ -87,6 +87,7 @@ class Gateway:
         self.store = store
         self.settings = settings
         self.audit = audit
+        self._is_local = is_local
         self._http = Egress(
             allow=[entry for entry in settings.allow.split(",") if entry.strip()],
             allow_private=settings.allow_private or (is_local and not settings.ways()),
@@ -100,6 +101,7 @@ class Gateway:
             trust=self._score,
             audit=audit,
             strayed=self._strayed,
+            is_local=is_local,
             heartbeat_interval=settings.heartbeat_interval,
             most_per_owner=settings.max_agents_per_owner,
         )
@@ -126,6 +128,10 @@ class Gateway:
         self.id = ""
         # Where agents of this process are; empty: there are none.
         self.own = ""
+
+    def may_know(self, caller: Caller) -> bool:
+        """Say whether a caller may learn what is at the addresses that we dial."""
+        return caller.operates(is_local=self._is_local)
 
     def allow(self, url: str) -> None:
         """Let agents be at an address of our own, which may be private."""
@@ -190,8 +196,12 @@ class Gateway:
         self.registry.saw(agent_id)
 
     def missed(self, agent_id: str) -> None:
-        """Note that an agent did not answer."""
+        """Note that nobody accepted a connection where an agent is."""
         self.registry.missed(agent_id)
+
+    def doubted(self, agent_id: str) -> None:
+        """Note that an agent did not answer a message: it is looked at soon."""
+        self.registry.doubted(agent_id)
 
     def choose(self, operation: SendMessage, wanted: Wishes, requester: Principal) -> Chosen:
         """Return who does a task for somebody, best first, and why."""
@@ -215,13 +225,13 @@ class Gateway:
         found = [agent for name in choice.order if (agent := self.registry.get(name)) is not None]
         if wanted.quorum > 1:
             found = spread(found, requester)
-        if found and all(self.upstreams.of(agent).is_open for agent in found):
-            wait = min(self.upstreams.of(agent).retry_in for agent in found)
+        if found and all(self.upstreams.of(agent).is_open(requester) for agent in found):
+            wait = min(self.upstreams.of(agent).retry_in(requester) for agent in found)
             raise AgentOffline(retryAfter=max(1, math.ceil(wait)))
         return Chosen(found, choice.why, choice.skill)
 
     def _choice(self, wish: Wish, agents: Sequence[Registered], requester: Principal) -> Choice:
-        candidates = [self._candidate(agent, wish.skill) for agent in agents]
+        candidates = [self._candidate(agent, wish.skill, requester) for agent in agents]
         try:
             return routing.choose(wish, candidates, memory=self._turns)
         except NoAgentAvailable:
@@ -229,7 +239,7 @@ class Gateway:
                 raise
             # Only now: all agents are looked at.
             everyone = (one for one in self.registry.all() if serves(one, requester))
-            candidates = routing.only(self._candidate(one, "") for one in everyone)
+            candidates = routing.only(self._candidate(one, "", requester) for one in everyone)
             return routing.choose(wish, candidates, memory=self._turns)
 
     def find(self, text: str, caller: Caller) -> list[Json]:
@@ -288,7 +298,7 @@ class Gateway:
         )
         if not agents:
             return []
-        candidates = [self._candidate(agent, wanted.skill) for agent in agents]
+        candidates = [self._candidate(agent, wanted.skill, requester) for agent in agents]
         try:
             return routing.choose(wish, candidates, memory=self._turns).order
         except A2AError:
@@ -312,8 +322,16 @@ class Gateway:
                 found.append(agent)
         return found
 
-    def _candidate(self, agent: Registered, skill: str) -> Candidate:
+    def retry_in(self, agent: Registered, requester: Principal) -> float:
+        """Return the seconds until an agent that is not called at present may be again."""
         upstream = self.upstreams.known(agent.id)
+        wait = 0.0 if upstream is None else upstream.retry_in(requester)
+        return max(wait, self.registry.retry_in(agent)) if agent.status == "offline" else wait
+
+    def _candidate(self, agent: Registered, skill: str, requester: Principal) -> Candidate:
+        upstream = self.upstreams.known(agent.id)
+        is_open = upstream is not None and upstream.is_open(requester)
+        is_away = is_open or agent.status == "offline"
         return Candidate(
             id=agent.id,
             name=agent.name,
@@ -326,7 +344,8 @@ class Gateway:
             figures=self.trust.performance.figures(agent.id, skill),
             in_flight=0 if upstream is None else upstream.places.running,
             is_default=agent.is_default,
-            is_open=upstream is not None and upstream.is_open,
+            is_open=is_open,
+            retry_in=self.retry_in(agent, requester) if is_away else 0.0,
         )
 
     def status(self) -> dict[str, Any]:

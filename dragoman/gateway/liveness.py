@@ -73,7 +73,7 @@ class Liveness:
         record.pause = APART
         if record.is_ejected:
             record.streak += 1
-            if record.streak < min(PROBES << (record.ejections - 1), MOST_PROBES):
+            if record.streak < self._needed(record):
                 return "offline"
             self.admit(agent.id)
         return "online"
@@ -122,6 +122,18 @@ class Liveness:
         """Tell whether an agent is asked, rather than waited for."""
         return agent.beat_at == 0 or self.is_ejected(agent.id)
 
+    def back_at(self, agent: Registered, now: int, due_at: int | None) -> int:
+        """Return when an agent that is offline may be back at the earliest. `due_at` is when it is
+        looked at next."""
+        if not self.is_probed(agent):
+            # Nobody knows when it speaks again, but so often it should.
+            return now + self._interval
+        at = now if due_at is None else max(due_at, now)
+        record = self._records.get(agent.id)
+        if record is None or not record.is_ejected:
+            return at
+        return at + max(0, self._needed(record) - record.streak - 1) * min(APART, self._interval)
+
     def next_at(self, agent: Registered, now: int, random: Callable[[], float]) -> int:
         """Return when an agent is to be looked at next."""
         if not self.is_probed(agent):
@@ -136,6 +148,10 @@ class Liveness:
         record = self._records.get(agent.id)
         pause = APART if record is None or agent.status == "degraded" else record.pause
         return now + min(pause, self._interval)
+
+    def _needed(self, record: _Record) -> int:
+        """Return how many probes in a row readmit."""
+        return min(PROBES << (record.ejections - 1), MOST_PROBES)
 
     def _record(self, id: str) -> _Record:
         return self._records.setdefault(id, _Record())

@@ -9,9 +9,12 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.engine.log import TaskLog
+from dragoman.errors import A2AError
+from dragoman.gateway import retrying
 from dragoman.gateway.agents import Registered
+from dragoman.gateway.circuits import Passage
 from dragoman.gateway.hooks import Hooks
-from dragoman.gateway.upstreams import Upstreams
+from dragoman.gateway.upstreams import Upstream, Upstreams
 from dragoman.model import operations as ops
 from dragoman.model.identity import Principal
 from dragoman.stores.interface import Store
@@ -39,7 +42,11 @@ class Directory(Protocol):
         ...
 
     def missed(self, agent_id: str) -> None:
-        """Note that an agent did not answer."""
+        """Note that nobody accepted a connection where an agent is."""
+        ...
+
+    def doubted(self, agent_id: str) -> None:
+        """Note that an agent did not answer a message: it is looked at soon."""
         ...
 
 
@@ -63,3 +70,20 @@ def passing(means: Means, log: TaskLog, message_id: str, url: str) -> AbstractCo
     if not means.directory.is_own(url):
         return contextlib.nullcontext()
     return log.shares.calling(message_id, log.account.who, is_counted=True)
+
+
+def note_failure(
+    means: Means, upstream: Upstream, passage: Passage, error: A2AError | TimeoutError
+) -> None:
+    """Note what a failed call says: of the agent for everybody if nobody was there, else of what
+    this caller's calls come to."""
+    if not retrying.is_failing(error):
+        passage.succeeded()
+        return
+    passage.failed(error)
+    is_elsewhere = len(upstream.urls) > 1
+    if retrying.is_absence(error) and not is_elsewhere:
+        means.directory.missed(upstream.agent.id)
+    elif not retrying.is_answer(error):
+        # Of one of several addresses, or after a message arrived: only a look can tell.
+        means.directory.doubted(upstream.agent.id)

@@ -2,7 +2,9 @@
 they are sent to.
 
 To an agent all our callers are one, and two of them may have given their messages, or their tasks,
-one id: so it is never the caller's own.
+one id. An agent that works once on a message would hand one caller's task to another who knows its
+id: so the id is our own, and the caller's goes along in the metadata. The owner of an agent that
+only one tenant uses may have ids kept as they are.
 """
 
 import hashlib
@@ -11,9 +13,12 @@ import uuid
 import msgspec
 
 from dragoman.engine.worker import Worker
+from dragoman.gateway.agents import Registered
 from dragoman.gateway.means import Means
-from dragoman.model.identity import ContextId, TaskId
+from dragoman.model.identity import ContextId, MessageId, TaskId
 
+# In the metadata of a forwarded message: what its caller calls it.
+CALLERS_ID = "dragoman/messageId"
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -40,3 +45,11 @@ def task_id_of(worker: Worker, own: str, *, is_ours: bool) -> str:
     if is_ours and not worker.replay.turn:
         return worker.log.task_id
     return str(uuid.UUID(hex=own, version=4))
+
+
+def sent_id(means: Means, worker: Worker, agent: Registered, url: str, own: str) -> MessageId:
+    """Return under which id a message goes to an agent: our own for it, or the caller's where that
+    is kept. Agents of this process always get ours: what they begin is counted by it, and nobody
+    else may know it beforehand."""
+    is_kept = agent.keep_message_ids and not means.directory.is_own(url)
+    return worker.message.message_id if is_kept else MessageId(own)

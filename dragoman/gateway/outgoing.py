@@ -12,6 +12,7 @@ from dragoman.client.line import Line
 from dragoman.engine.worker import Worker
 from dragoman.gateway import hops, task_input
 from dragoman.gateway.agent_keys import REQUESTER
+from dragoman.gateway.naming import CALLERS_ID
 from dragoman.model.message import Message, Metadata
 from dragoman.model.operations import SendMessage, StreamMessage
 from dragoman.security.secret_names import holds_secret, words
@@ -51,10 +52,8 @@ def outgoing(
         message = task_input.suited(message, card, line.dialect, str(skill or ""))
     metadata = {name: value for name, value in operation.metadata.items() if name not in OWN}
     onward = hops.depart(clean(metadata), own_id, worker.deadline or None)
+    changes: dict[str, Any] = {"metadata": _with_callers_id(worker, message)}
     # Most messages have none of these.
-    changes: dict[str, Any] = {}
-    if message.metadata:
-        changes["metadata"] = clean(message.metadata)
     if any(part.metadata for part in message.parts):
         changes["parts"] = [
             msgspec.structs.replace(part, metadata=clean(part.metadata)) if part.metadata else part
@@ -63,8 +62,7 @@ def outgoing(
     if message.extensions:
         declared = {extension.uri for extension in card.capabilities.extensions}
         changes["extensions"] = [uri for uri in message.extensions if uri in declared]
-    if changes:
-        message = msgspec.structs.replace(message, **changes)
+    message = msgspec.structs.replace(message, **changes)
     kind = StreamMessage if card.capabilities.streaming and not wait else SendMessage
     return kind(
         message=message,
@@ -72,6 +70,18 @@ def outgoing(
         wait=wait,
         metadata=onward,
     )
+
+
+def _with_callers_id(worker: Worker, message: Message) -> Metadata:
+    """Return the metadata of a message with the id that it had here, unless it keeps that."""
+    said = worker.message
+    metadata = clean(message.metadata) if message.metadata else {}
+    if message.message_id == said.message_id:
+        return metadata
+    if hops.HOPS in worker.operation.metadata and isinstance(metadata.get(CALLERS_ID), str):
+        # Another gateway wrote down what the first caller called it.
+        return metadata
+    return {**metadata, CALLERS_ID: said.message_id}
 
 
 def clean(metadata: Metadata) -> Metadata:

@@ -108,6 +108,7 @@ def registered(agent: Registered, said: Registration) -> Registered:
         agent,
         dialect=said.dialect,
         is_default=said.is_default,
+        keep_message_ids=said.keep_message_ids,
         refresh=said.refresh,
         credential=said.credential.kind if said.credential else "",
         credential_header=said.credential.header if said.credential else "",

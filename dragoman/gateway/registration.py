@@ -95,6 +95,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     price: int = 0
     replicas: list[str] = []
     repeatable: bool = False
+    keep_message_ids: bool = False
     origins: list[str] = []
     # Who besides its owner may use it; empty: everybody.
     callers: list[str] = []
@@ -103,6 +104,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     credential: Secret | None = None
     # Seconds.
     refresh: float = 3600.0
+    # Whether it is registered by its URL alone although nobody is there yet.
+    may_be_away: bool = False
     # A card that is at hand; then none is fetched.
     card: dict[str, Any] | None = None
 
@@ -139,6 +142,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     price: int | UnsetType = UNSET
     replicas: list[str] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    keep_message_ids: bool | UnsetType = UNSET
     origins: list[str] | UnsetType = UNSET
     callers: list[str] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET

@@ -20,11 +20,14 @@ from dragoman.errors import (
     NoAgentAvailable,
     PermissionDenied,
     RateLimited,
+    TimedOut,
+    Unreachable,
 )
 from dragoman.gateway import pinning
 from dragoman.gateway.agents import Registered, Status
 from dragoman.gateway.attendance import Attendance
 from dragoman.gateway.card_source import CardSource, is_card, no_card
+from dragoman.gateway.probes import Probes
 from dragoman.gateway.registration import (
     Changes,
     Registration,
@@ -71,10 +74,12 @@ class Registry:
         watches: bool = True,
         most_per_owner: int = 10_000_000,
         noise: Callable[[], float] = random.random,
+        is_local: bool = False,
     ) -> None:
         """`http` decides which addresses are called; `trust` returns the score of an agent's id;
         `strayed` hears of an agent's id whose card leads to another origin, and to which. Without
-        `watches` nobody is looked at unless somebody asks."""
+        `watches` nobody is looked at unless somebody asks. `is_local`: only this machine reaches
+        us."""
         # The score of an agent, by its id; it ranks what is found.
         self.trust = trust
         self._audit = audit or NoAudit()
@@ -85,6 +90,7 @@ class Registry:
             store,
             self._index,
             self._source,
+            Probes(http),
             self._edit,
             self._told,
             strayed,
@@ -94,6 +100,7 @@ class Registry:
         )
         self._roster = self._attendance.roster
         self._watches = watches
+        self._is_local = is_local
         self._most_per_owner = most_per_owner
         self._listeners: list[Callable[[Registered], None]] = []
 
@@ -142,7 +149,7 @@ class Registry:
         """Add an agent; return it. Raises `InvalidParams` for what is wrong with it.
 
         A card that cannot be had is no error for an agent that has a name: it gets one made of
-        what was said.
+        what was said. Nor is it for one of which nobody is there yet, if that is meant.
         """
         said = said.checked()
         # The local user is alone, and has the machine.
@@ -156,17 +163,23 @@ class Registry:
             agent = replace(agent, url=pinning.address_of(said.card))
         agent = pinning.registered(agent, said)
         self._check_addresses(agent)
+        absence = ""
         if said.card is not None:
+            # Whether it is there, the watch finds out.
             agent = pinning.pinned(agent, said.card, "")
         else:
-            agent = await self._with_card(agent, is_needed=not said.name)
+            agent, absence = await self._with_card(
+                agent, is_needed=not said.name, may_be_away=said.may_be_away
+            )
+            agent = self._attendance.found(agent, absence)
         if dry_run:
-            self._source.forget(agent.id)
+            self._attendance.forget(agent.id)
             return replace(agent, name=slug(agent.title))
         asked_as = agent.id
         agent = await self._roster.add(agent, slug(agent.title), said.credential)
         if agent.id != asked_as:
-            self._source.forget(asked_as)
+            self._attendance.forget(asked_as)
+        self._attendance.note(agent.id, absence)
         self._record("agent.register", agent, owner)
         self._attendance.watch.soon(agent.id)
         self._told(agent)
@@ -184,10 +197,11 @@ class Registry:
             # Whoever may change an agent need not be who gave it a credential.
             raise InvalidParams("is to be said anew for another address", field="credential")
         card: Registered | None = None
+        absence = ""
         if after.url != agent.url:
             # Another place: what was pinned is of the place before.
             bare = replace(after, card=None, card_url="", card_digest="", pending=None)
-            card = await self._with_card(bare, is_needed=False)
+            card, absence = await self._with_card(bare, is_needed=False)
         elif after.card is not None:
             # Origins may have been taken back.
             pinning.pinned(after, after.card, after.card_url)
@@ -196,7 +210,12 @@ class Registry:
             edited = pinning.changed(stored, said)
             return edited if card is None else pinning.with_card_of(edited, card)
 
-        return await self._edit(agent, edit, "agent.update", owner, said.credential)
+        edited = await self._edit(agent, edit, "agent.update", owner, said.credential)
+        if card is None:
+            return edited
+        self._attendance.moved(agent.id, absence)
+        await self._roster.settled()
+        return self._index.get(agent.id) or edited
 
     async def accept(
         self, ref: str, digest: str, owner: Principal = LOCAL, *, operator: bool = False
@@ -266,8 +285,21 @@ class Registry:
         self._attendance.saw(id)
 
     def missed(self, id: str) -> None:
-        """Hear that an agent did not answer."""
+        """Hear that nobody accepted a connection where an agent is."""
         self._attendance.missed(id)
+
+    def doubted(self, id: str) -> None:
+        """Hear that an agent did not answer a message."""
+        self._attendance.doubted(id)
+
+    def absence(self, id: str) -> str:
+        """Return why an agent was not found when somebody last looked, in words for operators;
+        empty: it was, or another process looked."""
+        return self._attendance.absence(id)
+
+    def retry_in(self, agent: Registered) -> float:
+        """Return the seconds after which an agent that is offline may be back at the earliest."""
+        return self._attendance.retry_in(agent)
 
     # Within
 
@@ -279,16 +311,23 @@ class Registry:
         for url in agent.replicas:
             self._source.check(url, "replicas")
 
-    async def _with_card(self, agent: Registered, *, is_needed: bool) -> Registered:
-        """Return an agent with the card it shows, or without one if it shows none."""
+    async def _with_card(
+        self, agent: Registered, *, is_needed: bool, may_be_away: bool = False
+    ) -> tuple[Registered, str]:
+        """Return an agent with the card it shows, or without one if it shows none; and why nobody
+        is there, if nobody is."""
         try:
             fetched = await self._source.fetch(agent.id, agent.url)
         except A2AError as error:
             self._source.forget(agent.id)
-            if is_needed:
-                raise no_card(error) from None
+            # Whatever was answered, somebody did.
+            is_away = isinstance(error, Unreachable | TimedOut) and error.code is None
+            if is_needed and not (is_away and may_be_away):
+                may_know = self._is_local and agent.owner == LOCAL
+                raise no_card(error, may_know=may_know) from None
             logger.info("an agent is registered without a card: %s", error)
-            return replace(agent, title=agent.title or pinning.host_of(agent.url))
+            absence = await self._attendance.meet(agent) if is_away else ""
+            return replace(agent, title=agent.title or pinning.host_of(agent.url)), absence
         try:
             # Against what its owner named: a card does not choose where its credential goes.
             pinned = pinning.pinned(agent, fetched.raw, fetched.url)
@@ -298,7 +337,7 @@ class Registry:
         except InvalidParams:
             self._source.forget(agent.id)
             raise
-        return replace(agent, status="online", last_seen_at=self._clock.now())
+        return agent, ""
 
     def _owned(self, ref: str, owner: Principal, operator: bool) -> Registered:
         agent = self.visible(ref, None if operator else owner)

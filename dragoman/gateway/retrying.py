@@ -24,10 +24,7 @@ from dragoman.errors import (
     TimedOut,
     Unreachable,
 )
-
-# Seconds a peer may ask us to wait before we would rather give up: the task is durable, but
-# somebody waits for it.
-LONGEST_WISH = 600.0
+from dragoman.gateway.breaker import LONGEST_WISH
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +48,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         """Return the delay, or what the agent asked for if that is longer; None: give up, since
         there were enough attempts or the agent wants to be left alone for too long."""
         delay = self.delay(failures)
-        wish = _wish(error)
-        if delay is None or wish > LONGEST_WISH:
+        asked = wish(error)
+        # The task is durable, but somebody waits for it.
+        if delay is None or asked > LONGEST_WISH:
             return None
-        return max(delay, wish)
+        return max(delay, asked)
 
 
 def is_retryable(error: A2AError) -> bool:
@@ -94,7 +92,21 @@ def is_failing(error: A2AError | TimeoutError) -> bool:
     return isinstance(error.code, int) and 500 <= error.code < 600
 
 
-def _wish(error: A2AError) -> float:
+def is_answer(error: A2AError | TimeoutError) -> bool:
+    """Say whether an error is what an agent, or what stands before it, answered: whatever that
+    says, it is a sign of life."""
+    return isinstance(error, A2AError) and (
+        error.code is not None or isinstance(error, InvalidAgentResponse)
+    )
+
+
+def is_absence(error: A2AError | TimeoutError) -> bool:
+    """Say whether nobody accepted a connection. One who takes a message and breaks off, or never
+    answers, may do so over that message alone."""
+    return isinstance(error, Unreachable) and error.code is None and not error.is_sent
+
+
+def wish(error: A2AError) -> float:
     """Return how many seconds a peer wants to be left alone."""
     asked = error.facts.get("retryAfter", "")
     return float(asked) if asked.isascii() and asked.isdigit() else 0.0

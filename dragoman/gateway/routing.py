@@ -58,7 +58,11 @@ def choose(
     fits = [fit for fit in fits if _refusal(wish, fit.candidate) is None]
     if not any(fit.candidate.is_available for fit in fits):
         names = ", ".join(sorted(fit.candidate.name for fit in fits)[:5])
-        raise AgentOffline(f"Nobody who could do it answers at present: {names}; try again later")
+        wait = min(fit.candidate.retry_in for fit in fits)
+        raise AgentOffline(
+            f"Nobody who could do it answers at present: {names}; try again later",
+            retryAfter=max(1, math.ceil(wait)),
+        )
     fits = [fit for fit in fits if fit.candidate.is_available]
     return _ranked(fits, policy, wish, memory or Memory())
 

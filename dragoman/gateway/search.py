@@ -36,7 +36,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Micro-credits.
     max_price: int | None = None
     status: Status | None = None
-    # Who looks: sees what is online, and its own whatever its status. None: sees everything.
+    # Who looks: finds what is online, and its own whatever its status. None: finds everything.
     viewer: Principal | None = None
     owner: Principal | None = None
     limit: int = LIMIT
@@ -64,11 +64,10 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def may_see(agent: Registered, viewer: Principal | None) -> bool:
-    """Tell whether somebody may know of an agent; None may. One that is for some callers is known
-    to them alone, and to its owner."""
-    if viewer is None or agent.owner == viewer:
-        return True
-    return agent.status == "online" and serves(agent, viewer)
+    """Tell whether somebody may read what is known of an agent; None may. One that is for some
+    callers is known to them alone, and to its owner. Whether it answers at present is part of what
+    is read: who had tasks done by one that is away still reads and rates it."""
+    return viewer is None or serves(agent, viewer)
 
 
 class _Entry:

@@ -5,24 +5,25 @@ are made from the card that was pinned when the agent was registered, never from
 shows meanwhile, and credentials go to the origin it was registered with.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
 
 from dragoman.client.cards import Cards, Fetched
-from dragoman.client.credentials import Credential
+from dragoman.client.credentials import ApiKey, Bearer, Credential
 from dragoman.client.http import Http
 from dragoman.client.line import Line, Options
 from dragoman.client.origins import origin_of
 from dragoman.config import Settings
 from dragoman.errors import AgentOffline, ConfigError
 from dragoman.gateway.agents import Registered
-from dragoman.gateway.breaker import Breaker
 from dragoman.gateway.budget import RetryBudget
 from dragoman.gateway.bulkhead import Bulkhead
+from dragoman.gateway.circuits import Circuits
 from dragoman.gateway.registration import card_of
+from dragoman.model.identity import Principal
+from dragoman.security.secret_text import HIDDEN
 
 # Seconds a request other than a message may take.
 _TIMEOUT = 30.0
@@ -44,7 +45,7 @@ class Upstream:
         self._most_values = settings.max_json_values
         self.places = Bulkhead(settings.agent_concurrency, settings.agent_queue)
         self.budget = RetryBudget()
-        self._breakers: dict[str, Breaker] = {}
+        self.circuits = Circuits()
         self._lines: dict[str, Line] = {}
         self._turn = 0
 
@@ -55,40 +56,38 @@ class Upstream:
             self.urls = [agent.url, *agent.replicas]
             self._lines.clear()
 
-    def breaker(self, url: str) -> Breaker:
-        """Return the breaker of one of its addresses."""
-        found = self._breakers.get(url)
-        if found is None:
-            found = self._breakers[url] = Breaker(time.monotonic)
-        return found
+    def is_open(self, who: Principal) -> bool:
+        """Say whether nobody there is called for somebody at present."""
+        return all(self.circuits.is_open(url, who) for url in self.urls)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody there is called at present."""
-        return all(self.breaker(url).state == "open" for url in self.urls)
+    def retry_in(self, who: Principal) -> float:
+        """Return the seconds until one of its addresses may be tried; 0: at once."""
+        return min(self.circuits.retry_in(url, who) for url in self.urls)
 
-    @property
-    def retry_in(self) -> float:
-        """Seconds until one of its addresses may be tried; 0: at once."""
-        return min(
-            self.breaker(url).snapshot().retry_in if self.breaker(url).state != "closed" else 0.0
-            for url in self.urls
-        )
-
-    def next_url(self, avoided: str = "") -> str:
-        """Return the address for the next task: one after the other, those that answer first, and
-        not the one that just failed if there is another."""
+    def next_url(self, who: Principal, avoided: str = "") -> str:
+        """Return the address for somebody's next task: one after the other, those that answer
+        first, and not the one that just failed if there is another."""
         urls = self.urls
         if len(urls) == 1:
             return urls[0]
         self._turn += 1
         turned = [urls[(self._turn + place) % len(urls)] for place in range(len(urls))]
-        return min(turned, key=lambda url: (self.breaker(url).state == "open", url == avoided))
+        is_open = self.circuits.is_open
+        return min(turned, key=lambda url: (is_open(url, who), url == avoided))
 
     def works_once(self, url: str) -> bool:
         """Say whether a message sent twice there is worked on once, as far as that is known."""
         found = self._lines.get(url)
         return found is not None and found.works_once
+
+    async def hidden(self, text: str) -> str:
+        """Return a text that may quote the agent without what we show it."""
+        credential = await self._credentials(self.agent.id)
+        match credential:
+            case Bearer(token=secret) | ApiKey(key=secret):
+                return text.replace(secret, HIDDEN)
+            case _:
+                return text
 
     async def line(self, url: str) -> Line:
         """Return the line to one of its addresses; raises `AgentOffline` for any other, also one

@@ -82,6 +82,10 @@ class Watch:
         if agent is not None and self._task is not None and id not in self._looking:
             self._plan(agent, self._clock.now(), at)
 
+    def due_at(self, id: str) -> int | None:
+        """Return when an agent is looked at next; None: it is being looked at, or nobody does."""
+        return self._due.get(id)
+
     def forget(self, id: str) -> None:
         """Look at an agent no longer."""
         self._due.pop(id, None)

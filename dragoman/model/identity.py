@@ -132,6 +132,11 @@ class Caller(msgspec.Struct, frozen=True):
         """Return who that is: what things belong to, never to the owner alone."""
         return Principal(self.tenant or "", self.owner)
 
+    def operates(self, *, is_local: bool) -> bool:
+        """Say whether it is whoever runs the server: an operator, or the local user of one that
+        only this machine reaches."""
+        return OPERATOR in self.scopes or (is_local and self.principal == LOCAL)
+
 
 # Opens what belongs to the server as a whole; and what belongs to the caller's own tenant.
 OPERATOR = "dragoman:operator"

@@ -389,6 +389,22 @@ class Egress:
         finally:
             reply.done()
 
+    async def reach(self, url: str) -> None:
+        """Open a connection and close it; raises `EgressRefused` where we do not go, `EgressFailed`
+        where nobody accepts one."""
+        target = self._target(url)
+        if self._waits.is_closed:
+            raise EgressClosed
+        await self._prepare_tls(target)
+        try:
+            with self._waits.until_closed(_closed):
+                connection = await self._dialled(target)
+        except NotAllowed as error:
+            raise EgressRefused(str(error)) from None
+        except WireError as error:
+            raise EgressFailed(_reason(error), is_sent=False) from None
+        connection.close()
+
     async def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
     ) -> Reply:
@@ -407,9 +423,7 @@ class Egress:
     ) -> Reply:
         if self._waits.is_closed:
             raise EgressClosed
-        if target.scheme == "https" and self._tls is None:
-            # Reads the machine's certificates, which takes a while: not on the loop.
-            self._tls = await asyncio.to_thread(default_tls)
+        await self._prepare_tls(target)
         may_keep = self._keep_alive and (reuse or method != "POST")
         head = _head(method, target, headers, body, may_keep)
         pool = self._pool(may_keep)
@@ -430,6 +444,11 @@ class Egress:
                 raise EgressFailed(reason, is_sent=is_sent) from None
             raise
         return Reply(connection, pool, origin, self._waits)
+
+    async def _prepare_tls(self, target: Target) -> None:
+        if target.scheme == "https" and self._tls is None:
+            # Reads the machine's certificates, which takes a while: not on the loop.
+            self._tls = await asyncio.to_thread(default_tls)
 
     async def _answered(
         self, pool: Pool, target: Target, method: str, head: bytes, body: bytes | None

@@ -19,14 +19,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.shares import Shares
 from dragoman.engine.worker import AgentCode
-from dragoman.errors import (
-    A2AError,
-    ConfigError,
-    Overloaded,
-    RateLimited,
-    StoreBroken,
-    is_interruption,
-)
+from dragoman.errors import A2AError, ConfigError, StoreBroken, is_interruption, retry_after
 from dragoman.model.card import JSONRPC
 from dragoman.security.audit import Audit, AuditLog, NoAudit
 from dragoman.security.authentication import Authenticator
@@ -212,6 +205,7 @@ class App:
             postings=self._post_room,
             isolation=self._isolation,
             shares=self.shares,
+            is_local=self._is_local,
         )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine
@@ -447,8 +441,7 @@ class App:
 async def _fail(request: Request, error: A2AError) -> None:
     """Answer with an error that is of no binding."""
     status, content = errors.rest(error)
-    later = error.retry_after if isinstance(error, RateLimited) else 1
-    headers = [(b"retry-after", b"%d" % later)] if isinstance(error, Overloaded) else []
+    headers = [(b"retry-after", b"%d" % retry_after(error))] if status in (429, 503) else []
     await document(request, content, *headers, status=status)
 
 

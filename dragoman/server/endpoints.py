@@ -22,9 +22,9 @@ from dragoman.errors import (
     MethodNotFound,
     Overloaded,
     PermissionDenied,
-    RateLimited,
     TaskNotFound,
     Unauthenticated,
+    retry_after,
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON
@@ -170,7 +170,7 @@ class Endpoints:
         # this, is a matter of HTTP.
         is_http = isinstance(error, Overloaded | PermissionDenied)
         status = errors.http_status(error) if is_http else status
-        later = error.retry_after if isinstance(error, RateLimited) else 1
+        later = retry_after(error)
         await self._reply(request, kind, body, version, status=status, retry_after=later)
 
     def note_denial(self, request: Request, error: PermissionDenied) -> None:
@@ -323,7 +323,7 @@ class Endpoints:
         self._discovery.narrow(error)
         status, content = self._rest_failure(error, version, dialect)
         kind = rest_type(request, version)
-        later = error.retry_after if isinstance(error, RateLimited) else 1
+        later = retry_after(error)
         body = encode(content)
         await self._reply(
             request, kind, body, version, status=status, private=True, retry_after=later

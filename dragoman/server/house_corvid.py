@@ -9,7 +9,14 @@ from typing import Any
 from dragoman.config import Settings
 from dragoman.dialects import negotiate
 from dragoman.dialects.house import CORVID, corvid, errors
-from dragoman.errors import A2AError, HopLimit, Overloaded, PermissionDenied, RateLimited
+from dragoman.errors import (
+    A2AError,
+    HopLimit,
+    Overloaded,
+    PermissionDenied,
+    RateLimited,
+    retry_after,
+)
 from dragoman.model import operations as ops
 from dragoman.server.discovery import document
 from dragoman.server.endpoints import Endpoints
@@ -128,6 +135,6 @@ async def _refuse(request: Request, error: A2AError) -> None:
     request.watched.failed(error)
     headers: Headers = []
     if status in (429, 503):
-        later = error.retry_after if isinstance(error, RateLimited) else 1
+        later = retry_after(error)
         headers.append((b"retry-after", b"%d" % later))
     await document(request, content, *headers, status=status)

@@ -219,3 +219,67 @@ async def test_a_gateway_that_wants_a_token_gets_it_and_nobody_else_sees_it(
             ended = await call("agents", "list", "--debug", cwd=tmp_path, env=env)
             assert ended.returncode == (0 if token == CANARY else 4)
             assert token not in ended.stdout + ended.stderr
+
+
+async def test_an_address_where_nothing_listens_is_told_and_no_success(here: Here) -> None:
+    here.peer.is_up = False
+    try:
+        # Nothing but an address: there is nothing to register.
+        bare = await here.agents("register", here.peer.url)
+        assert bare.returncode == 1 and "could not be fetched" in bare.stderr
+        assert here.site.gateway.registry.all() == []
+        named = await here.agents("register", here.peer.url, "--name", "Typo")
+        assert named.returncode == 1
+        shown = fields(named.stdout)
+        assert shown["Result"] == "registered as offline" and shown["Health"] == "offline"
+        assert "refused" in shown["Health-Reason"]
+        assert f"nobody answers at {here.peer.url}" in named.stderr and "refused" in named.stderr
+        assert "dragoman agents update typo --url" in named.stderr
+        # For programs there is one document, and the exit.
+        ended = await here.agents("register", here.peer.url, "--name", "Again", "-o", "json")
+        item = json.loads(ended.stdout)
+        assert ended.returncode == 1 and item["result"] == "registered as offline"
+        assert item["health"] == "offline" and "refused" in item["healthReason"]
+    finally:
+        here.peer.is_up = True
+    assert (await here.json("probe", "typo"))["healthReason"] is None
+
+
+async def test_an_agent_that_is_not_there_yet_is_registered_if_that_is_meant(here: Here) -> None:
+    here.peer.is_up = False
+    try:
+        meant = await here.json("register", here.peer.url, "--name", "Late", "--offline")
+        assert meant["result"] == "registered as offline"
+        # By its address alone too: its name comes with its card.
+        await here.json("register", here.peer.url, "--offline")
+    finally:
+        here.peer.is_up = True
+    found = await here.json("probe", "127-0-0-1")
+    assert (found["title"], found["health"], found["skills"]) == ("Maps", "online", ["route"])
+    # One that is there is registered as ever.
+    there = await here.json("register", here.peer.url, "--offline")
+    assert (there["result"], there["health"]) == ("registered", "online")
+
+
+async def test_a_change_to_an_address_where_nothing_listens_is_no_success(here: Here) -> None:
+    await here.site.register(here.peer.url)
+    async with Peer() as other:
+        other.is_up = False
+        moved = await here.agents("update", "maps", "--url", other.url)
+        assert moved.returncode == 1 and f"nobody answers at {other.url}" in moved.stderr
+        assert fields(moved.stdout)["Health"] == "offline"
+        assert (await here.json("update", "maps", "--url", other.url, "--offline"))["health"] == (
+            "offline"
+        )
+        # What does not move it is no reason to look.
+        assert (await here.json("update", "maps", "--price", "1"))["price"] == 1
+    back = await here.json("update", "maps", "--url", here.peer.url)
+    assert back["health"] == "online"
+
+
+async def test_ids_of_messages_are_kept_and_no_longer(here: Here) -> None:
+    made = await here.agents("register", here.peer.url, "--keep-message-ids")
+    assert fields(made.stdout)["Keep-Message-Ids"] == "yes"
+    assert (await here.json("show", "maps"))["keepMessageIds"] is True
+    off = await here.json("update", "maps", "--keep-message-ids=false")
+    assert off["keepMessageIds"] is False

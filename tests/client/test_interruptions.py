@@ -1,6 +1,7 @@
 """A stream whose reader gives up, comes back, or is closed by somebody else."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -134,6 +135,19 @@ async def test_a_wish_that_is_no_number_is_no_wish() -> None:
     for said, seconds in [("soon", 0.0), ("", 0.0), ("-1", 0.0), ("2", 2.0), ("9999", 30.0)]:
         busy.facts = {"retryAfter": said}
         assert asked_wait(busy) == seconds
+
+
+async def test_a_peer_says_its_wish_in_seconds_or_by_a_date() -> None:
+    from email.utils import formatdate
+
+    from dragoman.client.http import wish
+
+    for said in ("soon", "", "-1", "1.5", "\u0661", "1234567", "Mon, 99 Foo 2024", "9" * 400):
+        assert wish({"retry-after": said}) == {}
+    assert wish({"retry-after": "240"}) == {"retryAfter": "240"}
+    later = wish({"retry-after": formatdate(time.time() + 240, usegmt=True)})
+    assert 100 <= int(later["retryAfter"]) <= 240
+    assert wish({"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}) == {"retryAfter": "0"}
 
 
 async def test_a_second_turns_text_is_its_own() -> None:

@@ -62,7 +62,7 @@ async def test_a_skill_for_others_says_which_scope_it_takes(binding: str, tmp_pa
         ({"jsonrpc": "2.0", "error": {"code": -32603, "message": "No"}}, "No"),
         ({"error": {"message": "x" * 5000}}, "x" * 200 + "…"),
         ({"error": {"message": 7}}, "Permission denied"),
-        ({"error": "odd"}, "Permission denied"),
+        ({"error": "Not for you"}, "Not for you"),
         (["odd"], "Permission denied"),
     ],
 )

@@ -1,8 +1,10 @@
 """Agents to register, whose cards change when a test says so, and registries on real files."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -22,17 +24,18 @@ CARD_PATH, OLDER_PATH = "/.well-known/agent-card.json", "/.well-known/agent.json
 
 
 class Peer:
-    """Serves a card, and answers whatever else is asked with 404; down, it says 503."""
+    """Serves a card, and answers whatever else is asked with 404; down, nobody listens there."""
 
     def __init__(self) -> None:
         self.url = ""
         self.cards: dict[str, Any] = {}
-        self.is_up = True
         # What was asked: the verb, the path and the status it got.
         self.asked: list[tuple[str, str, int]] = []
         self.seen: list[dict[str, str]] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self._listener: socket.socket | None = None
+        self._talks: set[asyncio.Task[None]] = set()
 
     def card(self, name: str = "Maps", path: str = "", **members: Any) -> dict[str, Any]:
         """Return a card of 1.0 whose interface is at a path here."""
@@ -59,14 +62,53 @@ class Peer:
         self.cards[path] = card
         return card
 
+    @property
+    def is_up(self) -> bool:
+        return self._listener is not None
+
+    @is_up.setter
+    def is_up(self, is_up: bool) -> None:
+        """Listen, or let nobody in."""
+        if is_up == self.is_up:
+            return
+        loop = asyncio.get_running_loop()
+        if self._listener is not None:
+            loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+            return
+        self._listener = _bound(self._port)
+        self._listener.listen(128)
+        self._listener.setblocking(False)
+        loop.add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            accepted, _ = listener.accept()
+        except BlockingIOError:
+            return
+        self._talks.add(talk := asyncio.get_running_loop().create_task(self._talk(accepted)))
+        talk.add_done_callback(self._talks.discard)
+
+    async def _talk(self, accepted: socket.socket) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await self._serve(*await asyncio.open_connection(sock=accepted))
+
     async def __aenter__(self) -> "Peer":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        host, port = self._server.sockets[0].getsockname()
-        self.url = f"http://{host}:{port}"
+        # Bound and not listening: while it is down whoever dials is refused, and nobody else gets
+        # the port.
+        self._holder = _bound(0)
+        self._port: int = self._holder.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.is_up = True
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._server.close()
+        self.is_up = False
+        self._holder.close()
+        for talk in self._talks:
+            talk.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request; the server of the tests takes a while to end, and there are many."""
@@ -86,14 +128,20 @@ class Peer:
         writer.close()
 
     def _answer(self, path: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
-        if not self.is_up:
-            return 503, b"", '""'
         if path not in self.cards:
             return 404, b"", '""'
         card = self.cards[path]
         body = card if isinstance(card, bytes) else json.dumps(card).encode()
         etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
         return (304, b"", etag) if headers.get("if-none-match") == etag else (200, body, etag)
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
 
 
 class Acts(NoAudit):

@@ -284,7 +284,11 @@ async def test_a_race_tells_the_breakers_who_is_then_left_alone(tmp_path: Path) 
     async with raw_peer(works) as peer, guarded(tmp_path) as site:
         upstreams = site.gateway.upstreams
         agents = {name: await known(site, peer, name, repeatable=True) for name in ("a", "dead")}
-        breakers |= {name: upstreams.of(one).breaker(one.url) for name, one in agents.items()}
+        alice = Principal.read("token:alice")
+        circuits = {name: upstreams.of(one).circuits for name, one in agents.items()}
+        breakers["a"] = circuits["a"].address(agents["a"].url)
+        # What it answers is counted for the caller alone.
+        breakers["dead"] = circuits["dead"].failing(agents["dead"].url, alice)
         begun = await send(site, ALICE, metadata={"skillId": "s", "race": 2})
         assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_COMPLETED"
         snapshot = breakers["a"].snapshot()
@@ -296,7 +300,7 @@ async def test_a_race_tells_the_breakers_who_is_then_left_alone(tmp_path: Path) 
             breakers["dead"].failed(is_connection=True)
         assert breakers["dead"].state == "open"
         means: Any = SimpleNamespace(directory=site.gateway, upstreams=upstreams)
-        worker: Any = SimpleNamespace(caller=Caller("alice", True))
+        worker: Any = SimpleNamespace(caller=Caller("token:alice", True))
         order = [agents[name].id for name in ("dead", "a", "dear", "cheap")]
         contest = Contest(means, worker, order, Wishes(race=2))
         # Who steps in costs no more than what is held.

@@ -248,7 +248,6 @@ async def test_agents_that_race_are_told_no_more_than_one_alone(tmp_path: Path) 
         said = message(
             None,
             parts=[{"text": "hello", "metadata": {"token": canary("part")}}],
-            messageId=canary("message-id"),
             metadata=MESSAGE_METADATA,
             extensions=[f"https://example.com/{canary('extension')}"],
             referenceTaskIds=[canary("reference")],

@@ -164,3 +164,15 @@ def test_probes_are_spread_around_their_interval() -> None:
     liveness = Liveness(60)
     assert liveness.next_at(agent(), 0, lambda: 0.0) == 48_000
     assert liveness.next_at(agent(), 0, lambda: 1.0) == 72_000
+
+
+def test_who_is_offline_is_back_when_enough_probes_can_have_found_it() -> None:
+    liveness, seen = Liveness(60), agent("offline")
+    # One look will do for one that was never seen.
+    assert liveness.back_at(seen, 0, 4_000) == 4_000 and liveness.back_at(seen, 0, None) == 0
+    liveness.eject("a", 0)
+    assert liveness.back_at(seen, 0, 4_000) == 4_000 + (PROBES - 1) * APART
+    liveness.probed(seen, 4_000, is_there=True)
+    assert liveness.back_at(seen, 4_000, 9_000) == 9_000 + APART
+    # Of one that speaks for itself, when it should speak again.
+    assert Liveness(60).back_at(agent("offline", beat_at=1), 500, None) == 500 + MINUTE

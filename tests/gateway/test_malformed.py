@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ async def registered(gate: GatewaySite, peer: Peer, name: str, script: Script) -
     await gate.register(url, name=name, card=shown)
 
 
+QUOTED = re.compile(r"The agent refused the task: [^()]+ \((?P<code>-?\d+)\): .{1,201}")
+# Failures of its own, and how we speak to it; codes that are none of JSON-RPC's.
+NO_REASONS = {-32603, -32700, -32601, 401, 404, 500, 0, 1, -1}
+
+
 class Caller:
     """Who sends tasks, and keeps every byte of the answers."""
 
@@ -87,7 +93,13 @@ def problem_of(script: Script, said: str, task: Any) -> str:
     state = task["status"]["state"].removeprefix("TASK_STATE_").lower()
     parts = task["status"].get("message", {}).get("parts", [])
     text = "".join(part.get("text", "") for part in parts)
-    if MARK in said or MARK in json.dumps(task):
+    seen = said + json.dumps(task, ensure_ascii=False)
+    if quoted := QUOTED.fullmatch(text):
+        # Its reason for saying no is for its requester, made fit to be shown; nothing else is.
+        if int(quoted["code"]) in NO_REASONS or not text.isprintable():
+            return f"quotes {text[:200]!r}"
+        seen = seen.replace(json.dumps(text, ensure_ascii=False), "")
+    if MARK in seen:
         return f"leaks: {state} {text[:200]!r}"
     if state != script.ends:
         return f"{state} {text[:200]!r}"

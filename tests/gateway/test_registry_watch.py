@@ -167,6 +167,20 @@ async def test_an_agent_that_is_down_when_registered_is_found_soon(there: Desk) 
     assert there.clock.now() - began <= 10_000
 
 
+async def test_an_agent_that_was_not_there_yet_shows_its_card_when_it_is(there: Desk) -> None:
+    peer, registry = await there.peer(name="Maps"), await there.registry(watches=True)
+    peer.is_up = False
+    with pytest.raises(InvalidParams, match="card"):
+        await registry.register(Registration(url=peer.url))
+    agent = await registry.register(Registration(url=peer.url, may_be_away=True))
+    assert (agent.status, agent.title, agent.card) == ("offline", "127.0.0.1", None)
+    peer.is_up = True
+    await there.tick(registry, lambda: status(registry, agent.id) == "online")
+    found = registry.get(agent.id)
+    assert found is not None and found.card == peer.cards[CARD_PATH]
+    assert (found.title, [skill.id for skill in found.skills]) == ("Maps", ["route"])
+
+
 async def test_one_replica_that_answers_is_enough(there: Desk) -> None:
     peer, registry = await there.peer(), await there.registry()
     said = Registration(url=DEAD, name="Many", replicas=[f"{peer.url}/a", peer.url])

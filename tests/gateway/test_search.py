@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.errors import InvalidParams
 from dragoman.gateway.agents import Registered
@@ -118,11 +119,10 @@ def test_changes_are_found_at_once() -> None:
     assert len(found) == 3 and found.get("zoe") is None
 
 
-def test_what_is_not_online_is_its_owners_alone() -> None:
+def test_what_is_not_online_is_read_by_those_it_is_for() -> None:
     away = agent("dan", status="offline", owner=Principal.read("dora"))
-    assert (
-        may_see(away, Principal.read("dora"))
-        and may_see(away, None)
-        and not may_see(away, Principal.read(""))
-    )
-    assert may_see(agent("ada"), Principal.read("anyone"))
+    for viewer in (None, Principal.read("dora"), Principal.read("anyone")):
+        assert may_see(away, viewer) and may_see(agent("ada"), viewer)
+    limited = replace(away, callers=["cid"])
+    assert may_see(limited, Principal.read("cid")) and may_see(limited, Principal.read("dora"))
+    assert not may_see(limited, Principal.read("anyone"))

@@ -64,6 +64,7 @@ def scanned(
             and (asked.max_price is None or one.price <= asked.max_price)
             and asked.status in (None, one.status)
             and asked.owner in (None, one.owner)
+            and (one.status == "online" or asked.viewer in (None, one.owner))
             and may_see(one, asked.viewer)
         )
 

@@ -13,6 +13,7 @@ from dragoman.gateway.card_review import digest
 from dragoman.gateway.registration import Changes, Registration, Secret
 from dragoman.model.card import AgentSkill
 from dragoman.model.instant import stamp
+from dragoman.security.egress import EgressError
 from dragoman.security.secret_text import hidden_value
 
 _Url = Annotated[str, Meta(min_length=1, max_length=2000)]
@@ -58,12 +59,16 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] = []
     origins: Annotated[list[_Url], Meta(max_length=32)] = []
     repeatable: bool = False
+    # Forward callers' message ids unchanged: for an agent that only one tenant uses.
+    keep_message_ids: bool = False
     # Who besides its owner may have tasks done by it; empty: everybody.
     callers: Annotated[list[str], Meta(max_length=1000)] = []
     # Seconds between two looks at its card.
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] = 3600.0
     dialect: HouseDialect = ""
     is_default: bool = False
+    # Register it by its address alone although nobody answers there yet.
+    offline: bool = False
     credential: CredentialGiven | None = None
 
 
@@ -80,6 +85,7 @@ class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     replicas: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     origins: Annotated[list[_Url], Meta(max_length=32)] | UnsetType = UNSET
     repeatable: bool | UnsetType = UNSET
+    keep_message_ids: bool | UnsetType = UNSET
     callers: Annotated[list[str], Meta(max_length=1000)] | UnsetType = UNSET
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
@@ -104,6 +110,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     trust_score: int
     is_mine: bool
     repeatable: bool
+    keep_message_ids: bool
     is_default: bool
     refresh: float
     agent_card: dict[str, Any] | None
@@ -118,6 +125,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     pending_digest: str | None = None
     # Of one's own: who else may use it; empty: everybody.
     callers: list[str] = []
+    # Of one's own that is not online: why nobody was found when the gateway last looked.
+    status_reason: str | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -174,6 +183,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         trust_score=ask.gateway.trust.score(agent.id),
         is_mine=is_mine,
         repeatable=agent.repeatable,
+        keep_message_ids=agent.keep_message_ids,
         is_default=agent.is_default,
         refresh=agent.refresh,
         agent_card=agent.card if is_mine else hidden_value(agent.card, _unchanged),
@@ -185,7 +195,17 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         pending_reason=(agent.pending_reason or None) if is_mine else None,
         pending_digest=digest(agent.pending) if is_mine and agent.pending is not None else None,
         callers=agent.callers if is_mine else [],
+        status_reason=_absence(ask, agent) if is_mine else None,
     )
+
+
+def _absence(ask: Ask, agent: Registered) -> str | None:
+    """Return why nobody was found where an agent is. A refusal is told from silence only to those
+    who may know what is in our network: others would have us scan it."""
+    reason = "" if agent.status == "online" else ask.gateway.registry.absence(agent.id)
+    if not reason:
+        return None
+    return reason if ask.gateway.may_know(ask.caller) else EgressError.public
 
 
 def _metadata(ask: Ask, agent: Registered) -> dict[str, Any]:
@@ -254,11 +274,13 @@ def registration_of(body: NewAgent) -> Registration:
         price=micro(body.price_per_task),
         replicas=body.replicas,
         repeatable=body.repeatable,
+        keep_message_ids=body.keep_message_ids,
         origins=body.origins,
         callers=body.callers,
         refresh=body.refresh,
         dialect=body.dialect,
         is_default=body.is_default,
+        may_be_away=body.offline,
         credential=_secret(body.credential),
     )
 
@@ -266,7 +288,7 @@ def registration_of(body: NewAgent) -> Registration:
 def changes_of(body: AgentChange) -> Changes:
     """Return what is said anew of an agent."""
     same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
-    more = ("callers", "refresh", "dialect", "is_default")
+    more = ("callers", "refresh", "dialect", "is_default", "keep_message_ids")
     said: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
     if body.skills is not UNSET:
         said |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}

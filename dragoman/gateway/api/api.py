@@ -16,6 +16,7 @@ from dragoman.errors import (
     PermissionDenied,
     RateLimited,
     Unauthenticated,
+    retry_after,
 )
 from dragoman.gateway.api import (
     agents,
@@ -197,21 +198,12 @@ class Api:
         status, body = failure(error)
         headers: Headers = [_PRIVATE]
         if status in (429, 503):
-            later = error.retry_after if isinstance(error, RateLimited) else _later(error)
-            headers.append((b"retry-after", b"%d" % later))
+            headers.append((b"retry-after", b"%d" % retry_after(error)))
         if isinstance(error, RateLimited):
             headers += error.headers
         if isinstance(error, Unauthenticated):
             headers.append((b"www-authenticate", request.challenge.encode()))
         await _respond(request, status, _encode(body), headers)
-
-
-def _later(error: A2AError | Refused) -> int:
-    """Return the seconds after which it may go better, if that is known."""
-    if isinstance(error, A2AError):
-        text = error.facts.get("retryAfter", "")
-        return int(text) if text.isdecimal() and len(text) < 6 else 1
-    return 1
 
 
 async def _respond(request: Request, status: int, body: bytes, headers: Sequence[Any]) -> None:

@@ -4,6 +4,7 @@ A task is made by giving the gateway a message like any other door does; nobody 
 """
 
 import hashlib
+import math
 from typing import Any
 
 import msgspec
@@ -88,7 +89,8 @@ def _assignee(ask: Ask, ref: str, field: str) -> Registered:
             "is neither the id of an agent, which is a UUID, nor the name of one", field=field
         )
     if agent.status == "offline":
-        raise AgentOffline(agentId=agent.id)
+        wait = ask.gateway.retry_in(agent, ask.principal)
+        raise AgentOffline(agentId=agent.id, retryAfter=max(1, math.ceil(wait)))
     return agent
 
 
