@@ -329,6 +329,7 @@ const scenarios = {
     expect('task of the second stream', opening.id, id);
     const byUser = opening.history.filter((message) => message.role === Role.ROLE_USER);
     expect('messages of the user', byUser.map((message) => message.messageId), [first, second]);
+    expect('beginning of the second stream', state(opening), 'TASK_STATE_WORKING');
     expect('end of the second stream', state(done.at(-1).value), 'TASK_STATE_COMPLETED');
   },
 
