@@ -99,6 +99,9 @@ class Endpoints:
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
+            if request.path == r.PATH:
+                # This house judges the whole envelope before what is in it.
+                jsonrpc.check_answerable(envelope)
             dialect = self._houses.by_request(request, envelope) or self._official(
                 request, envelope.method
             )
@@ -106,6 +109,7 @@ class Endpoints:
                 operation = await large.decoded(dialect, envelope.method, envelope.params)
             else:
                 operation = dialect.decode_request(envelope.method, envelope.params)
+            jsonrpc.check_answerable(envelope)
             operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
@@ -163,8 +167,7 @@ class Endpoints:
         body = jsonrpc.failure(id, said)
         kind = JSON
         status = dialect.http_status(error) if isinstance(dialect, House) else 200
-        if request.wants_stream_only and status == 200:
-            # A client that can only read events gets the error as one.
+        if version != V1_0.version and request.reads_events_alone and status == 200:
             kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
         # Errors of the protocol are 200 here; that we are busy, or that the caller may not do
         # this, is a matter of HTTP.
