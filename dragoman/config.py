@@ -310,7 +310,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _about("The shape of the card: by request (`auto`), or always one."),
     ] = "auto"
     error_table: Annotated[
-        Literal["1.0.1", "1.0.0"], _about("Which specification's HTTP statuses errors have.")
+        Literal["1.0.1", "1.0.0"],
+        _about("Which specification's HTTP statuses and content type REST errors have."),
     ] = "1.0.1"
     idempotency: Annotated[
         bool, _about("Whether a repeated message is answered by the task it made before.")

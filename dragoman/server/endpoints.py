@@ -324,7 +324,9 @@ class Endpoints:
         request.watched.failed(error)
         self._discovery.narrow(error)
         status, content = self._rest_failure(error, version, dialect)
-        kind = rest_type(request, version)
+        # Errors of 1.0.0 are plain JSON, whatever else is spoken.
+        is_1_0_0 = self._settings.error_table == "1.0.0"
+        kind = JSON if is_1_0_0 else rest_type(request, version)
         later = error.retry_after if isinstance(error, RateLimited) else 1
         body = encode(content)
         await self._reply(

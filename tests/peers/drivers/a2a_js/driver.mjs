@@ -12,7 +12,6 @@ import {
   RestTransportFactory,
 } from '@a2a-js/sdk/client';
 import {
-  A2AError,
   ExtendedAgentCardNotConfiguredError,
   PushNotificationNotSupportedError,
   TaskNotCancelableError,
