@@ -120,7 +120,7 @@ class Endpoints:
                 return
             reply = await self._answer(request, call, dialect)
             if isinstance(operation, ops.GetTask):
-                dialect = self._houses.mirrored(dialect, request, reply)
+                dialect = self._houses.mirrored(dialect, request, reply, id)
             if (size := large.size_of(reply)) > LARGE_BYTES:
                 write = partial(_success, id, dialect, operation, reply)
                 body = await large.encoded(size, write)

@@ -27,6 +27,9 @@ def speaking(library: Any) -> None:
 
     def told(text: str, *rest: Any) -> Any:
         request = made(uuid4().hex, *rest)
+        if isinstance(request, dict):
+            request["parts"][0]["text"] = text
+            return request
         part = getattr(request, "message", request).parts[0]
         # Parts of 0.3 have the text one level below.
         getattr(part, "root", part).text = text
@@ -78,6 +81,9 @@ async def tried(library: Any, spoken: str, agent: str, address: str) -> None:
         for deed in (send, stream, ask, answer_in_a_stream, cancel):
             if agent == "corvid" and deed in (ask, answer_in_a_stream):
                 # Their tasks cannot wait for anybody.
+                continue
+            if deed is cancel and not hasattr(peer, "cancel"):
+                # Its client cannot do it.
                 continue
             detail = ""
             try:

@@ -1,5 +1,5 @@
-"""A stream that carries an answer opens after the answer, in every dialect and binding, directly and
-through a gateway: a client that stops where input is required would never see what came of it."""
+"""A stream that carries an answer opens after the answer, in every dialect and binding, directly
+and through a gateway: a client that stops where input is required would never see what came of it."""
 
 import asyncio
 import re
@@ -63,20 +63,18 @@ class Way(NamedTuple):
 
     path: str
     body: Any
-    headers: dict[str, str] = {}
+    headers: dict[str, str]
 
 
 WAYS = {
     "1.0 JSON-RPC": lambda task: Way("/", rpc("SendStreamingMessage", new(task)), V1),
     "1.0 REST": lambda task: Way("/message:stream", new(task), V1),
-    "0.3 JSON-RPC": lambda task: Way("/", rpc("message/stream", old(task))),
-    "0.3 REST": lambda task: Way("/v1/message:stream", proto(task)),
-    "0.2 JSON-RPC": lambda task: Way(
-        "/", rpc("message/stream", old(task)), {"A2A-Version": "0.2"}
-    ),
-    "0.1 JSON-RPC": lambda task: Way("/", rpc("tasks/sendSubscribe", ancestor(task))),
-    "R over REST": lambda task: Way("/v1/message:stream", old(task)),
-    "parts without a kind": lambda task: Way("/", rpc("message/stream", bare(task))),
+    "0.3 JSON-RPC": lambda task: Way("/", rpc("message/stream", old(task)), {}),
+    "0.3 REST": lambda task: Way("/v1/message:stream", proto(task), {}),
+    "0.2 JSON-RPC": lambda task: Way("/", rpc("message/stream", old(task)), {"A2A-Version": "0.2"}),
+    "0.1 JSON-RPC": lambda task: Way("/", rpc("tasks/sendSubscribe", ancestor(task)), {}),
+    "R over REST": lambda task: Way("/v1/message:stream", old(task), {}),
+    "parts without a kind": lambda task: Way("/", rpc("message/stream", bare(task)), {}),
 }
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from carrying import GatewaySite, gateway
 from peers_agents import OURS, QUESTION, corvid_agent, nexus_agent, our_agents, peer_folder
-from peers_libraries import LIBRARIES, Report, driven
+from peers_libraries import FASTA2A, LIBRARIES, Report, driven
 
 from dragoman import Client, Part
 from dragoman.gateway.agents import Registered
@@ -259,6 +259,9 @@ async def test_a_public_client_library_reaches_agents_of_all_dialects(
     done = {(one["agent"], one["deed"]) for one in said}
     wanted = {(one, deed) for one in mixed.agents for deed in LIBRARY_DEEDS}
     missing = wanted - done - {("corvid", "ask"), ("corvid", "answer_in_a_stream")}
+    if library == FASTA2A:
+        # Its client cannot end a task.
+        missing = {(agent, deed) for agent, deed in missing if deed != "cancel"}
     assert not problems and not missing, "\n".join([*problems, f"{missing} {ending}"])
 
 
