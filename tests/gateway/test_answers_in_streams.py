@@ -1,5 +1,5 @@
 """A stream that carries an answer opens after the answer, in every dialect and binding, directly
-and through a gateway: a client that stops where input is required would never see what came of it."""
+and through a gateway: a client that stops at the question would never see what came of it."""
 
 import asyncio
 import re
