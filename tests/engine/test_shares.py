@@ -12,7 +12,7 @@ from dragoman.config import Settings
 from dragoman.engine import shares as module
 from dragoman.engine.engine import Engine
 from dragoman.engine.log import STORE_IS_FULL
-from dragoman.engine.shares import HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
+from dragoman.engine.shares import ASKING, HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
 from dragoman.errors import RateLimited
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, Principal
@@ -98,6 +98,7 @@ async def test_who_uses_little_never_waits(clock: Clock) -> None:
 async def test_one_slice_in_each_turn_of_the_loop_while_others_are_there(clock: Clock) -> None:
     shares = Shares(now=clock)
     shares.saw(QUIET)
+    clock.time += ASKING + 1
     busy(shares, GREEDY)
     loop = Loop(shares)
     for n in range(24):
@@ -119,11 +120,41 @@ async def test_a_caller_who_is_alone_has_more_of_each_turn(clock: Clock) -> None
         loop.begin(GREEDY, f"{n}")
     alone = len(await loop.turn(100))
     shares.saw(QUIET)
+    clock.time += ASKING + 1
+    busy(shares, GREEDY)
     beside = len(await loop.turn(100))
     clock.time += PRESENT + 1
     busy(shares, GREEDY)
     again = len(await loop.turn(100))
     assert alone > 2 * beside < again
+    await loop.end()
+
+
+async def test_there_are_pauses_between_slices_while_others_ask_for_things(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 3600.0)
+    shares = Shares(now=clock)
+    busy(shares, GREEDY, OTHER)
+    loop = Loop(shares)
+    loop.begin(GREEDY, "greedy")
+    assert len(await loop.turn(100)) > 10, "one who only works asks for nothing"
+    shares.saw(GREEDY)
+    assert len(await loop.turn(100)) > 10, "neither does it ask beside itself"
+    shares.saw("probe")
+    await loop.turn(5)
+    assert not await loop.turn(100)
+    await loop.end()
+
+
+async def test_after_a_pause_the_next_has_its_turn(clock: Clock) -> None:
+    shares = Shares(now=clock)
+    busy(shares, GREEDY)
+    shares.saw(QUIET)
+    loop = Loop(shares)
+    for n in range(3):
+        loop.begin(GREEDY, f"{n}")
+    await eventually(lambda: {"0", "1", "2"} <= {name for turn in loop.turns for name in turn})
     await loop.end()
 
 
@@ -161,6 +192,7 @@ async def test_callers_take_turns_however_many_tasks_they_have(clock: Clock) -> 
 async def test_agents_of_one_caller_take_turns(clock: Clock) -> None:
     shares = Shares(now=clock)
     shares.saw(QUIET)
+    clock.time += ASKING + 1
     busy(shares, GREEDY)
     loop = Loop(shares)
     for _ in range(20):
@@ -264,6 +296,7 @@ async def test_endless_tasks_of_one_caller_hold_a_turn_for_one_slice(clock: Cloc
     await eventually(lambda: account.is_heavy)
     shares.saw(QUIET)
     await eventually(lambda: account.is_narrow)
+    clock.time += ASKING + 1
     for _ in range(50):
         await asyncio.sleep(0)
     most = 0

@@ -9,9 +9,10 @@ from typing import Any
 from dragoman import Agent, Turn
 from dragoman.client.seen import Seen
 from dragoman.config import Settings
+from dragoman.engine import shares as shares_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.log import LogIsFull
-from dragoman.engine.shares import QUANTUM, Root, Shares
+from dragoman.engine.shares import ASKING, QUANTUM, Account, Root, Shares
 from dragoman.engine.worker import Worker
 from dragoman.errors import RateLimited
 from dragoman.model import operations as ops
@@ -128,24 +129,58 @@ async def tasks_of_calls(trial: Trial) -> Finding:
     return Finding(begun == 2, f"{begun} tasks begun for a caller with a quota of 2")
 
 
-async def endless_tasks(trial: Trial) -> Finding:
-    """See what endless tasks of one caller do in one turn of the loop while another is there."""
+@contextlib.asynccontextmanager
+async def _beside_another() -> AsyncGenerator[tuple[Account, Callable[[float], None]]]:
+    """Begin endless tasks of one caller while another is there; the value is the account, and what
+    tells that the other asked for something, so many seconds ago."""
     # Time stands still: what is done in a turn is counted, however long it takes.
-    shares = Shares(now=lambda: 1000.0)
+    now = 1000.0
+    shares = Shares(now=lambda: now)
+
+    def asked(ago: float) -> None:
+        nonlocal now
+        shares.saw(_OTHER.who)
+        now += ago
+
     async with _engine(shares, max_events=1_000_000) as engine:
         for _ in range(_STREAMS):
             await _begin(engine, "endless")
         account = shares.account(_GREEDY.who)
-        shares.saw(_OTHER.who)
+        asked(0)
         await _turns(lambda: account.is_heavy)
+        yield account, asked
+
+
+async def endless_tasks(trial: Trial) -> Finding:
+    """See what endless tasks of one caller do in one turn of the loop while another is there."""
+    most = 0
+    async with _beside_another() as (account, asked):
+        # Nobody asks for anything at present, so there are no pauses.
+        asked(ASKING + 1)
         for _ in range(50):
             await asyncio.sleep(0)
-        most = 0
         for _ in range(200):
             before = account.used
             await asyncio.sleep(0)
             most = max(most, account.used - before)
     return Finding(most <= 1.5 * QUANTUM, f"{most / QUANTUM:.1f} slices in one turn of the loop")
+
+
+async def slices_while_others_ask(trial: Trial) -> Finding:
+    """See whether endless tasks of one caller pause while another asks for things."""
+    pause, shares_module.PAUSE = shares_module.PAUSE, 3600.0
+    try:
+        async with _beside_another() as (account, asked):
+            asked(0)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            before = account.used
+            for _ in range(200):
+                await asyncio.sleep(0)
+            used = account.used - before
+    finally:
+        shares_module.PAUSE = pause
+    return Finding(not used, f"{used / QUANTUM:.1f} slices during a pause")
 
 
 async def code_beyond_its_limit(trial: Trial) -> Finding:
@@ -226,6 +261,13 @@ def _slices(patches: Patches) -> None:
     patches.put(Shares, "is_shared", lambda _: alone)
 
 
+def _pauses(patches: Patches) -> None:
+    def none_asks(self: Any, account: Any) -> bool:
+        return False
+
+    patches.put(Shares, "is_asked", lambda _: none_asks)
+
+
 def _limit(patches: Patches) -> None:
     def only_told(self: Any, reason: str) -> None:
         raise LogIsFull(reason)
@@ -252,6 +294,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("root", "A6", "calls count for the agent that calls", tasks_of_calls, is_here=True),
     Guard("turns", "A8", "nobody waits for a turn of the loop", endless_tasks, is_here=True),
     Guard("slices", "A8", "others' presence makes slices no smaller", endless_tasks, is_here=True),
+    Guard("pauses", "A8", "no pauses while others ask", slices_while_others_ask, is_here=True),
     Guard("limit", "A8", "code may ignore its limit", code_beyond_its_limit, is_here=True),
     Guard("disk", "A8", "what a caller stores is not counted", endless_store, is_here=True),
     Guard("light", "A8", "what is passed on is held", relayed_contents, is_here=True),
@@ -261,6 +304,7 @@ REMOVALS: dict[str, Removal] = {
     "root": _root,
     "turns": _turn,
     "slices": _slices,
+    "pauses": _pauses,
     "limit": _limit,
     "disk": _disk,
     "light": _light,
