@@ -1,11 +1,12 @@
 """fasta2a's client, served: the objects of 1.0 under the names of 0.x, known by parts that have no
 kind."""
 
+import asyncio
 import base64
 from typing import Any
 
 import pytest
-from housemates import PNG, agent, to
+from housemates import PNG, agent, gates, to
 from serving import Site, message, old_message, serving
 
 from dragoman import Agent, Message, Turn
@@ -115,8 +116,11 @@ async def test_a_receiver_is_named_as_in_1_0_and_its_sender_does_not_wait() -> N
     async with serving(agent, allow_private=True) as site:
         receiver = {"url": "http://127.0.0.1:9/hook", "token": "t"}
         configuration = {"acceptedOutputModes": [], "taskPushNotificationConfig": receiver}
-        params = {"message": bare(metadata=to("ask")), "configuration": configuration}
+        held = bare({"text": "fasta2a"}, metadata=to("hold"))
+        params = {"message": held, "configuration": configuration}
         task = (await site.call("message/send", params))["task"]
+        assert task["status"]["state"] == "working"
+        gates.setdefault("fasta2a", asyncio.Event()).set()
         found = await site.call("ListTaskPushNotificationConfigs", {"taskId": task["id"]})
         assert [one["url"] for one in found["configs"]] == [receiver["url"]]
         waiting = configuration | {"blocking": True}
