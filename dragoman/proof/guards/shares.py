@@ -36,7 +36,8 @@ _SHARE = 100_000
 _ids = itertools.count()
 
 
-def _agent() -> Agent:
+def endless_agent() -> Agent:
+    """Return an agent that streams without end, also where it is told to stop."""
     agent = Agent("Shares", "Takes what it can.")
 
     @agent.skill(default=True)
@@ -66,7 +67,7 @@ def _agent() -> Agent:
 async def _engine(shares: Shares, **settings: Any) -> AsyncGenerator[Engine]:
     store = MemoryStore()
     await store.open()
-    engine = Engine(_agent(), store, Settings(**settings), shares=shares)
+    engine = Engine(endless_agent(), store, Settings(**settings), shares=shares)
     try:
         yield engine
     finally:
@@ -129,6 +130,20 @@ async def tasks_of_calls(trial: Trial) -> Finding:
     return Finding(begun == 2, f"{begun} tasks begun for a caller with a quota of 2")
 
 
+async def tasks_by_the_id_of_a_call(trial: Trial) -> Finding:
+    """Have others begin tasks by the id of a call that is on its way."""
+    left, shares = 0, Shares(quota_of(Settings(quota="4/d")))
+    async with _engine(shares) as engine:
+        with shares.calling("call", _GREEDY.who):
+            for number in range(3):
+                await _begin(engine, "echo", Caller(f"agent-{number}", authenticated=True), "call")
+        with contextlib.suppress(RateLimited):
+            while left < 4:
+                await _begin(engine, "echo")
+                left += 1
+    return Finding(left == 3, f"{4 - left} tasks counted for one call")
+
+
 @contextlib.asynccontextmanager
 async def _beside_another() -> AsyncGenerator[tuple[Account, Callable[[float], None]]]:
     """Begin endless tasks of one caller while another is there; the value is the account, and what
@@ -143,9 +158,9 @@ async def _beside_another() -> AsyncGenerator[tuple[Account, Callable[[float], N
         now += ago
 
     async with _engine(shares, max_events=1_000_000) as engine:
-        for _ in range(_STREAMS):
-            await _begin(engine, "endless")
         account = shares.account(_GREEDY.who)
+        # All at once: what runs alone meanwhile writes thousands of events.
+        await asyncio.gather(*(_begin(engine, "endless") for _ in range(_STREAMS)))
         asked(0)
         await _turns(lambda: account.is_heavy)
         yield account, asked
@@ -247,6 +262,13 @@ def _root(patches: Patches) -> None:
     patches.put(Shares, "root", lambda _: sender)
 
 
+def _once(patches: Patches) -> None:
+    def remembered(self: Any, message_id: str, who: Principal | str) -> Root:
+        return self._roots.get(message_id) or Root(who, is_counted=False)
+
+    patches.put(Shares, "root", lambda _: remembered)
+
+
 def _turn(patches: Patches) -> None:
     async def at_once(self: Any, account: Any, agent: str) -> None:
         return None
@@ -292,9 +314,10 @@ def _light(patches: Patches) -> None:
 GUARDS: tuple[Guard, ...] = (
     Guard("quota", "A6", "the engine counts no tasks", tasks_beyond_a_quota, is_here=True),
     Guard("root", "A6", "calls count for the agent that calls", tasks_of_calls, is_here=True),
+    Guard("once", "A6", "a call counts each time", tasks_by_the_id_of_a_call, is_here=True),
     Guard("turns", "A8", "nobody waits for a turn of the loop", endless_tasks, is_here=True),
     Guard("slices", "A8", "others' presence makes slices no smaller", endless_tasks, is_here=True),
-    Guard("pauses", "A8", "no pauses while others ask", slices_while_others_ask, is_here=True),
+    Guard("asking", "A8", "no pauses while others ask", slices_while_others_ask, is_here=True),
     Guard("limit", "A8", "code may ignore its limit", code_beyond_its_limit, is_here=True),
     Guard("disk", "A8", "what a caller stores is not counted", endless_store, is_here=True),
     Guard("light", "A8", "what is passed on is held", relayed_contents, is_here=True),
@@ -302,9 +325,10 @@ GUARDS: tuple[Guard, ...] = (
 REMOVALS: dict[str, Removal] = {
     "quota": _quota,
     "root": _root,
+    "once": _once,
     "turns": _turn,
     "slices": _slices,
-    "pauses": _pauses,
+    "asking": _pauses,
     "limit": _limit,
     "disk": _disk,
     "light": _light,
