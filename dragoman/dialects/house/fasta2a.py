@@ -40,8 +40,9 @@ class Fasta2a(House):
         and the receiver of its posts, which are as in 1.0."""
         if method not in _SENDS:
             return super().decode_request(method, params)
-        said = object_of(params["message"], "message")
-        parts = reading.parts(said["parts"], "message.parts", v1_0.decode_part)
+        said = object_of(reading.required(object_of(params, ""), "message", ""), "message")
+        given = reading.required(said, "parts", "message")
+        parts = reading.parts(given, "message.parts", v1_0.decode_part)
         request: Object = {**params, "message": {**said, "parts": _NO_PARTS}}
         configuration = fields_of(params.get("configuration"))
         flat = configuration.get(_RECEIVER)
