@@ -28,7 +28,7 @@ _PORT = 8000
 _BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
 _WAYS = ("bearer", "api-key", "jwt", "oidc", "mtls")
 VERSIONS = ("1.0", "0.3", "0.2")
-HOUSES = ("nexus", "r", "corvid", "selectools", "0.1")
+HOUSES = ("nexus", "r", "corvid", "selectools", "fasta2a", "0.1")
 # Never shown, and read from the file that `DRAGOMAN_<NAME>_FILE` names if not given themselves.
 SECRETS = frozenset({"push_secret", "auth_token", "jwt_secret", "store_key", "payment_secret"})
 # Variables of ours that are no settings: of single commands, of workers, of tests.
@@ -250,8 +250,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str,
         _about(
             "Dialects of single systems that are served besides: `nexus` (`/api/v1/a2a`), `r` "
-            "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), and `0.1`, the "
-            "ancestor of these; separated by commas. Empty: all; `none`."
+            "(`/api/a2a`), `corvid` (`/a2a/tasks`), `selectools` (`/a2a`), `fasta2a`, and `0.1`, "
+            "the ancestor of these; separated by commas. Empty: all; `none`."
         ),
     ] = ""
     nexus_sync: Annotated[
@@ -311,7 +311,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _about("The shape of the card: by request (`auto`), or always one."),
     ] = "auto"
     error_table: Annotated[
-        Literal["1.0.1", "1.0.0"], _about("Which specification's HTTP statuses errors have.")
+        Literal["1.0.1", "1.0.0"],
+        _about("Which specification's HTTP statuses and content type REST errors have."),
     ] = "1.0.1"
     idempotency: Annotated[
         bool, _about("Whether a repeated message is answered by the task it made before.")

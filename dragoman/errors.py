@@ -7,6 +7,7 @@
     ├── MethodNotFound              no such operation in this version
     ├── InvalidParams               a field is missing or wrong; says which
     ├── TaskNotFound                unknown, purged or not the caller's: all look the same
+    │   └── PushConfigNotFound      the task is there and has no such receiver
     ├── TaskNotCancelable           it already ended
     ├── PushNotSupported
     ├── UnsupportedOperation        the agent does not offer it, or not in this state
@@ -114,6 +115,10 @@ class NoAgentAvailable(A2AError):
 
 class TaskNotFound(A2AError):
     """Task not found"""
+
+
+class PushConfigNotFound(TaskNotFound):
+    """Push notification configuration not found"""
 
 
 class TaskNotCancelable(A2AError):

@@ -77,7 +77,7 @@ def _addressed(run: Invocation, words: tuple[str, ...]) -> list[str]:
         if settings.is_given(name) and getattr(settings, name.replace("-", "_")):
             given.append(f"--{name}")
     # After the words of the command, before its arguments.
-    verbs = 1 if words[0] == "send" else 2
+    verbs = 1 if words[0] == "send" else 3 if words[1] == "push-config" else 2
     return [*words[:verbs], *given, *words[verbs:]]
 
 
@@ -198,6 +198,9 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return command(run, "card", "get")
         case _ if _is_refused_id(error, run) and settings.task_id:
             return command(run, "task", "get", settings.task_id, "--debug")
+        case errors.TaskNotFound() if "configId" in error.facts and run.task_id:
+            # The task is there: it is the receiver that is not.
+            return command(run, "task", "push-config", "list", run.task_id)
         case errors.TaskNotFound() if not _is_refused_id(error, run):
             return None if _has_no_list(run) else command(run, "task", "list")
         case _:

@@ -111,8 +111,11 @@ def hybrid(card: AgentCard) -> Object:
     older = v0_3(card)
     merged = older | newer
     merged["capabilities"] = older["capabilities"] | newer["capabilities"]
+    # A skill without modes has those of the agent; fasta2a's client reads none that does not say
+    # so. What is signed stays as it was signed.
+    modes = {} if card.signatures else _default_modes(card)
     merged["skills"] = [
-        old | new for old, new in zip(older["skills"], newer["skills"], strict=True)
+        modes | old | new for old, new in zip(older["skills"], newer["skills"], strict=True)
     ]
     if "securitySchemes" in newer:
         schemes = older.get("securitySchemes", {})
@@ -121,6 +124,10 @@ def hybrid(card: AgentCard) -> Object:
             for name, scheme in newer["securitySchemes"].items()
         }
     return merged
+
+
+def _default_modes(card: AgentCard) -> Object:
+    return {"inputModes": card.default_input_modes, "outputModes": card.default_output_modes}
 
 
 def decode(value: Value) -> AgentCard:

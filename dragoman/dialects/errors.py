@@ -10,6 +10,7 @@ import msgspec
 
 from dragoman import errors
 from dragoman.dialects.reading import Object, Value
+from dragoman.dialects.v0_3 import STATE_NAMES
 from dragoman.errors import A2AError, InvalidParams
 
 DOMAIN = "a2a-protocol.org"
@@ -17,6 +18,8 @@ ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 
 Table = Literal["1.0.1", "1.0.0"]
+# Facts have the words of 1.0; these are those of 0.x for the same.
+_WORDS_0_X = {state.value: name for state, name in STATE_NAMES.items()}
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -42,6 +45,8 @@ ROWS = (
     Row(errors.ParseFailed, -32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
     Row(errors.BodyTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", "INVALID_REQUEST"),
     Row(errors.TaskNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    # The protocol has one error for both; the words tell them apart.
+    Row(errors.PushConfigNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
     Row(errors.MethodNotFound, -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"),
     Row(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", http_0_x=422),
     Row(
@@ -192,7 +197,7 @@ def jsonrpc(error: A2AError, version: str) -> Object:
         return {"code": row.code, "message": error.public, "data": _details(error, row)}
     code = row.code_0_x or row.code
     body: Object = {"code": code, "message": _message_0_x(error, row, code)}
-    data: Object = dict(error.facts)
+    data: Object = {name: _WORDS_0_X.get(fact, fact) for name, fact in error.facts.items()}
     if isinstance(error, InvalidParams) and error.field:
         data |= {"field": error.field, "description": error.description}
     if _BY_CODE[code] is not row and _BY_REASON[row.reason] is row:
@@ -337,6 +342,9 @@ def _message_0_x(error: A2AError, row: Row, code: int) -> str:
         return error.public
     standard = STANDARD_MESSAGES[code]
     if error.public == standard or error.public.startswith(f"{standard}: "):
+        return error.public
+    if row.error is errors.PushConfigNotFound:
+        # The standard words would say that the task is gone.
         return error.public
     return f"{standard}: {error.public}"
 

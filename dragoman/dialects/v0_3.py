@@ -595,7 +595,8 @@ def _decode_send(params: Object, operation: type[ops.SendMessage], version: str)
             configuration.get("accepted_output_modes", []), f"{path}.acceptedOutputModes"
         ),
         history=_history(configuration, path),
-        wait=reading.boolean(configuration.get("blocking", True), f"{path}.blocking"),
+        # Who says where to post what happens does not wait for it, unless it says so.
+        wait=reading.boolean(configuration.get("blocking", receiver is None), f"{path}.blocking"),
         push=None
         if receiver is None
         else push.decode_inner(receiver, f"{path}.pushNotificationConfig", version),

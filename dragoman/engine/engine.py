@@ -687,16 +687,21 @@ class Engine:
             raise Overloaded from None
 
     async def _taken_in(self, head: Head, message_id: str) -> int:
-        """Wait until the process that holds a task recorded a message; return its place."""
+        """Wait until the process that holds a task recorded a message; return the place from which
+        on the task is as the message leaves it."""
+        state = head.standing.state
         batches = self._batches(_place(head, head.standing.last_seq), None)
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 for recorded in batch:
                     event = recorded.event
                     if isinstance(event, MessageAdded) and event.message.message_id == message_id:
-                        return recorded.seq
-                    if isinstance(event, StatusUpdate) and event.status.state.is_terminal:
-                        raise _finished(event.status.state)
+                        # One that wakes the task is followed by that status, in the same write.
+                        return recorded.seq + state.is_resting
+                    if isinstance(event, StatusUpdate):
+                        state = event.status.state
+                        if state.is_terminal:
+                            raise _finished(state)
         raise Overloaded
 
     async def _write(self, write: Write) -> None:

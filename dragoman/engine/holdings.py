@@ -428,7 +428,8 @@ class Holdings:
             return self._code.plan(operation, replay.began, is_answer=True)
 
     def hand_over(self, worker: Worker, operation: SendMessage, plan: Plan, caller: Caller) -> int:
-        """Record a further message and give it to the code; return its place in the log."""
+        """Record a further message and give it to the code; return the place in the log from which
+        on the task is as the message leaves it."""
         log = worker.log
         is_withheld = worker.replay.is_discreet
         scopes = sorted(caller.scopes)
@@ -441,7 +442,7 @@ class Holdings:
         if not log.is_active:
             # In the same write: whoever waits for the task waits for what comes of this.
             working, at = status_update(log, TaskState.WORKING)
-            log.emit(working, at=at)
+            recorded = log.emit(working, at=at)
             worker.observe(working)
         place = worker.replay.add(operation, withheld=is_withheld, scopes=caller.scopes)
         worker.give(place, plan, caller)

@@ -14,6 +14,7 @@ from dragoman.errors import (
     InsufficientCredits,
     InvalidParams,
     Overloaded,
+    PushConfigNotFound,
     PushNotSupported,
     StoreFull,
     StoreRefused,
@@ -70,7 +71,8 @@ class Receivers:
                 for config in await self._configs(head):
                     if operation.config_id in ("", config.id):
                         return config
-                raise TaskNotFound(taskId=operation.task_id)
+                named = {"configId": operation.config_id} if operation.config_id else {}
+                raise PushConfigNotFound(taskId=operation.task_id, **named)
             case ops.ListPush():
                 configs = await self._configs(head)
                 rest = [config for config in configs if config.id > operation.page_token]

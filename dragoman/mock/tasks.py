@@ -3,7 +3,13 @@
 import msgspec
 
 from dragoman.dialects.dialect import Dialect
-from dragoman.errors import InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
+from dragoman.errors import (
+    InvalidParams,
+    PushConfigNotFound,
+    TaskNotCancelable,
+    TaskNotFound,
+    UnsupportedOperation,
+)
 from dragoman.mock.posting import Postings
 from dragoman.mock.script import Existing, Step
 from dragoman.mock.stage import Stage
@@ -113,7 +119,7 @@ class Tasks:
         configs = self.get(operation.task_id).configs
         wanted = operation.config_id or next(iter(configs), "")
         if wanted not in configs:
-            raise TaskNotFound(f"The task has no push configuration {wanted}")
+            raise PushConfigNotFound(taskId=operation.task_id)
         return configs[wanted]
 
 

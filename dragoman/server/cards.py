@@ -72,7 +72,7 @@ def build(
         capabilities=AgentCapabilities(
             streaming=agent.streaming,
             push_notifications=settings.push,
-            extended_agent_card=agent.extended_skills is not None,
+            extended_agent_card=offers_extended(agent, settings, ways),
             extensions=offered_extensions(agent, settings),
         ),
         default_input_modes=agent.input_modes,
@@ -84,6 +84,12 @@ def build(
         security_schemes={name: one for way in ways for name, one in way.schemes.items()},
         security_requirements=_requirements(ways),
     )
+
+
+def offers_extended(agent: Agent, settings: Settings, ways: Sequence[Authenticator]) -> bool:
+    """Tell whether there is a card for known callers: where nobody can become one, there is none,
+    unless it is for everybody."""
+    return agent.extended_skills is not None and (bool(ways) or settings.extended_card_public)
 
 
 def _requirements(ways: Sequence[Authenticator], scopes: Iterable[str] = ()) -> list[Json]:

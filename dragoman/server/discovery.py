@@ -29,7 +29,7 @@ from dragoman.model.record import encode
 from dragoman.security.authentication import Gatekeeper
 from dragoman.security.key_scopes import allows_any
 from dragoman.server.agent import Agent
-from dragoman.server.cards import CardRack, build
+from dragoman.server.cards import CardRack, build, offers_extended
 from dragoman.server.push import PostRoom
 from dragoman.server.request import JSON, Headers, Request
 from dragoman.server.routes import CARDS, Access, Answer, Routes
@@ -57,6 +57,7 @@ class Discovery:
     ) -> None:
         self._settings = settings
         ways = gatekeeper.authenticators if gatekeeper is not None else []
+        self._ways = ways
         # The headers that a caller is known by.
         read = {b"authorization"}.union(*(way.reads for way in ways))
         self._identifying = b", ".join(sorted(name.title() for name in read))
@@ -131,7 +132,7 @@ class Discovery:
     async def extended_card(self, request: Request, dialect: Dialect) -> AgentCard:
         """Return the card with what this caller may see and not everybody; raises what the dialect
         has for an agent without one."""
-        if request.mount.agent.extended_skills is None:
+        if not offers_extended(request.mount.agent, self._settings, self._ways):
             # 1.0 tells "not offered" from "not configured"; 0.3 has one error for both.
             raise UnsupportedOperation if dialect is V1_0 else ExtendedCardNotConfigured
         if not self._settings.extended_card_public and not request.caller.authenticated:

@@ -99,6 +99,9 @@ class Endpoints:
             id = jsonrpc.request_id(value)
             method = jsonrpc.method_name(value)
             envelope = jsonrpc.parse(value)
+            if request.path == r.PATH:
+                # This house judges the whole envelope before what is in it.
+                jsonrpc.check_answerable(envelope)
             dialect = self._houses.by_request(request, envelope) or self._official(
                 request, envelope.method
             )
@@ -106,6 +109,7 @@ class Endpoints:
                 operation = await large.decoded(dialect, envelope.method, envelope.params)
             else:
                 operation = dialect.decode_request(envelope.method, envelope.params)
+            jsonrpc.check_answerable(envelope)
             operation = self._houses.reconnecting(request, operation, dialect, envelope.params)
             operation = await self._houses.resumed(request, operation, dialect)
             call = self._call(request, operation, dialect)
@@ -116,7 +120,7 @@ class Endpoints:
                 return
             reply = await self._answer(request, call, dialect)
             if isinstance(operation, ops.GetTask):
-                dialect = self._houses.mirrored(dialect, request, reply)
+                dialect = self._houses.mirrored(dialect, request, reply, id)
             if (size := large.size_of(reply)) > LARGE_BYTES:
                 write = partial(_success, id, dialect, operation, reply)
                 body = await large.encoded(size, write)
@@ -163,8 +167,7 @@ class Endpoints:
         body = jsonrpc.failure(id, said)
         kind = JSON
         status = dialect.http_status(error) if isinstance(dialect, House) else 200
-        if request.wants_stream_only and status == 200:
-            # A client that can only read events gets the error as one.
+        if version != V1_0.version and request.reads_events_alone and status == 200:
             kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
         # Errors of the protocol are 200 here; that we are busy, or that the caller may not do
         # this, is a matter of HTTP.
@@ -322,7 +325,9 @@ class Endpoints:
         request.watched.failed(error)
         self._discovery.narrow(error)
         status, content = self._rest_failure(error, version, dialect)
-        kind = rest_type(request, version)
+        # Errors of 1.0.0 are plain JSON, whatever else is spoken.
+        is_1_0_0 = self._settings.error_table == "1.0.0"
+        kind = JSON if is_1_0_0 else rest_type(request, version)
         later = retry_after(error)
         body = encode(content)
         await self._reply(

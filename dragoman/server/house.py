@@ -58,6 +58,9 @@ class Houses:
         if not is_old or request.path == r.PATH:
             return None
         found = house.by_request(envelope.method, envelope.params, self._served)
+        if found is house.FASTA2A and any(request.version):
+            # Its client names none; whoever does is answered in that one.
+            found = None
         if found in (None, selectools.SELECTOOLS) and self._needs_text:
             is_here = "selectools" in self._served and request.path in selectools.PATHS
             return selectools.SELECTOOLS_TEXT if is_here else found
@@ -73,11 +76,16 @@ class Houses:
         is_core = dialect in (V0_3, V0_2) and method in _SENDS
         return r.RX_REST if is_core and "r" in self._served else dialect
 
-    def mirrored(self, dialect: Dialect, request: Request, reply: Reply) -> Dialect:
-        """Return the dialect in which to show a task that was asked for by its id alone."""
+    def mirrored(
+        self, dialect: Dialect, request: Request, reply: Reply, id: str | int | None
+    ) -> Dialect:
+        """Return the dialect in which to show a task that was asked for by its id alone, in a
+        request that itself has some id or, as that of one client, null."""
         if dialect is not V0_3 or any(request.version) or not isinstance(reply, TaskReply):
             return dialect
         found = house.by_origin(reply.reading.task, self._served)
+        if found is None and id is None and "fasta2a" in self._served:
+            found = house.FASTA2A
         return dialect if found is None else found
 
     # What only they do

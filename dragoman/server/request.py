@@ -192,10 +192,13 @@ class Request:
         return int(text)
 
     @property
-    def wants_stream_only(self) -> bool:
-        """Whether the caller can read nothing but server-sent events."""
+    def reads_events_alone(self) -> bool:
+        """Whether a caller of 0.x can read an error only as a server-sent event: the libraries of
+        its time, which name no version. Later ones read JSON, and lose the class of an error that
+        comes in a stream."""
         accept = self.headers.get(b"accept", b"")
-        return b"text/event-stream" in accept and b"json" not in accept and b"*/*" not in accept
+        is_strict = b"json" not in accept and b"*/*" not in accept
+        return b"text/event-stream" in accept and is_strict and not any(self.version)
 
 
 @functools.lru_cache(1024)

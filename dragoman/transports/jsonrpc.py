@@ -11,6 +11,7 @@ from dragoman.errors import InvalidAgentResponse, InvalidRequest
 Id = str | int | None
 
 _encode = msgspec.json.Encoder().encode
+_ID_RULE = "id must be a string, an integer or null"
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -20,6 +21,7 @@ class Envelope(msgspec.Struct, frozen=True):
     method: str
     # As they came: whether the method exists is said before what is wrong with its parameters.
     params: Any
+    has_id: bool = True
 
 
 def request_id(value: Any) -> Id:
@@ -39,7 +41,8 @@ def method_name(value: Any) -> str:
 
 
 def parse(value: Any) -> Envelope:
-    """Open the envelope; raises `InvalidRequest`."""
+    """Open the envelope; raises `InvalidRequest`. A request without an id is refused by
+    `check_answerable`, after its method and its parameters are judged."""
     if not isinstance(value, dict):
         raise InvalidRequest("must be one request object")
     request = cast("dict[str, Any]", value)
@@ -48,11 +51,17 @@ def parse(value: Any) -> Envelope:
     method = request.get("method")
     if type(method) is not str or not method:
         raise InvalidRequest("method must be a name")
-    # Every operation has an answer, so a notification is a mistake.
-    if "id" not in request or type(request["id"]) not in (str, int, type(None)):
-        raise InvalidRequest("id must be a string, an integer or null")
+    id = request.get("id")
+    if type(id) not in (str, int, type(None)):
+        raise InvalidRequest(_ID_RULE)
     params = request.get("params")
-    return Envelope(request["id"], method, {} if params is None else params)
+    return Envelope(id, method, {} if params is None else params, "id" in request)
+
+
+def check_answerable(envelope: Envelope) -> None:
+    """Raise `InvalidRequest` for a notification: every operation has an answer."""
+    if not envelope.has_id:
+        raise InvalidRequest(_ID_RULE)
 
 
 def success(id: Id, result: bytes) -> bytes:

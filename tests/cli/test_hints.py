@@ -108,6 +108,13 @@ def test_a_hint_is_the_whole_next_command(error: A2AError, line: str) -> None:
     assert found == line or (line.endswith((" ", "id")) and found.startswith(line))
 
 
+def test_a_receiver_that_is_missing_is_looked_for_among_those_of_its_task() -> None:
+    run = invocation()
+    run.task_id = "t-1"
+    error = errors.TaskNotFound("Push notification configuration not found", configId="c")
+    assert hint(error, run) == "dragoman task push-config list -a host:1 t-1"
+
+
 def test_who_has_a_client_id_needs_no_other_to_log_in() -> None:
     error = errors.CredentialsMissing(kinds="oauth2")
     assert hint(error).endswith(" --client-id '<id>'")

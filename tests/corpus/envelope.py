@@ -298,6 +298,10 @@ def _combined(rng: random.Random, number: int) -> Case:
         value.update(rng.choice(EXTRA))
     members = list(value.items())
     rng.shuffle(members)
-    # At least one of them is not params, so the envelope decides.
+    # At least one of them is not params, so the envelope decides; but that there is no id is said
+    # after what is wrong with the params.
+    is_silent = {*broken} == {"id", "params"} and "id" not in value
+    is_wrong = "params" in value or bool(base.params)
+    wanted = INVALID_PARAMS if is_silent and is_wrong else INVALID_REQUEST
     detail = f"{'+'.join(sorted(broken))}/{number}"
-    return _case("combined", detail, base, dict(members), INVALID_REQUEST, ids=ids)
+    return _case("combined", detail, base, dict(members), wanted, ids=ids)

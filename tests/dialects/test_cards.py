@@ -138,6 +138,21 @@ def test_both_generations_read_the_hybrid_card(version: str) -> None:
 
 
 @pytest.mark.requirement("K-6")
+def test_skills_of_the_hybrid_card_say_their_modes_unless_it_is_signed() -> None:
+    (skill,) = PLAIN.skills
+    assert not skill.input_modes and not skill.output_modes
+    (shown,) = cards.hybrid(PLAIN)["skills"]
+    assert shown["inputModes"] == PLAIN.default_input_modes
+    assert shown["outputModes"] == PLAIN.default_output_modes
+    own = msgspec.structs.replace(skill, input_modes=["image/png"])
+    (shown,) = cards.hybrid(msgspec.structs.replace(PLAIN, skills=[own]))["skills"]
+    assert shown["inputModes"] == ["image/png"]
+    signed = msgspec.structs.replace(PLAIN, signatures=[{"protected": "e30", "signature": "x"}])
+    (shown,) = cards.hybrid(signed)["skills"]
+    assert "inputModes" not in shown
+
+
+@pytest.mark.requirement("K-6")
 def test_a_scheme_of_the_hybrid_card_has_both_forms_side_by_side() -> None:
     bearer = {"httpAuthSecurityScheme": {"scheme": "bearer"}}
     tokens = with_schemes({"token": bearer}, [requirement("token")], skill=[requirement("token")])

@@ -22,7 +22,9 @@ def tree(root: type[A2AError] = A2AError) -> Iterator[type[A2AError]]:
 # What only our client raises is on no wire.
 ERRORS = [kind for kind in tree() if not issubclass(kind, errors.CallFailed)]
 # What a wire cannot tell apart: JSON-RPC has one code and one reason for any bad envelope.
-READ_AS_ON_JSONRPC = {errors.BodyTooLarge: errors.InvalidRequest}
+# The protocol has one error for a task and for a receiver that are not there.
+MISSING = {errors.PushConfigNotFound: errors.TaskNotFound}
+READ_AS_ON_JSONRPC = {errors.BodyTooLarge: errors.InvalidRequest} | MISSING
 # What has the code of an internal error for want of one, and none of its words.
 NOT_OURS = (
     errors.Unauthenticated,
@@ -30,7 +32,7 @@ NOT_OURS = (
     errors.Overloaded,
     errors.RateLimited,
 )
-READ_AS_ON_REST = {errors.ParseFailed: errors.InvalidRequest}
+READ_AS_ON_REST = {errors.ParseFailed: errors.InvalidRequest} | MISSING
 
 
 def sample(kind: type[A2AError]) -> A2AError:
@@ -100,6 +102,10 @@ def test_0_x_gets_the_standard_message_and_never_a_list(kind: type[A2AError]) ->
     assert isinstance(body["data"], dict)
     if kind in NOT_OURS:
         assert body["message"] == sample(kind).public and plain["message"] == kind().public
+        return
+    if kind is errors.PushConfigNotFound:
+        # The standard words of its code would be false: the task is there.
+        assert (plain["code"], plain["message"]) == (-32001, kind().public)
         return
     standard = table.STANDARD_MESSAGES[body["code"]]
     assert body["message"].startswith(f"{standard}: ")

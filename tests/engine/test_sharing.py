@@ -193,8 +193,9 @@ async def test_a_stream_of_a_message_to_a_task_elsewhere_shows_what_comes_of_it(
     task = await a.send("hi", skill="asks")
     stream = await b.stream("this", task=task.id).rest()
     assert stream.opening is not None and stream.opening.id == task.id
-    assert isinstance(stream.events[-1], StatusUpdate)
-    assert stream.events[-1].status.state is S.COMPLETED
+    assert state(stream.opening) is S.WORKING
+    states = [e.status.state for e in stream.events if isinstance(e, StatusUpdate)]
+    assert states == [S.COMPLETED]
     whole = await a.subscribe(task.id, 0).rest()
     assert texts(stream.opening) == ["hi", "which?", "this"]
     assert stream.seqs == [seq for seq in whole.seqs if seq > stream.opened_at]

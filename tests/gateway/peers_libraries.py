@@ -15,7 +15,12 @@ from typing import Any
 import peers_agents
 
 HERE = Path(__file__).parent
-PYTHON = {"a2a-sdk==1.3.0": "a2a_sdk_1", "a2a-sdk==0.3.26": "a2a_sdk_0_3"}
+FASTA2A = "fasta2a==2.1.1"
+PYTHON = {
+    "a2a-sdk==1.3.0": "a2a_sdk_1",
+    "a2a-sdk==0.3.26": "a2a_sdk_0_3",
+    FASTA2A: "fasta2a_client",
+}
 LIBRARIES = [
     ("a2a-sdk==1.3.0", "1.0-jsonrpc"),
     ("a2a-sdk==1.3.0", "1.0-rest"),
@@ -25,6 +30,7 @@ LIBRARIES = [
     ("a2a-js", "1.0-jsonrpc"),
     ("a2a-js", "1.0-rest"),
     ("a2a-js", "0.3-jsonrpc"),
+    (FASTA2A, "0.3-jsonrpc"),
 ]
 DRIVEN_WITHIN = 120.0
 # What a driver said, and how it ended.
@@ -33,12 +39,13 @@ Report = tuple[list[dict[str, Any]], str]
 
 def driven(library: str, spoken: str, addresses: Mapping[str, str]) -> Report:
     """Have a library do everything with every agent."""
-    from environments import node_with, python_with
+    from environments import node_with
+    from libraries import python_of
 
     pairs = [f"{name}={url}" for name, url in addresses.items()]
     folder, source = None, ""
     if library in PYTHON:
-        python = python_with(library)
+        python = python_of(library)
         command = [str(python), str(HERE / "peers_driver.py"), PYTHON[library], spoken, *pairs]
     else:
         node, home = node_with(peers_agents.PEERS / "drivers" / "a2a_js" / "package.json")

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman import App, Settings
 from dragoman.cli.main import cli
-from dragoman.dialects.house import CORVID, NEXUS, r, selectools, v0_1
+from dragoman.dialects.house import CORVID, FASTA2A, NEXUS, r, selectools, v0_1
 from dragoman.dialects.house.house import House
 from dragoman.dialects.operations import BY_V0_METHOD, ROWS
 from dragoman.errors import A2AError, MethodNotFound
@@ -36,6 +36,7 @@ HOUSES: dict[str, list[House]] = {
     "r": [r.RX, r.RX_REST, r.RX_ABROAD],
     "corvid": [CORVID],
     "selectools": [selectools.SELECTOOLS],
+    "fasta2a": [FASTA2A],
     "0.1": [v0_1.V0_1()],
 }
 METHODS = {*BY_V0_METHOD, *v0_1.METHODS, selectools.ALIAS}
@@ -44,6 +45,7 @@ METHODS = {*BY_V0_METHOD, *v0_1.METHODS, selectools.ALIAS}
 OWN = {
     "r": {"tasks/get", "message/send", "message/stream"},
     "selectools": {selectools.ALIAS},
+    "fasta2a": {"tasks/get", "message/send", "message/stream"},
 }
 
 

@@ -138,7 +138,7 @@ FRAMEWORKS = [
     Framework(
         "fasta2a-2.1.1",
         "0.3 jsonrpc, parts of 1.0",
-        "fasta2a_client.py",
+        "fasta2a_talking.py",
         made(*hosts.FASTA2A),
         ("send", "get", "stream", "ask", "failure", "unknown-task", "auth"),
         {"cancel": "the library cancels no task"},

@@ -8,11 +8,29 @@ import json
 import os
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from environments import DRIVERS, EnvironmentFailed, node_with, python_with
 
 # The drivers bound each scenario themselves; this is for one that hangs all the same.
 DRIVER_WITHIN = 300.0
+
+
+FASTA2A = "fasta2a==2.1.1"
+# All that a client can show which sends, streams and reads a task, and cannot end one.
+SENT_AND_READ = {
+    "card",
+    "send-completes",
+    "send-returns-an-artifact",
+    "send-returns-files-and-data",
+    "send-returns-a-message",
+    "send-is-rejected",
+    "stream-in-order",
+    "stream-in-chunks",
+    "stream-a-message",
+    "multi-turn",
+    "multi-turn-in-streams",
+}
 
 
 @dataclass(frozen=True)
@@ -24,6 +42,8 @@ class Peer:
 
     def can(self, scenario: str) -> bool:
         """Tell whether the library can be asked for it at all."""
+        if self.library == FASTA2A:
+            return scenario in SENT_AND_READ
         if scenario == "list-in-pages":
             # Only that version of the protocol lists tasks over these bindings.
             return self.speaks.startswith("1.0")
@@ -53,9 +73,21 @@ PEERS = [
     Peer("a2a-js", "1.0-jsonrpc"),
     Peer("a2a-js", "1.0-rest"),
     Peer("a2a-js", "0.3-jsonrpc"),
+    Peer(FASTA2A, "0.3-jsonrpc"),
 ]
 
-PYTHON_DRIVERS = {"a2a-sdk==1.3.0": "a2a_sdk_1.py", "a2a-sdk==0.3.26": "a2a_sdk_0_3.py"}
+PYTHON_DRIVERS = {
+    "a2a-sdk==1.3.0": "a2a_sdk_1.py",
+    "a2a-sdk==0.3.26": "a2a_sdk_0_3.py",
+    FASTA2A: "fasta2a_client.py",
+}
+# What a library needs besides, and does not bring.
+BESIDES = {FASTA2A: ["httpx==0.28.1"]}
+
+
+def python_of(library: str) -> Path:
+    """Return the interpreter of a library's environment."""
+    return python_with(library, *BESIDES.get(library, []))
 
 
 def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Report:
@@ -63,7 +95,7 @@ def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Repo
     arguments = [address, pushing, peer.speaks, *scenarios]
     try:
         if peer.library in PYTHON_DRIVERS:
-            python = python_with(peer.library)
+            python = python_of(peer.library)
             return driven([str(python), str(DRIVERS / PYTHON_DRIVERS[peer.library]), *arguments])
         node, folder = node_with(DRIVERS / "a2a_js" / "package.json")
     except EnvironmentFailed as error:

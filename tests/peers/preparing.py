@@ -8,9 +8,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from environments import DRIVERS, EnvironmentFailed, node_with, python_with
+from environments import DRIVERS, EnvironmentFailed, node_with
 from hosts import HOSTS
-from libraries import PYTHON_DRIVERS
+from libraries import PYTHON_DRIVERS, python_of
 
 # What single tests check our signatures with.
 SIGNING = "a2a-sdk[signing]==1.3.0"
@@ -20,7 +20,7 @@ def prepare() -> None:
     """Make what there is not. A failure is told by the test that needs the environment."""
     for library in (*PYTHON_DRIVERS, SIGNING):
         with suppress(EnvironmentFailed):
-            python_with(library)
+            python_of(library)
     with suppress(EnvironmentFailed):
         node_with(DRIVERS / "a2a_js" / "package.json")
     with tempfile.TemporaryDirectory() as folder:

@@ -106,9 +106,26 @@ async def test_an_extended_card_that_is_off_is_refused_as_each_version_says(plai
     assert card["capabilities"]["extendedAgentCard"] is False
 
 
+async def test_without_authentication_there_is_no_card_for_known_callers() -> None:
+    async with serving(make(extended_skills=[SECRET])) as site:
+        for headers in (V1, {}, {"A2A-Version": "0.3"}):
+            card = (await site.http.get("/.well-known/agent-card.json", headers=headers)).json()
+            assert card["capabilities"].get("extendedAgentCard", False) is False
+            assert card.get("supportsAuthenticatedExtendedCard", False) is False
+            assert [skill["id"] for skill in card["skills"]] == ["echo"]
+        oldest = (await site.http.get("/.well-known/agent.json")).json()
+        assert oldest.get("supportsAuthenticatedExtendedCard", False) is False
+        # Refused as where there is none: a challenge that nobody can meet helps nobody.
+        assert (await site.refusal("GetExtendedAgentCard"))["code"] == -32004
+        assert (await site.refusal(V03_CARD))["code"] == -32007
+        assert (await site.http.get("/extendedAgentCard")).status_code == 400
+        assert (await site.http.get("/v1/card")).status_code == 404
+        assert (await site.http.get(OLD_CARD)).status_code == 404
+
+
 @pytest.mark.requirement("T-50", "T-55")
 async def test_an_extended_card_wants_to_know_who_asks() -> None:
-    async with serving(make(extended_skills=[SECRET])) as site:
+    async with serving(make(extended_skills=[SECRET]), auth_token="a-token-0123456789") as site:
         body = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard"}
         for response in (
             await site.post(body),

@@ -50,6 +50,7 @@ def make(gates: Gates | None = None) -> Agent:
     @agent.skill
     async def hold(text: str, turn: Turn) -> str:
         assert gates is not None
+        gates[f"{text} begun"].set()
         await gates[text].wait()
         return text
 
@@ -234,7 +235,49 @@ async def test_a_configuration_is_made_shown_listed_and_deleted(site: Site, spea
     assert await caller.list(task["id"]) == [second]
     with pytest.raises(Refused) as refused:
         await caller.get(task["id"], "first")
-    assert refused.value.code == NOT_FOUND
+    # The protocol has one code for both; the words must not say that the task is gone.
+    assert refused.value.args == (NOT_FOUND, "Push notification configuration not found")
+    with pytest.raises(Refused) as refused:
+        await caller.get(UNKNOWN, "first")
+    assert refused.value.args == (NOT_FOUND, "Task not found")
+
+
+async def test_a_read_of_0_x_where_there_is_no_configuration_says_which_is_missing(
+    site: Site,
+) -> None:
+    task = await site.send("x", configuration=HELD, **skill("hold"))
+    refused = await site.refusal("tasks/pushNotificationConfig/get", {"id": task["id"]})
+    assert refused["message"] == "Push notification configuration not found"
+    path = f"/v1/tasks/{task['id']}/pushNotificationConfigs/none"
+    answer = await site.http.get(path)
+    assert answer.status_code == 404
+    assert answer.json()["message"] == "Push notification configuration not found"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "waits"),
+    [({}, False), ({"blocking": False}, False), ({"blocking": True}, True)],
+    ids=["unsaid", "no", "yes"],
+)
+async def test_a_send_of_0_x_that_names_a_receiver_waits_only_if_it_says_so(
+    configuration: dict[str, Any], waits: bool
+) -> None:
+    gates = Gates(asyncio.Event)
+    async with serving(make(gates), allow_private=True) as site:
+        said = old_message("x", **skill("hold"))
+        named = {"pushNotificationConfig": {"url": NOWHERE}, "acceptedOutputModes": []}
+        params = {"message": said, "configuration": named | configuration}
+        sending = asyncio.ensure_future(site.call("message/send", params))
+        if waits:
+            # Its task is under way, and it hears nothing before the end.
+            await within(gates["x begun"].wait())
+            assert not sending.done()
+            gates["x"].set()
+        task = await within(sending)
+        assert task["status"]["state"] == ("completed" if waits else "working")
+        found = await site.call("tasks/pushNotificationConfig/get", {"id": task["id"]})
+        assert found["pushNotificationConfig"]["url"] == NOWHERE
+        gates["x"].set()
 
 
 @CALLERS

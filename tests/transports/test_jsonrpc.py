@@ -101,8 +101,24 @@ async def test_of_two_faults_the_earlier_check_speaks(site: Site) -> None:
     # parameters, then capability: push is off, yet the missing field is what the caller hears
     push = GET | {"method": "GetTaskPushNotificationConfig"}
     assert (await code(site, push | {"params": {}}))[0] == -32602
+    # parameters, then the id: suites of 0.x send requests without one, and expect the former
+    for method, params in (("GetTask", {"id": UNKNOWN}), ("tasks/get", {"id": UNKNOWN})):
+        silent = {"jsonrpc": "2.0", "method": method}
+        assert await code(site, silent | {"method": f"{method}s"}) == (-32601, None)
+        assert await code(site, silent | {"params": {}}) == (-32602, None)
+        assert await code(site, silent | {"params": []}) == (-32602, None)
+        assert await code(site, silent | {"params": params}) == (-32600, None)
     # capability, then existence: the task is unknown, yet push is what is off
     assert (await code(site, push | {"params": {"taskId": UNKNOWN, "id": "c"}}))[0] == -32003
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "message/send", "tasks/send"])
+async def test_a_message_in_a_request_without_an_id_begins_nothing(method: str, site: Site) -> None:
+    before = await site.total()
+    said = message("hello") if method == "SendMessage" else old_message("hello")
+    silent = {"jsonrpc": "2.0", "method": method, "params": {"message": said}}
+    assert await code(site, silent) == (-32600, None)
+    assert await site.total() == before
 
 
 @pytest.mark.requirement("X-4", "X-5", "X-6")

@@ -280,6 +280,20 @@ async def test_one_setting_chooses_whose_statuses_errors_have() -> None:
             assert reason(refused) == (status, "TASK_NOT_CANCELABLE")
 
 
+@pytest.mark.requirement("X-1", "4.4-rest")
+@pytest.mark.parametrize("accept", ["*/*", "application/a2a+json", "application/json"])
+async def test_errors_of_1_0_0_are_plain_json(accept: str) -> None:
+    headers = V1 | {"accept": accept}
+    async with serving(agent, error_table="1.0.0") as site:
+        refused = await site.http.get("/tasks/none", headers=headers)
+        assert refused.headers["content-type"] == "application/json"
+        assert reason(refused) == (404, "TASK_NOT_FOUND")
+        # What is no error has the type that its caller takes.
+        found = await site.http.get("/tasks", headers=headers)
+        plain = accept == "application/json"
+        assert found.headers["content-type"] == f"application/{'' if plain else 'a2a+'}json"
+
+
 async def test_an_address_that_is_too_long_is_refused(site: Site) -> None:
     assert (await site.http.get("/tasks?pageToken=" + "x" * 9000)).status_code == 414
 

@@ -235,6 +235,33 @@ async def test_who_reads_only_events_gets_the_error_as_one(
     assert httpx.Response(200, text=text).json()["error"]["code"] == -32001
 
 
+@pytest.mark.requirement("X-10")
+@pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream, application/json"])
+@pytest.mark.parametrize(
+    ("method", "version"),
+    [
+        ("SubscribeToTask", "1.0"),
+        ("SubscribeToTask", ""),
+        ("SendStreamingMessage", "1.0"),
+        ("Nope", "1.0"),
+        # What names its version is of the generation that reads JSON.
+        ("tasks/resubscribe", "0.3"),
+        ("message/stream", "0.3"),
+    ],
+)
+async def test_an_error_before_a_stream_is_json_whatever_the_caller_accepts(
+    site: Site, method: str, version: str, accept: str
+) -> None:
+    said = (old_message if "/" in method else message)("hi", taskId=UNKNOWN)
+    params = {"id": UNKNOWN, "message": said}
+    body = {"jsonrpc": "2.0", "id": 3, "method": method, "params": params}
+    headers = {"accept": accept} | ({"A2A-Version": version} if version else {})
+    response = await site.post(body, headers=headers)
+    assert response.headers["content-type"] == "application/json"
+    answer = response.json()
+    assert (answer["id"], answer["error"]["code"]) == (3, -32601 if method == "Nope" else -32001)
+
+
 class Breaking:
     """A service whose streams break after their opening."""
 

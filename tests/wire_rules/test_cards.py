@@ -110,7 +110,7 @@ async def test_a_card_is_json(site: Site) -> None:
 async def test_0_2_reads_the_extended_card_by_get_once_it_is_known() -> None:
     secret = AgentSkill(id="s", name="S", description="S.", tags=["s"])
     agent = Agent("Known", "Knows.", extended_skills=[secret])
-    async with serving(agent) as site:
+    async with serving(agent, auth_token="a-token-0123456789") as site:
         refused = await site.http.get(OLD_EXTENDED)
         assert refused.status_code == 401 and refused.headers["www-authenticate"]
     async with serving(agent, extended_card_public=True) as site:

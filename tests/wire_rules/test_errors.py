@@ -49,6 +49,18 @@ def test_each_error_has_its_code_status_and_reason(line: str) -> None:
     assert body["error"]["details"][0]["reason"] == why
 
 
+async def test_error_data_has_the_words_of_the_version(site: Site) -> None:
+    ended = await task_of(site, new())
+    newer = await site.refusal("SendMessage", new(taskId=ended["id"]))
+    facts = newer["data"][0]["metadata"]
+    assert facts == {"reason": "TASK_TERMINAL", "state": "TASK_STATE_COMPLETED"}
+    for method in ("message/send", "message/stream"):
+        older = await site.refusal(method, old(taskId=ended["id"]))
+        assert older["data"] == {"reason": "TASK_TERMINAL", "state": "completed"}
+    over_rest = await site.http.post("/v1/message:send", json=old(taskId=ended["id"]))
+    assert over_rest.json()["data"]["state"] == "completed"
+
+
 @pytest.mark.requirement("3.2-jsonrpc")
 async def test_an_error_over_json_rpc_is_an_answer_with_status_200(site: Site) -> None:
     for method in ("GetTask", "tasks/get"):

@@ -4,8 +4,9 @@ to whoever calls at their paths or in their shapes."""
 from collections.abc import Container, Mapping
 from typing import Any, cast
 
-from dragoman.dialects.house import nexus, r, selectools, v0_1
+from dragoman.dialects.house import fasta2a, nexus, r, selectools, v0_1
 from dragoman.dialects.house.corvid import CORVID, Corvid
+from dragoman.dialects.house.fasta2a import FASTA2A
 from dragoman.dialects.house.house import House
 from dragoman.dialects.house.nexus import NEXUS, Nexus
 from dragoman.model.task import Task
@@ -32,6 +33,8 @@ def by_request(method: str, params: Any, served: Container[str]) -> House | None
         house = "r", r.RX_ABROAD
     elif method == "message/send" and nexus.is_spoken(_parts(params)):
         house = "nexus", NEXUS
+    elif fasta2a.is_spoken(method, params):
+        house = "fasta2a", FASTA2A
     return house[1] if house is not None and house[0] in served else None
 
 
@@ -49,4 +52,14 @@ def _parts(params: Any) -> Any:
     return cast("dict[str, Any]", message).get("parts") if type(message) is dict else None
 
 
-__all__ = ["CORVID", "NEXUS", "Corvid", "House", "Nexus", "by_card", "by_origin", "by_request"]
+__all__ = [
+    "CORVID",
+    "FASTA2A",
+    "NEXUS",
+    "Corvid",
+    "House",
+    "Nexus",
+    "by_card",
+    "by_origin",
+    "by_request",
+]

@@ -1,78 +1,138 @@
-"""PyPI fasta2a as a client: methods of 0.3 with parts of 1.0, which have no `kind`."""
+"""PyPI fasta2a's client: it sends, streams and reads a task, and has no more than that."""
 
-import uuid
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import talking
-from fasta2a.client import A2AClient, UnexpectedResponseError
-from fasta2a.schema import Message, Part
-from talking import same
+import scenarios as plain
+from fasta2a.client import A2AClient
 
 
-def message(text: str, **more: Any) -> Message:
-    parts = [Part(text=text)]
-    return Message(role="user", kind="message", message_id=str(uuid.uuid4()), parts=parts, **more)
+def message(message_id: str, task: str = "", context: str = "") -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "role": "user",
+        "parts": [{"text": "hello"}],
+        "message_id": message_id,
+    }
+    if task:
+        said["task_id"] = task
+    if context:
+        said["context_id"] = context
+    return said
 
 
-def text_of(task: Any) -> str:
-    return "".join(part["text"] for artifact in task["artifacts"] for part in artifact["parts"])
+def plain_part(part: Any) -> plain.Part:
+    return plain.Part(
+        part.get("text"),
+        base64.b64decode(part["raw"]) if "raw" in part else None,
+        part.get("url"),
+        part.get("data"),
+        part.get("filename", ""),
+        part.get("media_type", ""),
+    )
 
 
-class Fast:
-    def __init__(self, place: talking.Place) -> None:
-        self.place = place
-        self.client = A2AClient(place.address)
+def text_of(message: Any) -> str:
+    return "".join(part.get("text", "") for part in (message or {}).get("parts", []))
 
-    async def sent(self, text: str, **more: Any) -> Any:
-        answer = await self.client.send_message(message(text, **more))
-        if "error" in answer:
-            raise AssertionError(answer["error"])
-        result = answer["result"]
-        # A task alone in the older shape, named in the newer one.
-        return result.get("task", result)
 
-    async def send(self) -> None:
-        task = await self.sent("echo hello")
-        same((task["status"]["state"], text_of(task)), ("completed", "hello"))
+def plain_message(message: Any) -> plain.Message:
+    return plain.Message(message["message_id"], message["role"], text_of(message))
 
-    async def get(self) -> None:
-        task = await self.sent("echo hello")
-        found = (await self.client.get_task(task["id"]))["result"]
-        same((found["status"]["state"], text_of(found)), ("completed", "hello"))
 
-    async def stream(self) -> None:
-        said = message(f"chunks {talking.CHUNKS}")
-        results = [one["result"] async for one in self.client.stream_message(said)]
-        updates = [one.get("artifact_update", one) for one in results]
-        texts = [text_of({"artifacts": [one["artifact"]]}) for one in updates if "artifact" in one]
-        same("".join(texts), talking.WHOLE)
+def plain_artifact(artifact: Any) -> plain.Artifact:
+    parts = [plain_part(part) for part in artifact["parts"]]
+    return plain.Artifact(artifact["artifact_id"], parts)
 
-    async def ask(self) -> None:
-        asked = await self.sent("ask")
-        same(asked["status"]["state"], "input-required")
-        to = {"task_id": asked["id"], "context_id": asked["context_id"]}
-        done = await self.sent("Graz", **to)
-        same((done["status"]["state"], text_of(done)), ("completed", "got Graz"))
 
-    async def failure(self) -> None:
-        same((await self.sent("fail"))["status"]["state"], "failed")
+def plain_task(task: Any) -> plain.Task:
+    return plain.Task(
+        task["id"],
+        task["context_id"],
+        task["status"]["state"],
+        text_of(task["status"].get("message")),
+        [plain_message(message) for message in task.get("history", [])],
+        [plain_artifact(artifact) for artifact in task.get("artifacts", [])],
+    )
 
-    async def unknown_task(self) -> None:
-        same((await self.client.get_task(talking.UNKNOWN_TASK))["error"]["code"], -32001)
 
-    async def auth(self) -> None:
-        for token in (self.place.token, "wrong"):
-            headers = {"Authorization": f"Bearer {token}"}
-            http = httpx.AsyncClient(headers=headers, timeout=20)
-            self.client = A2AClient(self.place.guarded, http_client=http)
-            try:
-                same(text_of(await self.sent("echo hello")), "hello")
-            except UnexpectedResponseError as error:
-                same((token, error.status_code), ("wrong", 401))
-            else:
-                same(token, self.place.token)
+def plain_event(result: Any) -> plain.Event:
+    """Return what is in the wrapper; the library knows no other shape."""
+    ((name, value),) = result.items()
+    if name == "task":
+        return plain_task(value)
+    if name == "message":
+        return plain_message(value)
+    if name == "status_update":
+        status = value["status"]
+        return plain.Status(value["task_id"], status["state"], text_of(status.get("message")))
+    chunk = plain_artifact(value["artifact"])
+    return plain.Chunk(
+        value["task_id"], chunk, value.get("append", False), value.get("last_chunk", False)
+    )
+
+
+def result_of(response: Any) -> Any:
+    assert "error" not in response, response["error"]
+    return response["result"]
+
+
+class Fasta2a:
+    """The library's client, at the address that the card names."""
+
+    lists = lists_receivers = False
+    extended_card_off = ""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[A2AClient]:
+        async with httpx.AsyncClient(timeout=plain.EACH_WITHIN) as http:
+            yield A2AClient(self.address, http_client=http, fetch_card=True)
+
+    async def card(self) -> plain.Card:
+        async with self.client() as client:
+            card = client.agent_card
+        assert card is not None
+        offered = [
+            (one["protocol_binding"], one["protocol_version"])
+            for one in card["supported_interfaces"]
+        ]
+        streaming = card["capabilities"].get("streaming", False)
+        return plain.Card(card["name"], len(card["skills"]), streaming, offered)
+
+    async def send(
+        self, message_id: str, *, task: str = "", context: str = "", wait: bool = True
+    ) -> plain.Task | plain.Message:
+        configuration: Any = {"accepted_output_modes": [], "blocking": wait}
+        async with self.client() as client:
+            said: Any = message(message_id, task, context)
+            response = await client.send_message(said, configuration=configuration)
+        reply = plain_event(result_of(response))
+        assert isinstance(reply, plain.Task | plain.Message), reply
+        return reply
+
+    @asynccontextmanager
+    async def stream(
+        self, message_id: str, *, task: str = ""
+    ) -> AsyncIterator[AsyncIterator[plain.Event]]:
+        async with self.client() as client:
+            said: Any = message(message_id, task)
+            events = client.stream_message(said)
+            yield (plain_event(result_of(event)) async for event in events)
+
+    async def get(self, task: str, history: int | None = None) -> plain.Task:
+        async with self.client() as client:
+            return plain_task(result_of(await client.get_task(task)))
+
+
+@asynccontextmanager
+async def connect(address: str, version: str) -> AsyncIterator[Any]:
+    yield Fasta2a(address)
 
 
 if __name__ == "__main__":
-    talking.run(Fast)
+    plain.main(connect)

@@ -352,6 +352,7 @@ async def multi_turn_in_streams(peer: Peer) -> None:
     expect("task of the second stream", opening.id, task)
     by_user = [message.id for message in opening.history if message.role == "user"]
     expect("messages of the user", by_user, [first, second])
+    expect("beginning of the second stream", opening.state, "working")
     expect("end of the second stream", getattr(done[-1], "state", done[-1]), "completed")
 
 
