@@ -8,7 +8,7 @@ official readers refuse whole objects for one.
 import base64
 import binascii
 import re
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -60,6 +60,7 @@ _KINDS = {
     "status_update": "status-update",
     "artifact_update": "artifact-update",
 }
+S = TypeVar("S")
 _PAGE = both_spellings("configs", "nextPageToken")
 _RESOURCE = re.compile(r"tasks/(.+?)(?:/pushNotificationConfigs(?:/(.*))?)?\Z")
 # How files of a type begin: enough to see that bytes are the file and not its base64.
@@ -83,6 +84,9 @@ class V0Proto(V0):
     The official Python library puts the base64 of a file, and not the file, where the proto has
     bytes, and cannot read anything else: `holds_text` speaks with it.
     """
+
+    # Whether what is not there is the proto's zero.
+    leaves_zeros_out = True
 
     def __init__(self, *, holds_text: bool = False) -> None:
         self._holds_text = holds_text
@@ -278,7 +282,7 @@ class V0Proto(V0):
             return value
         core = _respelled(value, _STATUS, path)
         # The proto leaves its zero out, which says that the state is not known.
-        state = core.get("state", 0)
+        state = core.get("state", 0 if self.leaves_zeros_out else None)
         if type(state) in (str, int):
             if state in UNSPECIFIED:
                 core["state"] = "unknown"
@@ -313,18 +317,18 @@ class V0Proto(V0):
             case Message():
                 return {"message": self._encoded_message(event)}
             case StatusUpdate():
-                update = v0_3.encode_status_update(without_extra(event))
+                update = v0_3.encode_status_update(_fitted(event))
                 self._spell_status(update["status"])
                 return {"statusUpdate": _without_kind(update)}
             case ArtifactUpdate():
-                update = v0_3.encode_artifact_update(without_extra(event))
+                update = v0_3.encode_artifact_update(_fitted(event))
                 self._spell_parts(update["artifact"]["parts"])
                 return {"artifactUpdate": _without_kind(update)}
             case _:
                 raise ValueError(f"{type(event).__name__} is not part of any stream")
 
     def _encoded_task(self, task: Task) -> Object:
-        value = v0_3.encode_task(without_extra(task))
+        value = v0_3.encode_task(_fitted(task))
         self._spell_status(value["status"])
         for artifact in value.get("artifacts", []):
             self._spell_parts(artifact["parts"])
@@ -333,7 +337,7 @@ class V0Proto(V0):
         return _without_kind(value)
 
     def _encoded_message(self, message: Message) -> Object:
-        value = v0_3.encode_message(without_extra(message))
+        value = v0_3.encode_message(_fitted(message))
         self._spell_message(value)
         return value
 
@@ -389,6 +393,12 @@ def is_newer(body: Value) -> bool:
     role = message.get("role")
     is_role = type(role) in (str, int) and role in ROLES
     return is_role and "parts" in message and "content" not in message
+
+
+def _fitted(value: S) -> S:
+    """Return a value of the model as the proto can hold it: its data parts are objects alone, and
+    it has no place for unknown fields."""
+    return v0_3.with_objects(without_extra(value))
 
 
 def _respelled(value: Value, known: dict[str, str], path: str) -> Object:

@@ -18,6 +18,7 @@ import msgspec
 
 from dragoman.client.life_signs import LifeSigns, NoSignOfLife, Silence
 from dragoman.client.line import Line
+from dragoman.client.remote import NotServed
 from dragoman.client.seen import Seen
 from dragoman.client.stream import Polling, Stream, task_of
 from dragoman.dialects.house import Nexus
@@ -271,7 +272,7 @@ class Carrier(Relay):
         self._is_doubtful = True
         try:
             async with asyncio.timeout(_QUICK):
-                reply = await line.answer(operation)
+                reply = await line.answer(operation, self._note_leniency)
         except TimeoutError:
             return
         self._hear(line)
@@ -529,6 +530,9 @@ class Carrier(Relay):
         if isinstance(problem, NoSignOfLife):
             self._note_cause("unreachable")
             return TaskFailed(f"The agent could not be reached. {problem.public}.")
+        if isinstance(problem, NotServed):
+            self._note_cause("invalid")
+            return TaskFailed(f"{problem.public}.")
         if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
             self._note_cause("unreachable")
             return TaskFailed("The agent could not be reached.")

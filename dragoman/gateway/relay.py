@@ -49,6 +49,8 @@ class Relay:
         # The artifacts that are here.
         self._made: list[str] = []
         self._place = Forwarded("", "")
+        # What of the agent's answer was not as its version has it, and read for what it means.
+        self._leniencies: set[str] = set()
         # Whether the agent may have the message although it never said so.
         self._is_doubtful = False
         self._is_heard = False
@@ -86,7 +88,21 @@ class Relay:
         self._ask_for_posts(line)
         self._means.directory.saw(self._place.agent)
 
+    def _note_leniency(self, words: str) -> None:
+        """Take note of what was read for what it means: the log of the task says so."""
+        self._leniencies.add(words)
+
+    def _record_leniencies(self) -> None:
+        """Record what was read leniently, if that is not in the log."""
+        if not self._leniencies.issubset(self._place.lenient):
+            self._place = msgspec.structs.replace(self._place, lenient=sorted(self._leniencies))
+            log = self._worker.log
+            logger.info("task %s: read leniently: %s", log.task_id, "; ".join(self._place.lenient))
+            self._worker.forward(self._place)
+
     async def _relay_all(self, stream: Stream, line: Line) -> None:
+        stream.leniencies |= self._leniencies
+        self._leniencies = stream.leniencies
         if self._place.is_delivered:
             # It may have nothing new to say of the task for long.
             self._signs.on_next = lambda: self._hear(line)
@@ -155,6 +171,8 @@ class Relay:
             logger.info("task %s: no posts: %s", self._worker.log.task_id, error)
 
     def _relay(self, event: Shown) -> None:
+        if self._leniencies:
+            self._record_leniencies()
         match event:
             case Task():
                 self._learn(event.id, event.context_id)

@@ -147,6 +147,8 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     why: str = ""
     # Artifacts there were when it was given to this one, which makes them anew in the same order.
     begun: list[str] = []
+    # What of the agent's answers was not as its version has it, and read for what it means.
+    lenient: list[str] = []
 
 
 class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
