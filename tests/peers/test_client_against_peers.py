@@ -85,7 +85,7 @@ NO_LIST = Gap("versions before 1.0 list no tasks over this binding", Unsupported
 ONLY_TASKS = Gap("the library answers with tasks only")
 AT_ONCE = Gap("the library is done with every task before it answers")
 NO_PUSH = Gap("the library's card offers no push", PushNotSupported)
-TWICE = Gap("over REST the library writes and reads the base64 of a file's base64")
+NO_ARRAYS = Gap("the library's data parts are objects alone")
 NAMELESS = Gap("the library's 0.3 layer drops the names of files over REST")
 CONFIG = Gap(
     "the library wants the `config` of the request as the body, a2a-sdk the whole request",
@@ -103,11 +103,10 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": Gap(
             "the library's 0.3 layer has no route to delete one", A2AError
         ),
-        "file-and-data-out": TWICE,
-        "file-and-data-in": TWICE,
     },
     "a2a-sdk-0.3.26": {
         "list-by-context": NO_LIST,
+        "array-out": NO_ARRAYS,
         "subscribing-leaves-a-task-as-it-is": Gap(
             "each stream of a task appends every chunk to the stored artifact once more"
         ),
@@ -116,8 +115,6 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": Gap(
             "the library answers 500 to a list and 405 to a delete", A2AError
         ),
-        "file-and-data-out": TWICE,
-        "file-and-data-in": TWICE,
     },
     "a2a-js-1.3.0-0.3-JSONRPC": {"list-by-context": NO_LIST},
     "a2a-js-1.3.0-0.3-HTTP+JSON": {
@@ -126,6 +123,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": CONFIG,
         "file-and-data-out": NAMELESS,
         "file-and-data-in": NAMELESS,
+        "array-out": Gap("the library's 0.3 layer wraps an array over REST and does not say so"),
     },
     "fasta2a-2.1.1": {
         "direct-message": ONLY_TASKS,
@@ -153,6 +151,10 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": NO_PUSH,
         "file-and-data-out": Gap("the library answers with text only"),
         "file-and-data-in": Gap("files are dropped, data becomes text of the prompt"),
+        "text-file-out": Gap("the library answers with text only"),
+        "files-in": Gap("files are dropped"),
+        "array-out": Gap("the library answers with text only"),
+        "array-in": Gap("data becomes text of the prompt"),
         "unknown-task-in-other-operations": Gap("there is no stream to ask for"),
     },
 }
