@@ -66,6 +66,7 @@ HOSTS: dict[str, Callable[[Path], Start]] = {
     "a2a-sdk-1.3.0": python("a2a_sdk_1.py", "a2a-sdk[http-server]==1.3.0", UVICORN),
     "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", "a2a-sdk[http-server]==0.3.26", UVICORN),
     "fasta2a-2.1.1": python("fasta2a_server.py", "fasta2a==2.1.1", UVICORN),
+    "fasta2a-2.1.1-storing": python("fasta2a_server.py storing", "fasta2a==2.1.1", UVICORN),
     "a2a-js-1.3.0": node("a2a_js/server.mjs"),
     "selectools-1.3.0": python("selectools_server.py", "selectools[serve]==1.3.0"),
     "selectools-1.3.0-nowhere": python("selectools_server.py nowhere", "selectools[serve]==1.3.0"),

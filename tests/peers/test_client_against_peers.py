@@ -23,6 +23,7 @@ from hosts import HOSTS, HostFailed, hosting
 from scripts import SCRIPTS, UNKNOWN
 
 from dragoman import Client
+from dragoman.client.line import FOUND_LATER
 from dragoman.errors import (
     A2AError,
     InvalidParams,
@@ -31,6 +32,7 @@ from dragoman.errors import (
     UnsupportedOperation,
     VersionNotSupported,
 )
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
 
 # A script that hangs is a failure of its own, not of the whole run.
 SCRIPT_WITHIN = 20.0
@@ -258,6 +260,7 @@ NEWEST = {
     "a2a-sdk-1.3.0": ("1.0", "JSONRPC"),
     "a2a-sdk-0.3.26": ("0.3", "JSONRPC"),
     "fasta2a-2.1.1": ("1.0", "JSONRPC"),
+    "fasta2a-2.1.1-storing": ("1.0", "JSONRPC"),
     "a2a-js-1.3.0": ("1.0", "JSONRPC"),
     "selectools-1.3.0": ("0.2", "JSONRPC"),
     "selectools-1.3.0-nowhere": ("0.2", "JSONRPC"),
@@ -273,6 +276,19 @@ async def test_the_host_alone_leads_to_the_newest_version(host: str, hosts: Host
         assert (await agent.send("echo hello")).text == "hello"
         spoken = (agent.interface.protocol_version[:3], agent.interface.protocol_binding)
     assert spoken == NEWEST[host]
+
+
+@pytest.mark.peer
+async def test_a_result_that_a_stream_does_not_show_is_read_before_the_end_is_told(
+    hosts: Hosts,
+) -> None:
+    async with Client(hosts.address("fasta2a-2.1.1-storing")) as agent:
+        follow = agent.stream("echo hello")
+        events = [event async for event in follow]
+    assert follow.answer.text == "hello"
+    # The result, and then that the task is complete.
+    assert [type(event) for event in events[-2:]] == [ArtifactUpdate, StatusUpdate]
+    assert follow.leniencies == {FOUND_LATER}
 
 
 # Real versions that these do not serve: another than a number nobody has heard of.
