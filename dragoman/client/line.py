@@ -42,6 +42,7 @@ from dragoman.errors import (
     ExtensionRequired,
     Overloaded,
     TaskNotCancelable,
+    TaskNotFound,
     TimedOut,
     Unauthenticated,
     Unreachable,
@@ -49,7 +50,7 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
-from dragoman.model.identity import TaskId
+from dragoman.model.identity import TaskId, new_id
 from dragoman.model.record import TaskReading
 from dragoman.model.task import Task, TaskState
 from dragoman.security.json_values import MAX_VALUES
@@ -433,6 +434,15 @@ class Line:
         assert self._remote is not None, "open() chose one"
         call = self._call(operation)
         return await self._remote.answer(call, lambda words: self._note(words, noted))
+
+    async def examine(self) -> list[str]:
+        """Ask what gives the agent no work; return what of its answers was read leniently so far.
+        Raises what an agent that speaks A2A would not answer."""
+        with contextlib.suppress(TaskNotFound):
+            await self.answer(ops.GetTask(task_id=TaskId(new_id())))
+        assert self._remote is not None, "answer() chose one"
+        await self._remote.learn(lambda words: self._note(words, None))
+        return self.leniencies
 
     async def follow(
         self,

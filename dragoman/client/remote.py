@@ -64,6 +64,7 @@ NOT_SERVED = frozenset({404, 405, 501})
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _RESET = "x-dragoman-resume"
+ADDRESS = "the REST address ends with the /v1 that the paths of 0.3 begin with: it is there once"
 # What is spoken to a peer that refuses arrays in data parts, as the official Python library does.
 _OBJECTS: dict[Dialect, Dialect] = {V0_3: V0_3_OBJECTS, V0_2: V0_2_OBJECTS}
 # What a bearer token does not grant, in the words of RFC 6750.
@@ -137,12 +138,15 @@ class Remote:
         self._ids = itertools.count(1)
         # Only there do peers differ.
         self._files = FileEncoding(self._refusal) if dialect is V0_3_PROTO else None
+        self._ends_with_v1 = self._files is not None and interface.url.rstrip("/").endswith("/v1")
 
     async def answer(self, call: Call, noted: Noted = _nowhere) -> Reply:
         """Return the peer's reply. A send may take as long as it likes: many peers do not answer
         before the task is done, whatever they were asked. `noted` is told what of the answer is
         not as its version has it, and was read for what it means."""
         operation = call.operation
+        if self._ends_with_v1:
+            noted(ADDRESS)
         if self._files is not None and has_files(operation):
             await self._learn_of_files(self._files, noted)
         asked = self._ask(call, _JSON)
@@ -174,6 +178,8 @@ class Remote:
     ) -> AsyncGenerator[Batch]:
         """Yield what the peer streams: an opening Task or a Message, then batches of events.
         `heard` is told of all that comes, comments too; `noted` as by `answer`."""
+        if self._ends_with_v1:
+            noted(ADDRESS)
         if self._files is not None and has_files(call.operation):
             await self._learn_of_files(self._files, noted)
         async with self._ask(call, _EVENTS) as asked:
@@ -206,6 +212,11 @@ class Remote:
             return False
         self.dialect = objects
         return True
+
+    async def learn(self, noted: Noted) -> None:
+        """Find out what the peer does in its own way, before it is needed."""
+        if self._files is not None:
+            await self._learn_of_files(self._files, noted)
 
     async def _learn_of_files(
         self, files: FileEncoding, noted: Noted, headers: Mapping[str, str] | None = None
@@ -546,6 +557,8 @@ class _Asked:
                     error.facts["scope"] = scope[1]
         elif not self._is_rpc and _names_an_error(said):
             error = error_table.decode_rest(status, said)
+        elif not self._is_rpc and (worded := error_table.by_words(said)) is not None:
+            error = worded
         elif status in NOT_SERVED:
             error = NotServed(f"There is no A2A at this address: it answers {status}")
         elif status in (429, 503):
