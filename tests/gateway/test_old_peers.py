@@ -2,9 +2,11 @@
 authors see, and what comes back."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from peers_agents import peer_folder
 
 from dragoman import Client, Part
 from dragoman.client.file_encoding import AS_TEXT
+from dragoman.errors import TaskNotCancelable, TaskNotFound
 
 WITHIN = 30.0
 # Where each serves 0.3, by the binding.
@@ -114,3 +117,18 @@ async def test_the_log_of_a_task_says_how_files_were_sent(
     is_text = host.startswith("a2a-sdk") and binding == "HTTP+JSON"
     assert (AS_TEXT.encode() in b"".join(await log(site, described.task_id))) is is_text
     assert AS_TEXT.encode() not in b"".join(await log(site, echoed.task_id))
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("host", HOSTS)
+async def test_errors_of_a_peer_that_has_only_rest_are_told_apart(
+    host: str, hosts: dict[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps(card(hosts[host] + HOSTS[host]["HTTP+JSON"], "HTTP+JSON")))
+    async with asyncio.timeout(WITHIN), Client(path, version="0.3") as agent:
+        with pytest.raises(TaskNotFound):
+            await agent.get("00000000-0000-4000-8000-000000000000")
+        done = await agent.send("echo hello")
+        with pytest.raises(TaskNotCancelable):
+            await agent.cancel(done.task_id)
