@@ -63,10 +63,9 @@ def candidates(
     floor = _numbers(oldest) or (0, 2)
     own = house.by_card(raw or {})
     known = [
-        Candidate(place, dialect)
+        Candidate(interface, dialect)
         for interface in card.supported_interfaces
         if (dialect := own or _dialect(interface)) is not None
-        for place in _places(interface, dialect)
     ]
     if not known:
         named = ", ".join(sorted({item.protocol_binding for item in card.supported_interfaces}))
@@ -90,13 +89,14 @@ def candidates(
     return sorted(spoken, key=lambda item: _binding(item) != preferred) if preferred else spoken
 
 
-def _places(interface: AgentInterface, dialect: Dialect) -> list[AgentInterface]:
+def places(candidate: Candidate) -> list[Candidate]:
     """Return where an interface may be, likeliest first. An address that ends with the `/v1` which
     the paths of 0.3 begin with has it once; servers below such a prefix have it twice."""
-    url = interface.url.rstrip("/")
-    if dialect is not V0_3_PROTO or not url.endswith("/v1"):
-        return [interface]
-    return [interface, msgspec.structs.replace(interface, url=f"{url}/v1")]
+    url = candidate.interface.url.rstrip("/")
+    if candidate.dialect is not V0_3_PROTO or not url.endswith("/v1"):
+        return [candidate]
+    doubled = msgspec.structs.replace(candidate.interface, url=f"{url}/v1")
+    return [candidate, Candidate(doubled, candidate.dialect)]
 
 
 def _binding(candidate: Candidate) -> str:

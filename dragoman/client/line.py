@@ -18,7 +18,7 @@ from dragoman.client.answer import is_empty
 from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.credentials import Chosen, Credential, challenged, choose
 from dragoman.client.http import Http
-from dragoman.client.interfaces import Candidate, candidates
+from dragoman.client.interfaces import Candidate, candidates, places
 from dragoman.client.life_signs import Silence
 from dragoman.client.origins import Origins, origin_of
 from dragoman.client.references import Reference, parse
@@ -272,7 +272,7 @@ class Line:
         self._extensions = frozenset({*self.options.extensions, *required})
         self.has_positions = RESUME_URI in declared
         self.works_once = ONCE_URI in declared
-        self._candidates = found
+        self._candidates = [place for one in found for place in places(one)]
         self._is_proven = False
         self._next()
 

@@ -19,6 +19,8 @@ from dragoman.model import operations as ops
 from dragoman.model.events import Event
 from dragoman.service import Reply
 
+OTHER_SHAPE = "an answer came in the shape of another version than is spoken"
+
 T = TypeVar("T")
 # What read of a peer's answer was not as its version has it, in words.
 Noted = Callable[[str], None]
@@ -61,6 +63,6 @@ def _decoded(dialect: Dialect, decode: Callable[[Dialect], T], noted: Noted) -> 
                 read = decode(other)
             except InvalidParams:
                 continue
-            noted(f"an answer of {dialect.version} came in the shape of another version")
+            noted(OTHER_SHAPE)
             return read
         raise error

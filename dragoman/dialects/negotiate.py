@@ -14,7 +14,13 @@ from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
 from dragoman.dialects.reading import Value
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
-from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT, is_core, is_newer
+from dragoman.dialects.v0_3_proto import (
+    V0_3_PROTO,
+    V0_3_PROTO_TEXT,
+    has_plain_files,
+    is_core,
+    is_newer,
+)
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import VersionNotSupported
 
@@ -89,7 +95,8 @@ def for_rest_0_3(
         return named or V0_3
     if named is None and infer and is_newer(body):
         return V1_0
-    return V0_3_PROTO_TEXT if agent.startswith(_PYTHON_AGENTS) else V0_3_PROTO
+    is_python = agent.startswith(_PYTHON_AGENTS) and not has_plain_files(body)
+    return V0_3_PROTO_TEXT if is_python else V0_3_PROTO
 
 
 def error_version(header: str | None, query: str | None, method: str = "") -> str:

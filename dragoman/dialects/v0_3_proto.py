@@ -261,12 +261,11 @@ class V0Proto(V0):
         if type(given) is str:
             kind = core.get("mimeType")
             beginning = _BEGINNINGS.get(kind) if type(kind) is str else None
-            inner = _base64_within(given)
-            content = None if inner is None else _decoded(inner)
+            content = _content_within(given)
             if content is not None and (
                 self._holds_text or (beginning is not None and content.startswith(beginning))
             ):
-                core["fileWithBytes"] = inner
+                core["fileWithBytes"] = base64.b64encode(content).decode()
         return core
 
     def _artifact(self, value: Value, path: str) -> Value:
@@ -387,6 +386,16 @@ def is_core(body: Value) -> bool:
     )
 
 
+def has_plain_files(body: Value) -> bool:
+    """Tell whether a send has a file that is not base64 text: its caller keeps to the proto."""
+    message = _fields(_fields(body).get("message"))
+    parts = _list(message.get("content")) or _list(message.get("parts"))
+    files = [_fields(_fields(part).get("file")) for part in parts]
+    given = [one.get("fileWithBytes", one.get("file_with_bytes")) for one in files]
+    # An empty one is the same in both.
+    return any(type(one) is str and one and _content_within(one) is None for one in given)
+
+
 def is_newer(body: Value) -> bool:
     """Tell whether a body is a send of 1.0."""
     message = _fields(_fields(body).get("message"))
@@ -443,19 +452,12 @@ def _list(value: Value) -> list[Any]:
     return cast(list[Any], value) if type(value) is list else []
 
 
-def _base64_within(given: str) -> str | None:
-    """Return the text that base64 holds, if that is base64 in its turn."""
+def _content_within(given: str) -> bytes | None:
+    """Return what base64 holds twice; None: it holds something else."""
     try:
         inner = reading.base64_bytes(given, "").decode("ascii")
-    except (InvalidParams, UnicodeDecodeError):
-        return None
-    return inner if inner and len(inner) % 4 == 0 else None
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
+        return base64.b64decode(inner, validate=True) if inner else None
+    except (InvalidParams, UnicodeDecodeError, binascii.Error):
         return None
 
 

@@ -14,11 +14,11 @@ from serving import hosting, within
 from dragoman import Client
 from dragoman.client.line import FOUND_LATER
 from dragoman.client.remote import NotServed
+from dragoman.dialects.leniency import OTHER_SHAPE
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.task import Task, TaskState
 
 IDS = {"taskId": "t-1", "contextId": "c-1"}
-SHAPE = "an answer of 1.0 came in the shape of another version"
 NO_A2A = "There is no A2A at this address: it answers 404."
 # What an agent says: a list is a stream, None never comes.
 Answering = Callable[["Peer", str, Any], Any]
@@ -151,13 +151,13 @@ async def test_flat_events_within_a_stream_of_1_0_are_read_by_their_kind(
         assert [type(one) for one in shown[-2:]] == [ArtifactUpdate, StatusUpdate]
         assert follow.answer.state is TaskState.COMPLETED and follow.answer.text == "pong"
         assert [file.raw for file in follow.answer.files] == [b"\x00\x01\xff"]
-        assert follow.leniencies == {SHAPE}
+        assert follow.leniencies == {OTHER_SHAPE}
 
         agent = await site.register(peer.url)
         async with site.client(agent) as client:
             answer = await within(client.send("ping"))
         assert (answer.state, answer.text) == (TaskState.COMPLETED, "pong")
-        assert SHAPE.encode() in b"".join(await log(site, answer.task_id))
+        assert OTHER_SHAPE.encode() in b"".join(await log(site, answer.task_id))
 
 
 async def test_answers_in_the_right_shape_leave_no_note(tmp_path: Path) -> None:
