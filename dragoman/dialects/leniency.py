@@ -27,10 +27,15 @@ Noted = Callable[[str], None]
 
 
 class _Either(V0Proto):
-    """Takes the names of both generations, with wrappers or flat, but for what only 1.0 has: parts
-    whose content stands in `raw`. It is not the proto: a status without a state says nothing."""
+    """Takes the names of both generations, with wrappers or flat. It is not the proto: a status
+    without a state says nothing."""
 
-    leaves_zeros_out = False
+    is_proto = False
+
+    def _part(self, value: Value) -> Value:
+        if type(value) is dict and ("raw" in value or "url" in value):
+            raise InvalidParams("only 1.0 has such parts")
+        return super()._part(value)
 
 
 _EITHER = _Either()

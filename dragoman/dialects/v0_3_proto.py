@@ -85,8 +85,8 @@ class V0Proto(V0):
     bytes, and cannot read anything else: `holds_text` speaks with it.
     """
 
-    # Whether what is not there is the proto's zero.
-    leaves_zeros_out = True
+    # Whether this is ProtoJSON: what is zero or empty may be left out, and states may be numbers.
+    is_proto = True
 
     def __init__(self, *, holds_text: bool = False) -> None:
         self._holds_text = holds_text
@@ -272,8 +272,8 @@ class V0Proto(V0):
         if type(value) is not dict:
             return value
         core = _respelled(value, _ARTIFACT, path)
-        # The proto leaves an empty list out.
-        core.setdefault("parts", [])
+        if self.is_proto:
+            core.setdefault("parts", [])
         return core | self._parts(core)
 
     def _status(self, value: Value, path: str) -> Value:
@@ -281,8 +281,8 @@ class V0Proto(V0):
             return value
         core = _respelled(value, _STATUS, path)
         # The proto leaves its zero out, which says that the state is not known.
-        state = core.get("state", 0 if self.leaves_zeros_out else None)
-        if type(state) in (str, int):
+        state = core.get("state", 0 if self.is_proto else None)
+        if type(state) is str or (type(state) is int and self.is_proto):
             if state in UNSPECIFIED:
                 core["state"] = "unknown"
             elif state in STATES:
