@@ -92,13 +92,14 @@ class Relay:
         """Take note of what was read for what it means: the log of the task says so."""
         self._leniencies.add(words)
 
-    def _record_leniencies(self) -> None:
-        """Record what was read leniently, if that is not in the log."""
-        if not self._leniencies.issubset(self._place.lenient):
-            self._place = msgspec.structs.replace(self._place, lenient=sorted(self._leniencies))
+    def _record(self, place: Forwarded) -> None:
+        """Record where the task is, and what of the agent's answer was read leniently."""
+        if self._leniencies:
+            place = msgspec.structs.replace(place, lenient=sorted(self._leniencies))
             log = self._worker.log
-            logger.info("task %s: read leniently: %s", log.task_id, "; ".join(self._place.lenient))
-            self._worker.forward(self._place)
+            logger.info("task %s: read leniently: %s", log.task_id, "; ".join(place.lenient))
+        self._place = place
+        self._worker.forward(place)
 
     async def _relay_all(self, stream: Stream, line: Line) -> None:
         stream.leniencies |= self._leniencies
@@ -171,30 +172,33 @@ class Relay:
             logger.info("task %s: no posts: %s", self._worker.log.task_id, error)
 
     def _relay(self, event: Shown) -> None:
-        if self._leniencies:
-            self._record_leniencies()
         match event:
             case Task():
                 self._learn(event.id, event.context_id)
                 for missing in self._missing(event):
                     self._apply(missing)
             case Message():
+                if self._leniencies:
+                    self._record(self._place)
                 self._end(TaskStatus(TaskState.COMPLETED, event))
             case StatusUpdate() | ArtifactUpdate():
                 self._learn(event.task_id, event.context_id)
                 self._apply(event)
 
     def _learn(self, task_id: str, context_id: str) -> None:
-        """Record that the agent has the message, and what it calls the task."""
+        """Record that the agent has the message, and what it calls the task; and what of its answer
+        was read leniently meanwhile."""
         place = self._place
         if not place.is_delivered:
-            self._place = msgspec.structs.replace(
+            place = msgspec.structs.replace(
                 place,
                 task_id=task_id,
                 context_id=context_id or place.context_id,
                 is_delivered=True,
             )
-            self._worker.forward(self._place)
+        elif self._leniencies.issubset(place.lenient):
+            return
+        self._record(place)
 
     def _missing(self, task: Task) -> list[Event]:
         """Return what of a task is not in the log."""
