@@ -19,6 +19,7 @@ from dragoman.client.origins import Origins
 from dragoman.client.remote import Exchanged, NotServed, Observer, Remote
 from dragoman.client.stream import task_of
 from dragoman.dialects.card_check import findings
+from dragoman.dialects.leniency import OTHER_SHAPE
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import (
     A2AError,
@@ -26,6 +27,7 @@ from dragoman.errors import (
     CardInvalid,
     CredentialsMissing,
     ExtendedCardNotConfigured,
+    InvalidAgentResponse,
     MethodNotFound,
     PermissionDenied,
     PushNotSupported,
@@ -84,6 +86,12 @@ class Access(msgspec.Struct, frozen=True):
     observer: Observer | None = None
 
 
+def _strictly(words: str) -> None:
+    """Refuse an answer that clients read all the same: this is what is looked for here."""
+    if words == OTHER_SHAPE:
+        raise InvalidAgentResponse(words)
+
+
 class Subject:
     """One interface of the agent."""
 
@@ -125,7 +133,7 @@ class Subject:
     async def ask(self, operation: ops.Operation) -> Reply:
         """Return the answer to one request, as it is."""
         async with asyncio.timeout(PATIENCE):
-            return await self._remote.answer(self._call(operation))
+            return await self._remote.answer(self._call(operation), _strictly)
 
     async def ask_as(self, version: str, operation: ops.Operation) -> Reply:
         """Return the answer to a request that says it is of another version."""
@@ -148,7 +156,7 @@ class Subject:
 
     def stream(self, operation: ops.Operation) -> Any:
         """Return what is streamed, closed with its reader."""
-        return contextlib.aclosing(self._remote.follow(self._call(operation)))
+        return contextlib.aclosing(self._remote.follow(self._call(operation), noted=_strictly))
 
     def _call(self, operation: ops.Operation) -> Call:
         return Call(operation=operation, extensions=self._extensions)

@@ -509,6 +509,7 @@ def _tried(check: Check, subject: Subject) -> Verdict:
 
 @command("doctor")
 @click.argument("ref", required=False)
+@own("--agent", default="", in_environment=False, metavar="<ref>", help="The agent, like REF.")
 @STORE_OPTION
 @own(
     "--check",
@@ -521,13 +522,21 @@ def _tried(check: Check, subject: Subject) -> Verdict:
 )
 @own("--strict", switch=True, help="Exit with 1 if there is a problem.")
 def doctor(
-    run: Invocation, ref: str | None, store: str | None, checks: tuple[str, ...], strict: bool
+    run: Invocation,
+    ref: str | None,
+    agent: str,
+    store: str | None,
+    checks: tuple[str, ...],
+    strict: bool,
 ) -> None:
     """Check the installation, the settings, the store, and an agent if REF is given.
 
     Nothing is changed, and the store may be in use. Each finding is ok, a warning or a problem, and
     says what to do.
     """
+    if ref and agent and ref != agent:
+        raise usage("which agent? REF and --agent name two")
+    ref = ref or agent
     if ref:
         run.settings.agent_card = ref
     # An agent that only the configuration names is none that was asked about.

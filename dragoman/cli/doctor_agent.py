@@ -24,6 +24,7 @@ NAMES = [
     "agent-interfaces",
     "agent-signature",
     "agent-credentials",
+    "agent-answers",
 ]
 _SHOWN = 3
 _ANSWER_WITHIN = 10.0
@@ -69,6 +70,8 @@ async def _examine(run: Invocation, names: set[str]) -> list[Finding]:
         if "agent-signature" in names:
             note("agent-signature", await _signature(run, agent))
         note("agent-credentials", _credentials(run, agent, ref))
+        if "agent-answers" in names:
+            note("agent-answers", await _answers(agent))
     return found
 
 
@@ -146,6 +149,28 @@ async def _signature(run: Invocation, agent: "Client") -> Verdict:
     if verdict.kind == "unverifiable":
         return warning(said(verdict), "dragoman card get --keys names the keys you trust")
     return ok(said(verdict))
+
+
+async def _answers(agent: "Client") -> Verdict:
+    """Ask for a task that nobody has: does the agent speak A2A, and as its version has it?"""
+    from dragoman.client.remote import NotServed
+    from dragoman.errors import A2AError
+
+    try:
+        async with asyncio.timeout(_ANSWER_WITHIN):
+            read = await agent.examine()
+    except NotServed as error:
+        return problem(f"{error.public}", "is the address in its card the one it listens at?")
+    except TimeoutError:
+        return problem(f"no answer within {_ANSWER_WITHIN:g} s", "does it hang?")
+    except A2AError as error:
+        return warning(f"not known: {error.public}", "the other checks say more")
+    if not read:
+        return ok("as its version has it, as far as that is seen without giving it work")
+    return warning(
+        f"read leniently: {'; '.join(read)}",
+        "it works; tell its author, other clients may not understand it",
+    )
 
 
 def _credentials(run: Invocation, agent: "Client", ref: str) -> Verdict:

@@ -97,3 +97,13 @@ class Answer(msgspec.Struct, frozen=True):
         if self.task is not None:
             return self.task.context_id
         return self.message.context_id if self.message is not None else ""
+
+
+def is_empty(task: Task) -> bool:
+    """Tell whether a task is complete and says nothing: no artifact, no word of its agent."""
+    return (
+        task.status.state is TaskState.COMPLETED
+        and not task.artifacts
+        and task.status.message is None
+        and not any(message.role is Role.AGENT for message in task.history)
+    )

@@ -312,6 +312,13 @@ class Client:
             raise InvalidAgentResponse("The agent answered with something that is no card")
         return reply
 
+    async def examine(self) -> list[str]:
+        """Ask what gives the agent no work; return what of its answers was not as its version has
+        it, and was read for what it means. Raises what an agent would not answer."""
+        await self._open()
+        with self._waits.until_closed(closed):
+            return await self._live.examine()
+
     # Messages
 
     async def send(

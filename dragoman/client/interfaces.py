@@ -93,6 +93,16 @@ def candidates(
     return sorted(spoken, key=lambda item: _binding(item) != first) if first else spoken
 
 
+def places(candidate: Candidate) -> list[Candidate]:
+    """Return where an interface may be, likeliest first. An address that ends with the `/v1` which
+    the paths of 0.3 begin with has it once; servers below such a prefix have it twice."""
+    url = candidate.interface.url.rstrip("/")
+    if candidate.dialect is not V0_3_PROTO or not url.endswith("/v1"):
+        return [candidate]
+    doubled = msgspec.structs.replace(candidate.interface, url=f"{url}/v1")
+    return [candidate, Candidate(doubled, candidate.dialect)]
+
+
 def _binding(candidate: Candidate) -> str:
     return candidate.interface.protocol_binding.upper()
 

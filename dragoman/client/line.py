@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dragoman.client.answer import is_empty
 from dragoman.client.cards import Cards, Fetched, read
 from dragoman.client.credentials import Chosen, Credential, challenged, choose
 from dragoman.client.http import Http
-from dragoman.client.interfaces import Candidate, candidates
+from dragoman.client.interfaces import Candidate, candidates, places
 from dragoman.client.life_signs import Silence
 from dragoman.client.origins import Origins, origin_of
 from dragoman.client.references import Reference, parse
@@ -31,6 +32,7 @@ from dragoman.client.remote import (
     Remote,
 )
 from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.leniency import Noted
 from dragoman.errors import (
     A2AError,
     CardInvalid,
@@ -40,6 +42,7 @@ from dragoman.errors import (
     ExtensionRequired,
     Overloaded,
     TaskNotCancelable,
+    TaskNotFound,
     TimedOut,
     Unauthenticated,
     Unreachable,
@@ -47,7 +50,9 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
-from dragoman.model.task import TaskState
+from dragoman.model.identity import TaskId, new_id
+from dragoman.model.record import TaskReading
+from dragoman.model.task import Task, TaskState
 from dragoman.security.json_values import MAX_VALUES
 from dragoman.service import Batch, Call, Reply, TaskReply
 from dragoman.telemetry import tracing
@@ -58,6 +63,11 @@ if TYPE_CHECKING:
 
 # Extensions this client keeps its part of.
 KNOWN_EXTENSIONS = frozenset({RESUME_URI, ONCE_URI})
+FOUND_LATER = (
+    "the task was complete with nothing in it, and had a result when it was read once more"
+)
+# Seconds for which a task that is complete with nothing in it is held back to be read once more.
+READ_AGAIN_WITHIN = 5.0
 TRIES = 3
 LONGEST_WAIT = 30.0
 
@@ -113,6 +123,8 @@ class Line:
         self.has_positions = False
         # Whether a message sent twice is worked on once.
         self.works_once = False
+        # What of the agent's answers was not as its version has it, and read for what it means.
+        self.leniencies: list[str] = []
 
     # What the card says
 
@@ -262,7 +274,7 @@ class Line:
         self._extensions = frozenset({*self.options.extensions, *required})
         self.has_positions = RESUME_URI in declared
         self.works_once = ONCE_URI in declared
-        self._candidates = found
+        self._candidates = [place for one in found for place in places(one)]
         self._is_proven = False
         self._next()
 
@@ -346,19 +358,66 @@ class Line:
     def _call(self, operation: ops.Operation, after: int | None = None) -> Call:
         return Call(operation=operation, after=after, extensions=self._extensions)
 
-    async def answer(self, operation: ops.Operation) -> Reply:
-        """Return the agent's reply, trying again where that is safe."""
+    async def answer(self, operation: ops.Operation, noted: Noted | None = None) -> Reply:
+        """Return the agent's reply, trying again where that is safe. `noted` is told what of it
+        was read leniently."""
+        reply = await self._answer(operation, noted)
+        if isinstance(operation, ops.SendMessage) and isinstance(reply, TaskReply):
+            return await self._filled(operation, reply, noted)
+        return reply
+
+    async def _filled(
+        self, operation: ops.SendMessage, reply: TaskReply, noted: Noted | None
+    ) -> TaskReply:
+        """Return the task that a message led to: one that is complete with nothing in it as the
+        agent shows it when it is asked once more."""
+        task = reply.reading.task
+        if self.has_positions or not is_empty(task):
+            return reply
+        again = await self.read_again(task.id, operation.history, noted)
+        return reply if again is None else TaskReply(TaskReading(0, again))
+
+    async def read_again(
+        self, task_id: str, history: int | None = None, noted: Noted | None = None
+    ) -> Task | None:
+        """Return a completed task that had nothing in it as the agent shows it now; None: it still
+        has nothing. Some agents tell of a result only who asks for the task."""
+        asked = ops.GetTask(task_id=TaskId(task_id), history=history)
+        try:
+            async with asyncio.timeout(READ_AGAIN_WITHIN):
+                reply = await self.answer_once(asked, noted)
+        except (A2AError, TimeoutError):
+            # That it is complete stays true.
+            return None
+        task = reply.reading.task if isinstance(reply, TaskReply) else None
+        is_same = task is not None and task.id == task_id
+        if task is None or not is_same or not task.status.state.is_terminal or is_empty(task):
+            return None
+        self._note(FOUND_LATER, noted)
+        return task
+
+    def _note(self, words: str, noted: Noted | None) -> None:
+        if words not in self.leniencies:
+            self.leniencies.append(words)
+        if noted is not None:
+            noted(words)
+
+    async def _answer(self, operation: ops.Operation, noted: Noted | None) -> Reply:
         await self.open()
         tries = refusals = 0
         while True:
             remote = self._remote
             assert remote is not None, "open() chose one"
             try:
-                reply = await remote.answer(self._call(operation))
+                reply = await remote.answer(
+                    self._call(operation), lambda words: self._note(words, noted)
+                )
                 self._prove(remote)
                 return reply
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)
+                if remote.adapts(operation, error):
+                    continue
                 if await self._moves_on(remote, error, refusals):
                     continue
                 if isinstance(operation, ops.CancelTask) and tries:
@@ -371,11 +430,21 @@ class Line:
                     raise
                 await self.pause(tries, error)
 
-    async def answer_once(self, operation: ops.Operation) -> Reply:
+    async def answer_once(self, operation: ops.Operation, noted: Noted | None = None) -> Reply:
         """Return the agent's reply to one request: nothing is tried again or chosen anew."""
         await self.open()
         assert self._remote is not None, "open() chose one"
-        return await self._remote.answer(self._call(operation))
+        call = self._call(operation)
+        return await self._remote.answer(call, lambda words: self._note(words, noted))
+
+    async def examine(self) -> list[str]:
+        """Ask what gives the agent no work; return what of its answers was read leniently so far.
+        Raises what an agent that speaks A2A would not answer."""
+        with contextlib.suppress(TaskNotFound):
+            await self.answer(ops.GetTask(task_id=TaskId(new_id())))
+        assert self._remote is not None, "answer() chose one"
+        await self._remote.learn(lambda words: self._note(words, None))
+        return self.leniencies
 
     async def follow(
         self,
@@ -383,9 +452,11 @@ class Line:
         after: int | None = None,
         heard: Heard | None = None,
         idle: Idle | None = None,
+        noted: Noted | None = None,
     ) -> AsyncGenerator[Batch]:
         """Yield what the agent streams, once: a break is the caller's to mend. `heard` is told of
-        all that comes, comments too; `idle` is waited for after much that is no event."""
+        all that comes, comments too; `idle` is waited for after much that is no event; `noted` is
+        told what was read leniently."""
         await self.open()
         refusals = 0
         while True:
@@ -394,7 +465,12 @@ class Line:
             is_begun = False
             try:
                 # Closed with us, so that whoever stops reading has hung up.
-                following = remote.follow(self._call(operation, after), heard, idle)
+                following = remote.follow(
+                    self._call(operation, after),
+                    heard,
+                    idle,
+                    lambda words: self._note(words, noted),
+                )
                 async with contextlib.aclosing(following) as batches:
                     async for batch in batches:
                         is_begun = True
@@ -403,7 +479,11 @@ class Line:
                 return
             except A2AError as error:
                 refusals += isinstance(error, Unauthenticated)
-                if is_begun or not await self._moves_on(remote, error, refusals):
+                if is_begun:
+                    raise
+                if not remote.adapts(operation, error) and not await self._moves_on(
+                    remote, error, refusals
+                ):
                     raise
 
     def _prove(self, remote: Remote) -> None:

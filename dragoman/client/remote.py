@@ -16,16 +16,23 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 
 from dragoman.client.cards import shown
+from dragoman.client.file_encoding import FileEncoding, Refusal, has_files, may_hold_files
 from dragoman.client.http import Exchange, Http, read_all, wish
 from dragoman.dialects import errors as error_table
+from dragoman.dialects import leniency
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.house import Corvid, Nexus
+from dragoman.dialects.leniency import Noted
+from dragoman.dialects.v0_2 import V0_2, V0_2_OBJECTS
+from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
+from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT
 from dragoman.errors import (
     A2AError,
     DeliveryUnknown,
     InternalError,
     InvalidAgentResponse,
     InvalidParams,
+    InvalidRequest,
     Overloaded,
     ParseFailed,
     PermissionDenied,
@@ -37,6 +44,7 @@ from dragoman.errors import (
 from dragoman.model import operations as ops
 from dragoman.model.card import JSONRPC, AgentInterface
 from dragoman.model.events import Event
+from dragoman.model.identity import TaskId, new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, encode
 from dragoman.model.task import Task
@@ -56,12 +64,15 @@ NOT_SERVED = frozenset({404, 405, 501})
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _RESET = "x-dragoman-resume"
+ADDRESS = "the REST address ends with the /v1 that the paths of 0.3 begin with: it is there once"
+# What is spoken to a peer that refuses arrays in data parts, as the official Python library does.
+_OBJECTS: dict[Dialect, Dialect] = {V0_3: V0_3_OBJECTS, V0_2: V0_2_OBJECTS}
 # What a bearer token does not grant, in the words of RFC 6750.
 _SCOPE = re.compile(r'\bscope="([!#-\[\]-~ ]{1,200})"', re.ASCII)
 
 
 class NotServed(Unreachable):
-    """The agent does not serve this at the address its card names"""
+    """There is no A2A at this address"""
 
 
 class NotDialled(Unreachable):
@@ -95,6 +106,10 @@ Idle = Callable[[], Awaitable[None]]
 Dress = Callable[[str, dict[str, str]], Awaitable[tuple[str, dict[str, str]]]]
 
 
+def _nowhere(note: str) -> None:
+    """Nobody is to be told."""
+
+
 class Remote:
     """Answers calls by asking a peer."""
 
@@ -121,11 +136,19 @@ class Remote:
         self.most_values = most_values
         self._works_once = works_once
         self._ids = itertools.count(1)
+        # Only there do peers differ.
+        self._files = FileEncoding(self._refusal) if dialect is V0_3_PROTO else None
+        self._ends_with_v1 = self._files is not None and interface.url.rstrip("/").endswith("/v1")
 
-    async def answer(self, call: Call) -> Reply:
+    async def answer(self, call: Call, noted: Noted = _nowhere) -> Reply:
         """Return the peer's reply. A send may take as long as it likes: many peers do not answer
-        before the task is done, whatever they were asked."""
+        before the task is done, whatever they were asked. `noted` is told what of the answer is
+        not as its version has it, and was read for what it means."""
         operation = call.operation
+        if self._ends_with_v1:
+            noted(ADDRESS)
+        if self._files is not None and has_files(operation):
+            await self._learn_of_files(self._files, noted)
         asked = self._ask(call, _JSON)
         if isinstance(operation, ops.SendMessage):
             async with asked:
@@ -142,22 +165,34 @@ class Remote:
             if isinstance(self.dialect, Nexus):
                 raise self.dialect.decode_error(operation, error) from None
             raise
-        return _read(lambda: self.dialect.decode_reply(operation, result))
+        if self._files is not None and may_hold_files(asked.body):
+            await self._learn_of_files(self._files, noted, asked.headers)
+        return _read(lambda: leniency.decode_reply(self.dialect, operation, result, noted))
 
     async def follow(
-        self, call: Call, heard: Heard | None = None, idle: Idle | None = None
+        self,
+        call: Call,
+        heard: Heard | None = None,
+        idle: Idle | None = None,
+        noted: Noted = _nowhere,
     ) -> AsyncGenerator[Batch]:
         """Yield what the peer streams: an opening Task or a Message, then batches of events.
-        `heard` is told of all that comes, comments too."""
+        `heard` is told of all that comes, comments too; `noted` as by `answer`."""
+        if self._ends_with_v1:
+            noted(ADDRESS)
+        if self._files is not None and has_files(call.operation):
+            await self._learn_of_files(self._files, noted)
         async with self._ask(call, _EVENTS) as asked:
             if not asked.is_stream:
                 # An error, or a peer that answers with all there is.
                 result = asked.result(await asked.value())
-                event = _read(lambda: self.dialect.decode_event(result))
+                if self._files is not None and may_hold_files(asked.body):
+                    await self._learn_of_files(self._files, noted, asked.headers)
+                event = _read(lambda: leniency.decode_event(self.dialect, result, noted))
                 yield _first(event, 0, is_reset=False)
                 return
             is_first = True
-            async for batch in self._batches(asked, heard, idle or _others):
+            async for batch in self._batches(asked, heard, idle or _others, noted):
                 if is_first:
                     is_first = False
                     yield _first(batch[0].event, batch[0].seq, is_reset=asked.is_reset)
@@ -165,8 +200,45 @@ class Remote:
                 if batch:
                     yield batch
 
+    def adapts(self, operation: ops.Operation, error: A2AError) -> bool:
+        """After a refusal, tell whether the same operation is worth sending in another shape, and
+        keep to that shape: a peer of 0.x that is refused an array may take an object. What was
+        refused as not valid did nothing."""
+        objects = _OBJECTS.get(self.dialect)
+        is_refused = isinstance(error, InvalidParams | InvalidRequest) and error.code is not None
+        if objects is None or not is_refused or not isinstance(operation, ops.SendMessage):
+            return False
+        if not any(isinstance(part.data, list) for part in operation.message.parts):
+            return False
+        self.dialect = objects
+        return True
+
+    async def learn(self, noted: Noted) -> None:
+        """Find out what the peer does in its own way, before it is needed."""
+        if self._files is not None:
+            await self._learn_of_files(self._files, noted)
+
+    async def _learn_of_files(
+        self, files: FileEncoding, noted: Noted, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Speak as the peer encodes files; `headers` are those of an answer that is read in any
+        case."""
+        if await files.is_text(headers):
+            self.dialect = V0_3_PROTO_TEXT
+        if files.note:
+            noted(files.note)
+
+    async def _refusal(self) -> Refusal:
+        """Ask for a task that the peer cannot have; return how it says so."""
+        call = Call(operation=ops.GetTask(task_id=TaskId(new_id())))
+        try:
+            async with asyncio.timeout(self._timeout), self._ask(call, _JSON) as asked:
+                return await asked.refusal()
+        except TimeoutError:
+            raise TimedOut(f"No answer in {self._timeout:g} s") from None
+
     async def _batches(
-        self, asked: "_Asked", heard: Heard | None, idle: Idle
+        self, asked: "_Asked", heard: Heard | None, idle: Idle, noted: Noted
     ) -> AsyncGenerator[list[Recorded]]:
         reader = sse.Reader(self._most)
         quiet = 0
@@ -186,7 +258,9 @@ class Remote:
                 try:
                     value = await self.parsed(one.data)
                     result = asked.result(value, is_error=one.kind == "error")
-                    event = _read(lambda: self.dialect.decode_event(result))  # noqa: B023 - called at once
+                    if self._files is not None and may_hold_files(one.data):
+                        await self._learn_of_files(self._files, noted, asked.headers)
+                    event = _read(lambda: leniency.decode_event(self.dialect, result, noted))  # noqa: B023 - called at once
                 except A2AError:
                     # What came before it is the caller's all the same.
                     if batch:
@@ -238,7 +312,7 @@ class Remote:
             body = jsonrpc.request(id, method, params)
         else:
             outgoing = rest.request(self.dialect, operation)
-            verb, url = outgoing.verb, self.interface.url.rstrip("/") + outgoing.path
+            verb, url = outgoing.verb, _joined(self.interface.url, outgoing.path)
             body = None if outgoing.body is None else encode(outgoing.body)
             is_proto = self.dialect.version == "1.0"
             headers["accept"] = f"{accept}, application/a2a+json" if is_proto else accept
@@ -338,6 +412,23 @@ class _Asked:
         self.observe = remote.observe(request)
         self._opened: AbstractAsyncContextManager[Exchange] | None = None
         self._span: Span | None = None
+        # Of an answer that is no stream, once it was read.
+        self.body = b""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the answer."""
+        return self._exchange.headers
+
+    async def refusal(self) -> Refusal:
+        """Return how the peer answered, whatever it says."""
+        body, is_cut = await read_all(self._exchange, self._most)
+        self.observe("event", body=body)
+        try:
+            value = None if is_cut else await json_text.read(body, self._remote.most_values)
+        except ParseFailed:
+            value = None
+        return Refusal(self._exchange.headers, value)
 
     async def __aenter__(self) -> Self:
         """Send it, and wait for the head of the answer."""
@@ -425,6 +516,7 @@ class _Asked:
         # An error that stands in an event is still one answer.
         body, is_cut = await read_all(self._exchange, self._most)
         self.observe("event", body=body)
+        self.body = body
         if is_cut:
             raise InvalidAgentResponse(f"the answer has more than {self._most} bytes")
         if not body.strip() and 200 <= status < 300 and not self._is_rpc:
@@ -467,8 +559,10 @@ class _Asked:
                     error.facts["scope"] = scope[1]
         elif not self._is_rpc and _names_an_error(said):
             error = error_table.decode_rest(status, said)
+        elif not self._is_rpc and (worded := error_table.by_words(said)) is not None:
+            error = worded
         elif status in NOT_SERVED:
-            error = NotServed(f"The agent's address answers {status}")
+            error = NotServed(f"There is no A2A at this address: it answers {status}")
         elif status in (429, 503):
             error = RateLimited() if status == 429 else Overloaded()
         elif status in (502, 504):
@@ -538,6 +632,15 @@ def _first(event: Event, seq: int, *, is_reset: bool) -> Batch:
 def _position(id: str | None) -> int:
     """Return the position an event's id says; 0: it says none."""
     return int(id) if id and id.isascii() and id.isdigit() and len(id) < 19 else 0
+
+
+def _joined(url: str, path: str) -> str:
+    """Return a path below an interface's address. The paths of 0.3 begin with `/v1`, and many an
+    address ends with it: it is there once."""
+    base = url.rstrip("/")
+    if path.startswith("/v1/"):
+        base = base.removesuffix("/v1")
+    return base + path
 
 
 def _host(url: str) -> str:

@@ -36,6 +36,7 @@ class Seen:
         self.references: dict[str, list[str]] = {}
         # What the agent said with a status, so that history does not repeat it.
         self._said: set[str] = set()
+        self._has_spoken = False
 
     @property
     def task_id(self) -> str:
@@ -47,6 +48,11 @@ class Seen:
         """The state last shown."""
         return self._status.state if self._status is not None else None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither a result nor a word of the agent's was shown."""
+        return not self._artifacts and not self._has_spoken
+
     def copy(self) -> "Seen":
         """Return another that goes on from here by itself."""
         other = Seen(is_light=self._may_lighten)
@@ -56,6 +62,7 @@ class Seen:
         other._artifacts = {name: shown.copy() for name, shown in self._artifacts.items()}
         other.references = {task: list(others) for task, others in self.references.items()}
         other._said = set(self._said)
+        other._has_spoken = self._has_spoken
         return other
 
     def task(self) -> Task | None:
@@ -86,6 +93,7 @@ class Seen:
                 self._said.update(message.message_id for message in event.history)
                 for message in event.history:
                     if message.role is Role.AGENT:
+                        self._has_spoken = True
                         self._refer(event.id, message)
                 if self._is_light:
                     self._lighten()
@@ -143,6 +151,7 @@ class Seen:
     def _note(self, status: TaskStatus, task_id: str) -> None:
         if status.message is not None:
             self._said.add(status.message.message_id)
+            self._has_spoken = True
             self._refer(task_id, status.message)
 
     def _refer(self, task_id: str, message: Message) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from dragoman.client.answer import Answer
+from dragoman.client.answer import Answer, is_empty
 from dragoman.client.life_signs import (
     LifeSigns,
     NoSignOfLife,
@@ -44,8 +44,8 @@ from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
-from dragoman.model.record import Recorded
-from dragoman.model.task import Task, TaskStatus
+from dragoman.model.record import Recorded, TaskReading
+from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.service import Batch, Opening, Reply, TaskReply
 
 Shown = Task | Message | StatusUpdate | ArtifactUpdate
@@ -139,6 +139,8 @@ class Stream:
         # Who waits for the next event.
         self._reader: asyncio.Task[object] | None = None
         self.message: Message | None = None
+        # What of the agent's answers was not as its version has it, and read for what it means.
+        self.leniencies: set[str] = set()
         # Waited for whenever the agent has sent much that is nothing to show.
         self.idle: Idle | None = None
         # Known already, and so not shown.
@@ -262,7 +264,9 @@ class Stream:
             opened_at = time.monotonic()
             is_alive = False
             rested: Task | None = None
-            following = self._line.follow(operation, after, watch.heard, self.idle)
+            following = self._line.follow(
+                operation, after, watch.heard, self.idle, self.leniencies.add
+            )
             watch.opening()
             try:
                 async with contextlib.aclosing(following) as batches:
@@ -437,7 +441,7 @@ class Stream:
                 yield batch
                 return
             case Opening():
-                for event in self._opened(batch):
+                for event in self._opened(await self._filled(batch)):
                     yield event
                 return
             case _:
@@ -501,7 +505,31 @@ class Stream:
         if self._is_doubtful and isinstance(event, StatusUpdate) and event.status.state.is_terminal:
             # Two chunks may also be alike: the last look is the whole task.
             return self._seen.missing(await self._get())
+        if isinstance(event, StatusUpdate) and self._ends_empty(event.status):
+            again = await self._read_again()
+            return [event] if again is None else self._seen.missing(again)
         return [event]
+
+    def _ends_empty(self, status: TaskStatus) -> bool:
+        """Whether a task is complete with this, and nothing of it was shown."""
+        is_complete = status.state is TaskState.COMPLETED and status.message is None
+        return is_complete and not self._line.has_positions and self._seen.is_empty
+
+    async def _filled(self, opening: Opening) -> Opening:
+        """Return a task that opens a stream: one that is complete with nothing in it as the agent
+        shows it when it is asked once more."""
+        task = opening.reply.reading.task
+        if self._line.has_positions or self._seen.task_id or not is_empty(task):
+            return opening
+        again = await self._line.read_again(task.id, self._polling.history, self.leniencies.add)
+        if again is None:
+            return opening
+        return Opening(TaskReply(TaskReading(0, again)), is_reset=opening.is_reset)
+
+    async def _read_again(self) -> Task | None:
+        return await self._line.read_again(
+            self._task_id(), self._polling.history, self.leniencies.add
+        )
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Shown]:
         for event in events:
@@ -557,9 +585,8 @@ class Stream:
     # Asking
 
     async def _get(self, history: int | None = None) -> Task:
-        reply = await self._line.answer(
-            ops.GetTask(task_id=TaskId(self._task_id()), history=history)
-        )
+        asked = ops.GetTask(task_id=TaskId(self._task_id()), history=history)
+        reply = await self._line.answer(asked, self.leniencies.add)
         task = task_of(reply)
         self._check(task.id, task.context_id)
         return task
@@ -664,7 +691,7 @@ class Stream:
             asked = ops.GetTask(task_id=TaskId(self._task_id()), history=self._polling.history)
             self._watch.answering(may_ask=False)
             with self._watch:
-                reply = await self._line.answer(asked)
+                reply = await self._line.answer(asked, self.leniencies.add)
         self._watch.heard()
         if isinstance(reply, Message):
             return reply
@@ -676,7 +703,7 @@ class Stream:
                 raise DeliveryUnknown("The wait for the agent's answer was given up")
             self._watch.answering(may_ask=True)
             with self._watch:
-                return await self._line.answer(_at_once(operation))
+                return await self._line.answer(_at_once(operation), self.leniencies.add)
         except DeliveryUnknown:
             if not self._line.options.sends_once:
                 self._found = await self.find_task(operation.message)

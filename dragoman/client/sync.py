@@ -249,6 +249,7 @@ class Sync:
     look = _waited(Client.look)
     connect = _waited(Client.connect)
     extended_card = _waited(Client.extended_card)
+    examine = _waited(Client.examine)
     send = _waited(Client.send)
     answer_request = _waited(Client.answer_request)
     get = _waited(Client.get)

@@ -271,6 +271,17 @@ def decode_rest(status: int, value: Value) -> A2AError:
     return _error(_BY_STATUS.get(status, errors.InternalError), message, {})
 
 
+def by_words(value: Value) -> A2AError | None:
+    """Return the error of a REST answer that has nothing but the specification's words for it: so
+    answers the official Python library of 0.3. Other servers say other things in this shape."""
+    body = _object(value)
+    message = _text(body.get("message"))
+    if not message or not body.keys() <= {"message", "data"}:
+        return None
+    found = (row.error for row in ROWS if message.startswith((row.error.__doc__ or "-").strip()))
+    return next((_error(error, message, {}) for error in found), None)
+
+
 class _Details(msgspec.Struct, frozen=True):
     info: Object = {}
     violations: list[Object] = []

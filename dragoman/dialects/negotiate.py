@@ -13,8 +13,14 @@ from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
 from dragoman.dialects.reading import Value
 from dragoman.dialects.v0_2 import V0_2
-from dragoman.dialects.v0_3 import V0_3
-from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT, is_core, is_newer
+from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
+from dragoman.dialects.v0_3_proto import (
+    V0_3_PROTO,
+    V0_3_PROTO_TEXT,
+    has_plain_files,
+    is_core,
+    is_newer,
+)
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import VersionNotSupported
 
@@ -26,7 +32,7 @@ CardShape = Literal["1.0", "0.3", "hybrid"]
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,9})?\Z")
 _OLDER: dict[tuple[int, int], Dialect] = {(0, 3): V0_3, (0, 2): V0_2}
 # The official Python library has no name of its own, but the HTTP client under it has.
-_TEXT_AGENTS = ("python-httpx/", "a2a-sdk")
+_PYTHON_AGENTS = ("python-httpx/", "a2a-sdk")
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 
@@ -49,6 +55,14 @@ def for_jsonrpc(method: str, header: str | None, query: str | None, *, infer: bo
     if dialect is None or method in (BY_V0_METHOD if dialect is V1_0 else BY_V1_METHOD):
         raise _refusal(SUPPORTED)
     return dialect
+
+
+def for_library(dialect: Dialect, agent: str, first: str) -> Dialect:
+    """Return the dialect for the library that a JSON-RPC request comes from. The official Python
+    one takes no arrays; it does not write the members of its envelopes in the order in which
+    people and most others do, `jsonrpc` first."""
+    is_python = first != "jsonrpc" and agent.startswith(_PYTHON_AGENTS)
+    return V0_3_OBJECTS if dialect is V0_3 and is_python else dialect
 
 
 def for_rest(header: str | None, query: str | None, *, infer: bool) -> Dialect:
@@ -81,7 +95,8 @@ def for_rest_0_3(
         return named or V0_3
     if named is None and infer and is_newer(body):
         return V1_0
-    return V0_3_PROTO_TEXT if agent.startswith(_TEXT_AGENTS) else V0_3_PROTO
+    is_python = agent.startswith(_PYTHON_AGENTS) and not has_plain_files(body)
+    return V0_3_PROTO_TEXT if is_python else V0_3_PROTO
 
 
 def error_version(header: str | None, query: str | None, method: str = "") -> str:

@@ -5,8 +5,9 @@ the schema. Objects of this version are open, so unknown fields go out again as 
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import ClassVar, TypeVar, cast
 
+import msgspec
 from msgspec import UNSET
 
 from dragoman.dialects import cards, push, reading
@@ -81,6 +82,8 @@ _CONFIGURATION = one_spelling(
 )
 _GET = one_spelling("id", "historyLength", "metadata")
 
+S = TypeVar("S")
+
 # Part metadata that carries what 1.0 has and 0.x has no place for.
 MEDIA_TYPE, FILENAME, WRAPPED = "a2a:mediaType", "a2a:filename", "data_part_compat"
 
@@ -101,10 +104,8 @@ def decode_part(value: Value, path: str) -> Part:
                 text=text, metadata=metadata, media_type=media_type, filename=filename, extra=extra
             )
         case "data":
-            data: Value = _object(reading.required(fields, "data", path), f"{path}.data")
-            if metadata.get(WRAPPED) is True and data.keys() == {"value"}:
-                data = data["value"]
-                metadata = {name: item for name, item in metadata.items() if name != WRAPPED}
+            data = _structured(reading.required(fields, "data", path), f"{path}.data")
+            data, metadata = _unwrapped(data, metadata)
             metadata, media_type, filename = _restored(metadata)
             return Part(
                 data=data, metadata=metadata, media_type=media_type, filename=filename, extra=extra
@@ -239,8 +240,9 @@ def encode_part(part: Part) -> Object:
         value = {"kind": "text", "text": part.text}
     elif part.data is not UNSET:
         data: Value = part.data
-        if not isinstance(data, dict):
-            data, metadata = {"value": data}, {**metadata, WRAPPED: True}
+        # An object or an array is what the versions before 1.0 describe.
+        if not isinstance(data, dict | list):
+            data, metadata = _wrapped(data, metadata)
         value = {"kind": "data", "data": data}
     else:
         content: Object = {"bytes": part.raw} if part.raw is not UNSET else {"uri": part.url}
@@ -250,6 +252,27 @@ def encode_part(part: Part) -> Object:
         if part.filename:
             content["name"] = part.filename
     return _closed(value, metadata, part.extra, _PART)
+
+
+def with_objects(value: S) -> S:
+    """Return a value of the model in which no data part is an array: they are wrapped and marked,
+    for readers that know objects alone."""
+    if isinstance(value, Part):
+        data: Value = value.data
+        if type(data) is not list:
+            return value
+        data, metadata = _wrapped(data, value.metadata)
+        return cast(S, msgspec.structs.replace(value, data=data, metadata=metadata))
+    if not isinstance(value, msgspec.Struct):
+        return value
+    changed: Object = {}
+    for name in value.__struct_fields__:
+        item: Value = getattr(value, name)
+        if isinstance(item, list):
+            changed[name] = [with_objects(element) for element in cast(list[Value], item)]
+        elif isinstance(item, msgspec.Struct):
+            changed[name] = with_objects(item)
+    return msgspec.structs.replace(value, **changed)
 
 
 def encode_message(message: Message) -> Object:
@@ -346,6 +369,10 @@ class V0:
     # Events of 0.2 and 0.3 have one shape, so readers of both share its bytes.
     shape: ClassVar[str] = "0.3"
 
+    def fitted(self, value: S) -> S:
+        """Return a value of the model as this dialect's readers can take it."""
+        return value
+
     def decode_request(self, method: str, params: Object) -> ops.Operation:
         """Return the operation that a request asks for."""
         row = BY_V0_METHOD.get(method)
@@ -375,7 +402,7 @@ class V0:
         params: Object = {}
         match operation:
             case ops.SendMessage():
-                params["message"] = encode_message(operation.message)
+                params["message"] = encode_message(self.fitted(operation.message))
                 params["configuration"] = _configuration(operation)
                 if operation.metadata:
                     params["metadata"] = operation.metadata
@@ -397,7 +424,7 @@ class V0:
             case TaskReply():
                 return self.encode_opening(reply)
             case Message():
-                return encode(encode_message(reply))
+                return encode(encode_message(self.fitted(reply)))
             case AgentCard():
                 return encode(self.encode_card(reply))
             case PushConfig() | PushPage() | Nothing():
@@ -426,13 +453,13 @@ class V0:
 
     def encode_opening(self, reply: TaskReply) -> bytes:
         """Return the JSON of the Task that opens a stream."""
-        return encode(encode_task(trimmed(reply).reading.task))
+        return encode(encode_task(self.fitted(trimmed(reply).reading.task)))
 
     def encode_event(self, recorded: Recorded) -> bytes:
         """Return the JSON of one event, made once for all its readers."""
         shape = recorded.shapes.get(self.shape)
         if shape is None:
-            shape = recorded.shapes[self.shape] = encode(_encode_event(recorded.event))
+            shape = recorded.shapes[self.shape] = encode(_encode_event(self.fitted(recorded.event)))
         return shape
 
     def posts(self, recorded: Recorded) -> bool:
@@ -445,7 +472,7 @@ class V0:
             return self.encode_event(recorded)
         if task is None:
             raise ValueError("a post of this version needs the task as of the event")
-        return encode(encode_task(task))
+        return encode(encode_task(self.fitted(task)))
 
     def decode_event(self, value: Value) -> Event:
         """Return the event a peer's stream showed; without `kind`, by the members it has."""
@@ -466,7 +493,19 @@ class V0:
                 )
 
 
+class V0Objects(V0):
+    """0.3 for the official Python library, whose data parts are objects alone: it refuses a whole
+    answer for one that is an array, and a whole request."""
+
+    shape: ClassVar[str] = "0.3-objects"
+
+    def fitted(self, value: S) -> S:
+        """Return a value of the model without arrays in its data parts."""
+        return with_objects(value)
+
+
 V0_3 = V0()
+V0_3_OBJECTS = V0Objects()
 
 
 def _encode_event(event: Event) -> Object:
@@ -513,6 +552,12 @@ def _object(value: Value, path: str) -> Object:
     return cast(Object, value)
 
 
+def _structured(value: Value, path: str) -> Value:
+    if type(value) not in (dict, list):
+        raise InvalidParams("must be an object or an array", field=path)
+    return value
+
+
 def _check_kind(fields: Object, kind: str, path: str) -> None:
     if fields.get("kind", kind) != kind:
         raise InvalidParams(f"must be {kind}", field=reading.at(path, "kind"))
@@ -544,6 +589,21 @@ def _restored(metadata: Metadata) -> tuple[Metadata, str, str]:
         return metadata, "", ""
     rest = {name: item for name, item in metadata.items() if name not in carried}
     return rest, carried.get(MEDIA_TYPE, ""), carried.get(FILENAME, "")
+
+
+def _wrapped(data: Value, metadata: Metadata) -> tuple[Value, Metadata]:
+    """Return a value as an object, and the metadata that says so."""
+    return {"value": data}, {**metadata, WRAPPED: True}
+
+
+def _unwrapped(data: Value, metadata: Metadata) -> tuple[Value, Metadata]:
+    """Return what an object that is marked so stands for."""
+    if metadata.get(WRAPPED) is not True or type(data) is not dict:
+        return data, metadata
+    fields = cast(Object, data)
+    if list(fields) != ["value"]:
+        return fields, metadata
+    return fields["value"], {name: item for name, item in metadata.items() if name != WRAPPED}
 
 
 def _with(metadata: Metadata, name: str, value: str) -> Metadata:

@@ -8,7 +8,7 @@ official readers refuse whole objects for one.
 import base64
 import binascii
 import re
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -60,6 +60,7 @@ _KINDS = {
     "status_update": "status-update",
     "artifact_update": "artifact-update",
 }
+S = TypeVar("S")
 _PAGE = both_spellings("configs", "nextPageToken")
 _RESOURCE = re.compile(r"tasks/(.+?)(?:/pushNotificationConfigs(?:/(.*))?)?\Z")
 # How files of a type begin: enough to see that bytes are the file and not its base64.
@@ -83,6 +84,9 @@ class V0Proto(V0):
     The official Python library puts the base64 of a file, and not the file, where the proto has
     bytes, and cannot read anything else: `holds_text` speaks with it.
     """
+
+    # Whether this is ProtoJSON: what is zero or empty may be left out, and states may be numbers.
+    is_proto = True
 
     def __init__(self, *, holds_text: bool = False) -> None:
         self._holds_text = holds_text
@@ -257,20 +261,19 @@ class V0Proto(V0):
         if type(given) is str:
             kind = core.get("mimeType")
             beginning = _BEGINNINGS.get(kind) if type(kind) is str else None
-            inner = _base64_within(given)
-            content = None if inner is None else _decoded(inner)
+            content = _content_within(given)
             if content is not None and (
                 self._holds_text or (beginning is not None and content.startswith(beginning))
             ):
-                core["fileWithBytes"] = inner
+                core["fileWithBytes"] = base64.b64encode(content).decode()
         return core
 
     def _artifact(self, value: Value, path: str) -> Value:
         if type(value) is not dict:
             return value
         core = _respelled(value, _ARTIFACT, path)
-        # The proto leaves an empty list out.
-        core.setdefault("parts", [])
+        if self.is_proto:
+            core.setdefault("parts", [])
         return core | self._parts(core)
 
     def _status(self, value: Value, path: str) -> Value:
@@ -278,8 +281,8 @@ class V0Proto(V0):
             return value
         core = _respelled(value, _STATUS, path)
         # The proto leaves its zero out, which says that the state is not known.
-        state = core.get("state", 0)
-        if type(state) in (str, int):
+        state = core.get("state", 0 if self.is_proto else None)
+        if type(state) is str or (type(state) is int and self.is_proto):
             if state in UNSPECIFIED:
                 core["state"] = "unknown"
             elif state in STATES:
@@ -313,18 +316,18 @@ class V0Proto(V0):
             case Message():
                 return {"message": self._encoded_message(event)}
             case StatusUpdate():
-                update = v0_3.encode_status_update(without_extra(event))
+                update = v0_3.encode_status_update(_fitted(event))
                 self._spell_status(update["status"])
                 return {"statusUpdate": _without_kind(update)}
             case ArtifactUpdate():
-                update = v0_3.encode_artifact_update(without_extra(event))
+                update = v0_3.encode_artifact_update(_fitted(event))
                 self._spell_parts(update["artifact"]["parts"])
                 return {"artifactUpdate": _without_kind(update)}
             case _:
                 raise ValueError(f"{type(event).__name__} is not part of any stream")
 
     def _encoded_task(self, task: Task) -> Object:
-        value = v0_3.encode_task(without_extra(task))
+        value = v0_3.encode_task(_fitted(task))
         self._spell_status(value["status"])
         for artifact in value.get("artifacts", []):
             self._spell_parts(artifact["parts"])
@@ -333,7 +336,7 @@ class V0Proto(V0):
         return _without_kind(value)
 
     def _encoded_message(self, message: Message) -> Object:
-        value = v0_3.encode_message(without_extra(message))
+        value = v0_3.encode_message(_fitted(message))
         self._spell_message(value)
         return value
 
@@ -383,12 +386,28 @@ def is_core(body: Value) -> bool:
     )
 
 
+def has_plain_files(body: Value) -> bool:
+    """Tell whether a send has a file that is not base64 text: its caller keeps to the proto."""
+    message = _fields(_fields(body).get("message"))
+    parts = _list(message.get("content")) or _list(message.get("parts"))
+    files = [_fields(_fields(part).get("file")) for part in parts]
+    given = [one.get("fileWithBytes", one.get("file_with_bytes")) for one in files]
+    # An empty one is the same in both.
+    return any(type(one) is str and one and _content_within(one) is None for one in given)
+
+
 def is_newer(body: Value) -> bool:
     """Tell whether a body is a send of 1.0."""
     message = _fields(_fields(body).get("message"))
     role = message.get("role")
     is_role = type(role) in (str, int) and role in ROLES
     return is_role and "parts" in message and "content" not in message
+
+
+def _fitted(value: S) -> S:
+    """Return a value of the model as the proto can hold it: its data parts are objects alone, and
+    it has no place for unknown fields."""
+    return v0_3.with_objects(without_extra(value))
 
 
 def _respelled(value: Value, known: dict[str, str], path: str) -> Object:
@@ -433,19 +452,12 @@ def _list(value: Value) -> list[Any]:
     return cast(list[Any], value) if type(value) is list else []
 
 
-def _base64_within(given: str) -> str | None:
-    """Return the text that base64 holds, if that is base64 in its turn."""
+def _content_within(given: str) -> bytes | None:
+    """Return what base64 holds twice; None: it holds something else."""
     try:
         inner = reading.base64_bytes(given, "").decode("ascii")
-    except (InvalidParams, UnicodeDecodeError):
-        return None
-    return inner if inner and len(inner) % 4 == 0 else None
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
+        return base64.b64decode(inner, validate=True) if inner else None
+    except (InvalidParams, UnicodeDecodeError, binascii.Error):
         return None
 
 

@@ -295,7 +295,7 @@ class Carrier(Relay):
         self._is_doubtful = True
         try:
             async with asyncio.timeout(_QUICK):
-                reply = await line.answer(operation)
+                reply = await line.answer(operation, self._note_leniency)
         except TimeoutError:
             return
         self._hear(line)

@@ -55,6 +55,8 @@ class _Rival:
         self.url = ""
         self.task_id = ""
         self.answer: Task | None = None
+        # What of its answer was read for what it means.
+        self.lenient: list[str] = []
 
     @property
     def vote(self) -> bytes:
@@ -242,6 +244,7 @@ class Contest:
                         await unshown.add(event)
             except _TooMuch as error:
                 raise InvalidAgentResponse(str(error)) from None
+            rival.lenient = sorted(stream.leniencies)
             return _task(stream)
 
     async def _cancel(self, rival: _Rival) -> None:
@@ -265,6 +268,7 @@ class Contest:
             task_id=answer.id,
             context_id=answer.context_id,
             is_delivered=True,
+            lenient=winner.lenient,
         )
         worker.forward(place)
         for artifact in answer.artifacts:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dragoman.client.cards import shown
 from dragoman.client.life_signs import NoSignOfLife
+from dragoman.client.remote import NotServed
 from dragoman.errors import (
     A2AError,
     AgentOffline,
@@ -46,6 +47,8 @@ def end_of(problem: A2AError, *, may_know: bool) -> End:
         return End("lost", "The agent does not know the task any more.")
     if isinstance(problem, NoSignOfLife):
         return End("unreachable", f"The agent could not be reached. {problem.public}.")
+    if isinstance(problem, NotServed):
+        return End("invalid", f"{problem.public}.")
     if isinstance(problem, DeliveryUnknown | Unreachable | TimedOut | AgentOffline):
         why = f" {problem.public}." if may_know and not problem.is_quoted else ""
         return End("unreachable", f"The agent could not be reached.{why}")

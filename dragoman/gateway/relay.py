@@ -50,6 +50,8 @@ class Relay:
         # The artifacts that are here.
         self._made: list[str] = []
         self._place = Forwarded("", "")
+        # What of the agent's answer was not as its version has it, and read for what it means.
+        self._leniencies: set[str] = set()
         # Whether the agent may have the message although it never said so.
         self._is_doubtful = False
         self._is_heard = False
@@ -87,7 +89,22 @@ class Relay:
         self._ask_for_posts(line)
         self._means.directory.saw(self._place.agent)
 
+    def _note_leniency(self, words: str) -> None:
+        """Take note of what was read for what it means: the log of the task says so."""
+        self._leniencies.add(words)
+
+    def _record(self, place: Forwarded) -> None:
+        """Record where the task is, and what of the agent's answer was read leniently."""
+        if self._leniencies:
+            place = msgspec.structs.replace(place, lenient=sorted(self._leniencies))
+            log = self._worker.log
+            logger.info("task %s: read leniently: %s", log.task_id, "; ".join(place.lenient))
+        self._place = place
+        self._worker.forward(place)
+
     async def _relay_all(self, stream: Stream, line: Line) -> None:
+        stream.leniencies |= self._leniencies
+        self._leniencies = stream.leniencies
         if self._place.is_delivered:
             # It may have nothing new to say of the task for long.
             self._signs.on_next = lambda: self._hear(line)
@@ -162,22 +179,27 @@ class Relay:
                 for missing in self._missing(event):
                     self._apply(missing)
             case Message():
+                if self._leniencies:
+                    self._record(self._place)
                 self._end(TaskStatus(TaskState.COMPLETED, event))
             case StatusUpdate() | ArtifactUpdate():
                 self._learn(event.task_id, event.context_id)
                 self._apply(event)
 
     def _learn(self, task_id: str, context_id: str) -> None:
-        """Record that the agent has the message, and what it calls the task."""
+        """Record that the agent has the message, and what it calls the task; and what of its answer
+        was read leniently meanwhile."""
         place = self._place
         if not place.is_delivered:
-            self._place = msgspec.structs.replace(
+            place = msgspec.structs.replace(
                 place,
                 task_id=task_id,
                 context_id=context_id or place.context_id,
                 is_delivered=True,
             )
-            self._worker.forward(self._place)
+        elif self._leniencies.issubset(place.lenient):
+            return
+        self._record(place)
 
     def _missing(self, task: Task) -> list[Event]:
         """Return what of a task is not in the log."""

@@ -86,7 +86,10 @@ def is_delivery_unknown(error: A2AError) -> bool:
 
 
 def is_failing(error: A2AError | TimeoutError) -> bool:
-    """Say whether an agent did not answer, or not as one that works: what a breaker counts."""
+    """Say whether an agent did not answer, or not as one that works: what a breaker counts. An
+    address at which there is no A2A answers, and leaving it alone for a while mends nothing."""
+    if isinstance(error, NotServed):
+        return False
     if isinstance(error, Unreachable | TimeoutError | TimedOut | InvalidAgentResponse):
         return True
     return isinstance(error.code, int) and 500 <= error.code < 600

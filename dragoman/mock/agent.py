@@ -209,6 +209,8 @@ class ScriptedAgent:
             wire = Wire(V1_0, id, is_rpc=True)
             envelope = jsonrpc.parse(value)
             dialect = negotiate.for_jsonrpc(envelope.method, *connection.version, infer=True)
+            agent = connection.headers.get("user-agent", "")
+            dialect = negotiate.for_library(dialect, agent, next(iter(value)))
             wire = Wire(dialect, id, is_rpc=True)
             self._check_offer(JSONRPC, dialect)
             seen.version = dialect.version

@@ -151,6 +151,8 @@ class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     asks_plainly: bool = False
     # Whether the task's id is known to be ours: one that its caller chose may be another's too.
     is_ours: bool = False
+    # What of the agent's answers was not as its version has it, and read for what it means.
+    lenient: list[str] = []
 
 
 class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):

@@ -103,7 +103,7 @@ class Endpoints:
                 # This house judges the whole envelope before what is in it.
                 jsonrpc.check_answerable(envelope)
             dialect = self._houses.by_request(request, envelope) or self._official(
-                request, envelope.method
+                request, envelope.method, next(iter(value))
             )
             if request.size > LARGE_BYTES:
                 operation = await large.decoded(dialect, envelope.method, envelope.params)
@@ -146,11 +146,15 @@ class Endpoints:
         except Exception:
             await self._jsonrpc_error(request, incident(), id, dialect, method)
 
-    def _official(self, request: Request, method: str) -> Dialect:
-        """Return the dialect of a call by the version it names or its method shows."""
+    def _official(self, request: Request, method: str, first: str) -> Dialect:
+        """Return the dialect of a call by the version it names or its method shows; `first` is the
+        first member of its envelope."""
         infer = self._settings.version_mode == "infer"
         dialect = negotiate.for_jsonrpc(method, *request.version, infer=infer)
-        return self._houses.at_home(self._discovery.offered(dialect, request), request)
+        dialect = self._houses.at_home(self._discovery.offered(dialect, request), request)
+        if dialect is V1_0:
+            return dialect
+        return negotiate.for_library(dialect, request.header(b"user-agent") or "", first)
 
     async def _jsonrpc_error(
         self,

@@ -12,7 +12,7 @@ from dragoman.dialects import house, negotiate
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.house import House, nexus, r, selectools
 from dragoman.dialects.v0_2 import V0_2
-from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
 from dragoman.errors import TaskNotFound
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
@@ -81,7 +81,8 @@ class Houses:
     ) -> Dialect:
         """Return the dialect in which to show a task that was asked for by its id alone, in a
         request that itself has some id or, as that of one client, null."""
-        if dialect is not V0_3 or any(request.version) or not isinstance(reply, TaskReply):
+        is_plain = dialect in (V0_3, V0_3_OBJECTS) and not any(request.version)
+        if not is_plain or not isinstance(reply, TaskReply):
             return dialect
         found = house.by_origin(reply.reading.task, self._served)
         if found is None and id is None and "fasta2a" in self._served:

@@ -89,6 +89,41 @@ def _broken(rule: tuple[str, str] | None) -> Any:
     return deaf
 
 
+def _flat() -> Any:
+    """Return an agent whose streams have flat events with a kind, which our client reads."""
+    agent = ScriptedAgent()
+    kinds = {"statusUpdate": "status-update", "artifactUpdate": "artifact-update"}
+
+    def flattened(line: bytes) -> bytes:
+        if not line.startswith(b"data: "):
+            return line
+        event = json.loads(line[6:])
+        result = event.get("result") or {}
+        for name, kind in kinds.items():
+            if name in result:
+                event["result"] = result[name] | {"kind": kind}
+        return b"data: " + json.dumps(event).encode()
+
+    async def flat(scope: Any, receive: Any, send: Any) -> None:
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.body" and b"data: " in message.get("body", b""):
+                lines = [flattened(line) for line in message["body"].split(b"\n")]
+                message = {**message, "body": b"\n".join(lines)}
+            await send(message)
+
+        await agent(scope, receive, sending)
+
+    return flat
+
+
+async def test_what_our_client_reads_leniently_is_still_wrong(tmp_path: Path) -> None:
+    async with hosting(_flat()) as url:
+        ended = await call(*STRICT, "-a", url, cwd=tmp_path)
+    wrong = document(ended, 1)["checks"]
+    said = [check for check in wrong if check["status"] == "fail"]
+    assert any("another version" in json.dumps(check) for check in said), said
+
+
 async def test_a_card_that_cannot_be_used_is_a_finding_and_none_at_all_an_error(
     tmp_path: Path,
 ) -> None:

@@ -6,8 +6,10 @@ import os
 import shutil
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -455,7 +457,7 @@ def test_an_agent_is_looked_at_without_giving_it_work(tmp_path: Path) -> None:
         found = run("doctor", url, *store, "-o", "json", "--strict", cwd=tmp_path)
         assert found.returncode == 0, found.stdout + found.stderr
         by_check = {one["check"]: one for one in json.loads(found.stdout)["findings"]}
-        assert list(by_check)[-6:] == AGENT_NAMES
+        assert list(by_check)[-len(AGENT_NAMES) :] == AGENT_NAMES
         assert {by_check[name]["level"] for name in AGENT_NAMES} == {"ok"}, by_check
         assert "Patient" in by_check["agent-card"]["message"]
         assert by_check["agent-version"]["message"].startswith("1.0 over JSONRPC")
@@ -465,6 +467,67 @@ def test_an_agent_is_looked_at_without_giving_it_work(tmp_path: Path) -> None:
     gone = run("doctor", url, "--check", "agent-version", "--strict", cwd=tmp_path)
     assert gone.returncode == 1
     assert "Check: agent-card\nLevel: problem\n" in gone.stdout and "Hint: " in gone.stdout
+
+
+def answering(port: int, path: str, value: Any, status: int = 404) -> HTTPServer:
+    """Return a server that shows a card of 0.3 over REST and answers all else with one thing."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_card = self.path.endswith("/agent-card.json")
+            address = f"http://127.0.0.1:{self.server.server_port}{path}"
+            body = json.dumps(OLD_CARD | {"url": address} if is_card else value).encode()
+            self.send_response(200 if is_card else status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return HTTPServer(("127.0.0.1", port), Answer)
+
+
+OLD_CARD = {
+    "protocolVersion": "0.3.0",
+    "name": "Almost",
+    "description": "Speaks almost A2A.",
+    "version": "1",
+    "preferredTransport": "HTTP+JSON",
+    "capabilities": {},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "level", "words"),
+    [
+        ("", {"code": -32001, "message": "Task not found"}, "ok", "as its version has it"),
+        ("", {"message": "Task not found"}, "warning", "base64 text"),
+        ("/v1", {"code": -32001, "message": "Task not found"}, "warning", "ends with the /v1"),
+        ("", {"detail": "Not Found"}, "problem", "There is no A2A at this address"),
+    ],
+)
+def test_what_of_an_agent_is_read_leniently_is_said(
+    path: str, value: Any, level: str, words: str, tmp_path: Path
+) -> None:
+    server = answering(0, path, value)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        how = ("--a2a-version", "0.3", "--check", "agent-answers", "-o", "json")
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = run("doctor", "--agent", url, *how, cwd=tmp_path)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    (finding,) = json.loads(found.stdout)["findings"]
+    assert (finding["check"], finding["level"]) == ("agent-answers", level), finding
+    assert words in finding["message"]
 
 
 def test_a_card_of_a_stranger_is_found_wanting(tmp_path: Path) -> None:
@@ -492,6 +555,8 @@ def test_a_card_of_a_stranger_is_found_wanting(tmp_path: Path) -> None:
     assert levels["agent-version"]["message"].endswith(", and nothing newer")
     assert levels["agent-interfaces"]["level"] == "problem"
     assert levels["agent-credentials"]["level"] == "problem"
+    two = run("doctor", "./card.json", "--agent", "./other.json", cwd=tmp_path)
+    assert two.returncode == 2 and "name two" in two.stderr
     check = ("--check", "agent-version", "--strict-version", "-o", "json")
     strict = json.loads(run("doctor", "./card.json", *check, cwd=tmp_path).stdout)["findings"]
     (version,) = (one for one in strict if one["check"] == "agent-version")

@@ -19,12 +19,19 @@ from dragoman.errors import (
     VersionNotSupported,
 )
 
-TASK = {"id": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_COMPLETED"}}
+RESULT = [{"artifactId": "a-1", "parts": [{"text": "done"}]}]
+TASK = {
+    "id": "t-1",
+    "contextId": "c-1",
+    "status": {"state": "TASK_STATE_COMPLETED"},
+    "artifacts": RESULT,
+}
 OLD_TASK = {
     "kind": "task",
     "id": "t-1",
     "contextId": "c-1",
     "status": {"state": "completed"},
+    "artifacts": RESULT,
 }
 
 

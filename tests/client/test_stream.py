@@ -225,7 +225,7 @@ def locked() -> AgentCard:
 def guarded(asked: Asked) -> Said:
     if asked.headers.get("authorization") != "Bearer new":
         return Said(401, {"www-authenticate": "Bearer"})
-    return stream(asked, task(DONE))
+    return stream(asked, task(DONE, "done"))
 
 
 async def test_a_credential_that_is_refused_is_renewed_and_tried_once_more() -> None:
@@ -284,7 +284,7 @@ async def test_a_request_that_never_left_is_made_again() -> None:
     stub = Stub(
         answers(
             lambda asked: Said(is_lost=True, is_sent=False),
-            lambda asked: stream(asked, task(DONE)),
+            lambda asked: stream(asked, task(DONE, "done")),
         )
     )
     assert states(await shown(client(stub, card()).stream("hi"))) == [DONE]
@@ -295,7 +295,7 @@ async def test_a_host_where_nobody_is_is_not_asked_for_an_older_version() -> Non
     stub = Stub(
         answers(
             lambda asked: Said(is_lost=True, is_sent=False),
-            lambda asked: created(asked, task(DONE)),
+            lambda asked: created(asked, task(DONE, "done")),
         )
     )
     now = card(streaming=False)
@@ -726,7 +726,9 @@ async def test_a_message_is_the_whole_of_a_stream() -> None:
 
 
 async def test_events_after_the_end_are_not_read() -> None:
-    stub = Stub(lambda asked: stream(asked, task(), status(DONE), chunk("late"), hangs=True))
+    stub = Stub(
+        lambda asked: stream(asked, task(), status(DONE, "done"), chunk("late"), hangs=True)
+    )
     assert texts(await shown(client(stub, card()).stream("hi"))) == ""
 
 

@@ -266,3 +266,25 @@ def test_a_client_reads_older_bodies_and_bare_statuses(
     status: int, body: Any, kind: type[A2AError]
 ) -> None:
     assert type(table.decode_rest(status, body)) is kind
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Task not found", errors.TaskNotFound),
+        ("Task cannot be canceled - current state: completed", errors.TaskNotCancelable),
+        ("This operation is not supported", errors.UnsupportedOperation),
+        ("Push Notification is not supported", errors.PushNotSupported),
+        ("Not Found", None),
+        ("no Route matched with those values", None),
+        ("", None),
+        (7, None),
+    ],
+)
+def test_an_error_that_has_words_alone_is_known_by_the_words_of_the_specification(
+    message: Any, kind: type[A2AError] | None
+) -> None:
+    found = table.by_words({"message": message})
+    assert (None if found is None else type(found)) is kind
+    assert table.by_words({"message": message, "path": "/x"}) is None
+    assert table.by_words([message]) is None

@@ -3,7 +3,12 @@
 import pytest
 
 from dragoman.dialects import negotiate
+from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.operations import ROWS
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
+from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT
+from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import VersionNotSupported
 
 V1_METHODS = [row.v1 for row in ROWS]
@@ -158,3 +163,47 @@ def test_extensions_are_read_from_both_headers_as_one_set() -> None:
         "https://c.example/3",
     }
     assert negotiate.extensions([]) == frozenset()
+
+
+def rest_of(agent: str, *files: str) -> str:
+    content = [{"file": {"fileWithBytes": one, "mimeType": "text/plain"}} for one in files]
+    body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": content}}
+    found = negotiate.for_rest_0_3(None, None, agent, body, infer=True)
+    return "text" if found is V0_3_PROTO_TEXT else "bytes" if found is V0_3_PROTO else "other"
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ([], "text"),
+        ([""], "text"),
+        # The base64 of base64, which is what the official library sends.
+        (["YUdWc2JHOD0="], "text"),
+        # The base64 of a text, and of bytes that are none.
+        (["aGVsbG8="], "bytes"),
+        (["AAH/"], "bytes"),
+        (["YUdWc2JHOD0=", "AAH/"], "bytes"),
+    ],
+)
+def test_a_caller_in_python_that_sends_files_as_they_are_gets_them_so(
+    files: list[str], wanted: str
+) -> None:
+    assert rest_of("python-httpx/0.28.1", *files) == wanted
+    assert rest_of("curl/8", *files) == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "agent", "first", "wanted"),
+    [
+        (V0_3, "python-httpx/0.28.1", "id", V0_3_OBJECTS),
+        (V0_3, "python-httpx/0.28.1", "method", V0_3_OBJECTS),
+        (V0_3, "python-httpx/0.28.1", "jsonrpc", V0_3),
+        (V0_3, "curl/8", "id", V0_3),
+        (V0_2, "python-httpx/0.28.1", "id", V0_2),
+        (V1_0, "python-httpx/0.28.1", "id", V1_0),
+    ],
+)
+def test_the_official_python_library_is_known_by_its_envelopes(
+    dialect: Dialect, agent: str, first: str, wanted: Dialect
+) -> None:
+    assert negotiate.for_library(dialect, agent, first) is wanted

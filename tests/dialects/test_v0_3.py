@@ -168,8 +168,27 @@ def test_a_data_part_is_unwrapped_only_under_its_flag(dialect: Dialect) -> None:
 
 
 @pytest.mark.requirement("P-3")
-@pytest.mark.parametrize("data", [[1], 1, "text", None, True])
-def test_data_that_is_no_object_is_wrapped(dialect: Dialect, data: Any) -> None:
+@pytest.mark.parametrize("data", [[], [1], [{"kind": "data", "data": [1]}]])
+def test_data_may_be_an_array_in_and_out(dialect: Dialect, data: Any) -> None:
+    given = {"kind": "data", "data": data, "metadata": {"k": 1}}
+    assert part(dialect, given) == Part(data=data, metadata={"k": 1})
+    assert encoded_part(dialect, Part(data=data, metadata={"k": 1})) == given
+
+
+@pytest.mark.requirement("P-3")
+@pytest.mark.parametrize("data", [1, "text", None, True])
+def test_data_that_is_neither_an_object_nor_an_array_is_refused(
+    dialect: Dialect, data: Any
+) -> None:
+    params = {"message": {"parts": [{"kind": "data", "data": data}]}}
+    assert refused_field(dialect, "message/send", params) == "message.parts[0].data"
+
+
+@pytest.mark.requirement("P-3")
+@pytest.mark.parametrize("data", [1, "text", None, True])
+def test_data_that_is_neither_an_object_nor_an_array_is_wrapped(
+    dialect: Dialect, data: Any
+) -> None:
     assert encoded_part(dialect, Part(data=data, metadata={"k": 1})) == {
         "kind": "data",
         "data": {"value": data},
@@ -204,7 +223,7 @@ def test_metadata_that_is_no_media_type_stays_metadata(dialect: Dialect) -> None
         ({"parts": [{"kind": "image", "text": "x"}]}, "message.parts[0].kind"),
         ({"parts": [{"kind": 1, "text": "x"}]}, "message.parts[0].kind"),
         ({"parts": [{"kind": "text"}]}, "message.parts[0].text"),
-        ({"parts": [{"kind": "data", "data": [1]}]}, "message.parts[0].data"),
+        ({"parts": [{"kind": "data", "data": 1}]}, "message.parts[0].data"),
         ({"parts": [{"kind": "data", "data": None}]}, "message.parts[0].data"),
         ({"parts": [{"text": "x", "data": {}}]}, "message.parts[0]"),
         ({"parts": [{}]}, "message.parts[0]"),

@@ -49,6 +49,18 @@ async def gateway(folder: Path, *agents: Agent, **settings: Any) -> AsyncGenerat
         yield GatewaySite(url, http, app)
 
 
+async def log(site: GatewaySite, task_id: str) -> list[bytes]:
+    """Return all that the log of a task has."""
+    sql = """SELECT bodies FROM events, tasks
+        WHERE id = ? AND position >> 20 = number ORDER BY position"""
+
+    def read(connection: Any) -> list[bytes]:
+        rows = connection.execute(sql, (task_id,)).fetchall()
+        return [line for (bodies,) in rows for line in bytes(bodies).split(b"\n")]
+
+    return await site.gateway.store.look(read)
+
+
 def workshop() -> Agent:
     """Return an agent with a skill for everything that can be carried."""
     agent = Agent("Workshop", "Does one of each.")

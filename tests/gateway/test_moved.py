@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carrying import GatewaySite, Restartable, gateway
+from carrying import GatewaySite, Restartable, gateway, log
 from serving import message, serving, within
 
 from dragoman import Agent, Turn
@@ -46,17 +46,6 @@ async def begun(site: GatewaySite, task_id: str) -> None:
         if any(b"before" in body for body in await log(site, task_id)):
             return
         await asyncio.sleep(0.02)
-
-
-async def log(site: GatewaySite, task_id: str) -> list[bytes]:
-    sql = """SELECT bodies FROM events, tasks
-        WHERE id = ? AND position >> 20 = number ORDER BY position"""
-
-    def read(connection: Any) -> list[bytes]:
-        rows = connection.execute(sql, (task_id,)).fetchall()
-        return [line for (bodies,) in rows for line in bytes(bodies).split(b"\n")]
-
-    return await site.gateway.store.look(read)
 
 
 @pytest.mark.parametrize("is_quick", [True, False], ids=["told again in part", "not told again"])

@@ -43,6 +43,8 @@ OPERATIONS = {
     "ask": "ask",
     "multi-turn": "ask",
     "file": "files",
+    "text-file": "files",
+    "array": "files",
     "push": "push",
     "fail": "errors",
     "unknown": "errors",

@@ -272,6 +272,50 @@ async def file_and_data_in(connect: Connect) -> None:
 
 
 @script
+async def text_file_out(connect: Connect) -> None:
+    async with connect() as agent:
+        answer = await agent.send("text-file")
+        events = [event async for event in agent.stream("text-file")]
+    (file,) = answer.files
+    assert (file.raw, file.media_type) == (b"aGVsbG8=", "text/plain")
+    streamed = [
+        part.raw for e in events if isinstance(e, ArtifactUpdate) for part in e.artifact.parts
+    ]
+    assert streamed == [b"aGVsbG8="] or not streamed
+
+
+@script
+async def files_in(connect: Connect) -> None:
+    binary = Part(raw=b"\x00\x01\xfe\xff", media_type="application/x-report")
+    # Base64 itself, and of a length that base64 may have.
+    text = Part(raw=b"aGVsbG8=", media_type="text/plain")
+    plain = Part(raw="größe".encode(), media_type="text/plain")
+    async with connect() as agent:
+        answers = [await agent.send(["describe", one]) for one in (binary, text, plain)]
+    shown = [answer.text.split()[-1] for answer in answers]
+    assert shown == ["0001feff", "aGVsbG8=", "größe"]
+
+
+@script
+async def array_out(connect: Connect) -> None:
+    async with connect() as agent:
+        answer = await agent.send("array")
+    assert answer.data == ["Graz", {"tags": ["a"]}]
+
+
+@script
+async def array_in(connect: Connect) -> None:
+    # What its author sees: the array, or an object around it where the library knows objects alone.
+    seen = ('data ["Graz",{"tags":["a"]}]', 'data {"value":["Graz",{"tags":["a"]}]}')
+    array = Part(data=["Graz", {"tags": ["a"]}])
+    async with connect() as agent:
+        for _ in range(2):
+            assert (await agent.send(["describe", array])).text in seen
+        events = [event async for event in agent.stream(["describe", array])]
+    assert events
+
+
+@script
 async def unknown_task(connect: Connect) -> None:
     async with connect() as agent:
         with pytest.raises(TaskNotFound):

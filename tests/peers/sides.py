@@ -88,9 +88,16 @@ NO_LIST = Gap("versions before 1.0 list no tasks over this binding", Unsupported
 ONLY_TASKS = Gap("the library answers with tasks only")
 AT_ONCE = Gap("the library is done with every task before it answers")
 NO_PUSH = Gap("the library's card offers no push", PushNotSupported)
-TWICE = Gap("over REST the library writes and reads the base64 of a file's base64")
+NO_ARRAYS = Gap("the library's data parts are objects alone")
 NAMELESS = Gap("the library's 0.3 layer drops the names of files over REST")
 TEXT_ONLY = Gap("the library answers with text only")
+TEXT_GIVEN = Gap("a skill with one parameter is given the text alone")
+DOCUMENTS = Gap("files become documents without a type, data becomes text")
+BY_KIND = Gap(
+    "the library reads files of 1.0 only if their parts have the `kind` of 0.3",
+    ContentTypeNotSupported,
+)
+DROPPED = Gap("files are dropped, data becomes text of the prompt")
 WHOLE = Gap("the library tells the artifact as a whole")
 MEANWHILE = Gap("chunks are what the agent says meanwhile, the artifact comes as a whole")
 CONFIG = Gap(
@@ -118,11 +125,10 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": Gap(
             "the library's 0.3 layer has no route to delete one", A2AError
         ),
-        "file-and-data-out": TWICE,
-        "file-and-data-in": TWICE,
     },
     "a2a-sdk-0.3.26": {
         "list-by-context": NO_LIST,
+        "array-out": NO_ARRAYS,
         "subscribing-leaves-a-task-as-it-is": Gap(
             "each stream of a task appends every chunk to the stored artifact once more"
         ),
@@ -131,8 +137,6 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": Gap(
             "the library answers 500 to a list and 405 to a delete", A2AError
         ),
-        "file-and-data-out": TWICE,
-        "file-and-data-in": TWICE,
     },
     "a2a-js-1.3.0-0.3-JSONRPC": {"list-by-context": NO_LIST},
     "a2a-js-1.3.0-0.3-HTTP+JSON": {
@@ -141,6 +145,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations-are-listed-and-deleted": CONFIG,
         "file-and-data-out": NAMELESS,
         "file-and-data-in": NAMELESS,
+        "array-out": Gap("the library's 0.3 layer wraps an array over REST and does not say so"),
     },
     "fasta2a-2.1.1": {
         "direct-message": ONLY_TASKS,
@@ -159,6 +164,10 @@ GAPS: dict[str, dict[str, Gap]] = {
         "subscribe-to-a-running-task": AT_ONCE,
         "file-and-data-out": TEXT_ONLY,
         "file-and-data-in": TEXT_ONLY,
+        "text-file-out": TEXT_ONLY,
+        "files-in": TEXT_ONLY,
+        "array-out": TEXT_ONLY,
+        "array-in": TEXT_ONLY,
     },
     "a2akit": {
         "stream-a-direct-message": Gap("a stream of the library is always one of a task"),
@@ -175,7 +184,11 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations": NO_ACCOUNT,
         "push-configurations-are-listed-and-deleted": NO_ACCOUNT,
         "file-and-data-out": TEXT_ONLY,
-        "file-and-data-in": Gap("a skill with one parameter is given the text alone"),
+        "file-and-data-in": TEXT_GIVEN,
+        "text-file-out": TEXT_ONLY,
+        "files-in": TEXT_GIVEN,
+        "array-out": TEXT_ONLY,
+        "array-in": TEXT_GIVEN,
     },
     "google-adk": {
         "direct-message": ONLY_TASKS,
@@ -199,7 +212,11 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations": NO_PUSH,
         "push-configurations-are-listed-and-deleted": NO_PUSH,
         "file-and-data-out": TEXT_ONLY,
-        "file-and-data-in": Gap("files become documents without a type, data becomes text"),
+        "file-and-data-in": DOCUMENTS,
+        "text-file-out": TEXT_ONLY,
+        "files-in": DOCUMENTS,
+        "array-out": TEXT_ONLY,
+        "array-in": DOCUMENTS,
     },
     "langgraph-api": {
         "direct-message": ONLY_TASKS,
@@ -219,10 +236,11 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations": NO_PUSH,
         "push-configurations-are-listed-and-deleted": NO_PUSH,
         "file-and-data-out": TEXT_ONLY,
-        "file-and-data-in": Gap(
-            "the library reads files of 1.0 only if their parts have the `kind` of 0.3",
-            ContentTypeNotSupported,
-        ),
+        "file-and-data-in": BY_KIND,
+        "text-file-out": TEXT_ONLY,
+        "files-in": BY_KIND,
+        "array-out": TEXT_ONLY,
+        "array-in": BY_KIND,
     },
     # Its card names 0.3 and an address; what it serves is the ancestor's, at `/tasks/send`.
     "python-a2a": dict.fromkeys(SCRIPTS.keys() - SPOKEN_TO_ALL - {"send"}, NOT_SERVED)
@@ -242,7 +260,11 @@ GAPS: dict[str, dict[str, Gap]] = {
         "push-configurations": NO_PUSH,
         "push-configurations-are-listed-and-deleted": NO_PUSH,
         "file-and-data-out": TEXT_ONLY,
-        "file-and-data-in": Gap("files are dropped, data becomes text of the prompt"),
+        "file-and-data-in": DROPPED,
+        "text-file-out": TEXT_ONLY,
+        "files-in": DROPPED,
+        "array-out": TEXT_ONLY,
+        "array-in": DROPPED,
         "unknown-task-in-other-operations": Gap("there is no stream to ask for"),
     },
 }

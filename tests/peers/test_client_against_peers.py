@@ -19,7 +19,9 @@ from scripts import SCRIPTS, UNKNOWN
 from sides import GAPS, LIBRARIES, SIDES, Side, cases
 
 from dragoman import Client
+from dragoman.client.line import FOUND_LATER
 from dragoman.errors import VersionNotSupported
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,19 @@ async def test_the_host_alone_leads_to_the_newest_version(host: str, hosts: Host
         assert (await agent.send("echo hello")).text == "hello"
         spoken = (agent.interface.protocol_version[:3], agent.interface.protocol_binding)
     assert spoken == NEWEST[host]
+
+
+@pytest.mark.peer
+async def test_a_result_that_a_stream_does_not_show_is_read_before_the_end_is_told(
+    hosts: Hosts,
+) -> None:
+    async with Client(hosts.address("fasta2a-2.1.1-readme")) as agent:
+        follow = agent.stream("echo hello")
+        events = [event async for event in follow]
+    assert follow.answer.text == "hello"
+    # The result, and then that the task is complete.
+    assert [type(event) for event in events[-2:]] == [ArtifactUpdate, StatusUpdate]
+    assert follow.leniencies == {FOUND_LATER}
 
 
 # Real versions that these do not serve: another than a number nobody has heard of.

@@ -10,6 +10,7 @@ from malformed.script import (
     GONE,
     INVALID,
     MARK,
+    NO_A2A,
     REFUSED,
     UNKNOWN,
     UNREACHABLE,
@@ -177,7 +178,8 @@ def statuses() -> Iterator[Script]:
         headers = [f"location: /{MARK}"] if 300 <= status < 400 else []
         if status == 401:
             headers.append(f'www-authenticate: Bearer realm="{MARK}", scope="{MARK}"')
-        yield Script(f"status: {status}", said(status, *headers), says=SAID_NO)
+        says = (NO_A2A,) if status in (404, 405, 501) else SAID_NO
+        yield Script(f"status: {status}", said(status, *headers), says=says)
     for status in (429, 503):
         for wish in WISHES:
             answer = said(status, f"retry-after: {wish}")

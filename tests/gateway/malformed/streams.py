@@ -269,6 +269,7 @@ SCRIPTS = [
         stream(BEGUN, DONE),
         streaming=True,
         version="0.3",
-        says=BROKEN,
+        ends="completed",
+        says=(),
     ),
 ]

@@ -4,6 +4,7 @@
     chunks N    an artifact in N chunks          ask         asks; the answer completes the task
     slow N      works for N tenths of a second   fail        fails, and says why
     file        an artifact of a file and data   describe    tells which files and data came
+    text-file   an artifact of a text in a file  array       an artifact of data that is an array
     cancelme    works until it is canceled
 
 Only the standard library is imported: it runs in the environments of all peers.
@@ -60,7 +61,10 @@ class Stage(Protocol):
 
 
 FILE = Part(raw=b"\x00\x01 bytes \xff", filename="report.bin", media_type="application/x-report")
+# Its text is base64 itself: whoever decodes once too often has another one.
+TEXT_FILE = Part(raw=b"aGVsbG8=", filename="hello.txt", media_type="text/plain")
 DATA = Part(data={"city": "Graz", "tags": ["a", "b"]})
+ARRAY = Part(data=["Graz", {"tags": ["a"]}])
 
 
 async def play(parts: Sequence[Part], stage: Stage, *, answering: bool) -> None:
@@ -83,6 +87,9 @@ async def play(parts: Sequence[Part], stage: Stage, *, answering: bool) -> None:
         await finish(stage, "done")
     elif word == "file":
         await stage.artifact([FILE, DATA])
+        await stage.complete()
+    elif word in ("text-file", "array"):
+        await stage.artifact([TEXT_FILE if word == "text-file" else ARRAY])
         await stage.complete()
     elif word == "describe":
         await finish(stage, "\n".join(described(part) for part in parts if part.text is None))
@@ -108,5 +115,12 @@ async def chunks(stage: Stage, count: int) -> None:
 
 def described(part: Part) -> str:
     if part.raw is not None:
-        return f"file {part.filename} {part.media_type} {part.raw.decode()}"
+        return f"file {part.filename} {part.media_type} {shown(part.raw)}"
     return f"data {json.dumps(part.data, separators=(',', ':'))}"
+
+
+def shown(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.hex()

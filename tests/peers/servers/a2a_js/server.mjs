@@ -1,6 +1,7 @@
 // The server of npm @a2a-js/sdk 1.x: 1.0 over JSON-RPC and REST, and its 0.3 layer over both.
 // What each word means is written in playing.py.
 
+import { isUtf8 } from "node:buffer";
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import { Role, TaskState } from "@a2a-js/sdk";
@@ -29,7 +30,10 @@ const part = ($case, value, filename = "", mediaType = "") => ({
 });
 
 function described({ content, filename, mediaType }) {
-  if (content.$case === "raw") return `file ${filename} ${mediaType} ${Buffer.from(content.value)}`;
+  if (content.$case === "raw") {
+    const raw = Buffer.from(content.value);
+    return `file ${filename} ${mediaType} ${raw.toString(isUtf8(raw) ? "utf8" : "hex")}`;
+  }
   return `data ${JSON.stringify(content.value)}`;
 }
 
@@ -134,6 +138,16 @@ class Player {
         stage.artifact([
           part("raw", raw, "report.bin", "application/x-report"),
           part("data", data),
+        ]);
+        return stage.status(TaskState.TASK_STATE_COMPLETED);
+      }
+      case "text-file":
+      case "array": {
+        const text = Buffer.from("aGVsbG8=");
+        stage.artifact([
+          word === "array"
+            ? part("data", ["Graz", { tags: ["a"] }])
+            : part("raw", text, "hello.txt", "text/plain"),
         ]);
         return stage.status(TaskState.TASK_STATE_COMPLETED);
       }
