@@ -17,6 +17,7 @@ from typing import NoReturn, Protocol
 import msgspec
 
 from dragoman.engine.author_code import Run, author, owner_in
+from dragoman.engine.chunks import HeldChunks
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.questions import Given, Questions
@@ -200,6 +201,8 @@ class Worker:
         # Where it was sent last.
         self._sent: Recorded | None = None
         self._artifacts = 0
+        # The chunks that may be the last of their artifacts; made with the first.
+        self._chunks: HeldChunks | None = None
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
         self._arrival: asyncio.Future[None] | None = None
@@ -288,6 +291,8 @@ class Worker:
     def abandon(self) -> None:
         """Stop without a word: the process ends and the task goes on in the next one."""
         self.on_end = None
+        if self._chunks is not None:
+            self._chunks.drop()
         self.log.fail(StoreRefused("the server is stopping"))
         self._interrupt()
 
@@ -403,29 +408,47 @@ class Worker:
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""
         self.decide()
-        return self.emit(
-            ArtifactUpdate(
-                task_id=self.log.task_id,
-                context_id=self.log.context_id,
-                artifact=artifact,
-                append=append,
-                last_chunk=last,
-            )
+        return self.emit(self._artifact_update(artifact, append, last))
+
+    def chunk(self, artifact: Artifact, *, append: bool) -> None:
+        """Record a chunk of an artifact that may be its last: it is held back for a moment."""
+        self.decide()
+        if self._chunks is None:
+            self._chunks = HeldChunks(self._record, self._fail_outside)
+        self._chunks.put(self._artifact_update(artifact, append, last=False))
+
+    def close_artifact(self, artifact_id: str) -> bool:
+        """Mark the latest chunk as the last one; False: it is out already."""
+        return self._chunks is not None and self._chunks.close(artifact_id)
+
+    def _artifact_update(self, artifact: Artifact, append: bool, last: bool) -> ArtifactUpdate:
+        return ArtifactUpdate(
+            task_id=self.log.task_id,
+            context_id=self.log.context_id,
+            artifact=artifact,
+            append=append,
+            last_chunk=last,
         )
 
-    def close_artifact(self, recorded: Recorded) -> bool:
-        """Mark a chunk as the last one, if nobody has seen it yet."""
-        event = recorded.event
-        assert isinstance(event, ArtifactUpdate)
-        return self.log.amend_last(recorded, msgspec.structs.replace(event, last_chunk=True))
+    def _fail_outside(self, error: BaseException) -> None:
+        """End the task with what recording raised while none of the code waited for it."""
+        self._conclude(error)
+        self._interrupt()
 
     async def keep_pace(self) -> None:
         """Wait for the disk if the code runs too far ahead of it, and for its turn beside others
         whose code does."""
-        log = self.log
-        if log.is_full:
+        log, chunks = self.log, self._chunks
+        if not log.is_full:
+            return
+        if chunks is not None:
+            chunks.pause()
+        try:
             await log.durable(log.seq)
             await log.shares.turn(log.account, log.agent)
+        finally:
+            if chunks is not None:
+                chunks.resume()
 
     def artifact_id(self) -> str:
         """Return an id for the turn's next artifact: the same one if the turn runs again, so that
@@ -493,6 +516,19 @@ class Worker:
 
     def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen."""
+        if self._chunks is not None:
+            self._release_before(event)
+        return self._record(event, at, withheld)
+
+    def _release_before(self, event: Event) -> None:
+        """Record the chunks that readers are to see before an event. They see no private ones."""
+        assert self._chunks is not None
+        if isinstance(event, ArtifactUpdate):
+            self._chunks.release(event.artifact.artifact_id)
+        elif isinstance(event, StatusUpdate):
+            self._chunks.release()
+
+    def _record(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         if self._is_dismissed:
             # The log may have another worker; what this one does on its way out is void.
             raise Ended
@@ -712,6 +748,9 @@ class Worker:
 
     def _ended(self, run: asyncio.Task[None]) -> None:
         self._questions = None
+        if self._chunks is not None:
+            self._chunks.drop()
+            self._chunks = None
         if self._run is not None:
             # The two know each other, and only the collector would find them.
             self._run.owner = None
