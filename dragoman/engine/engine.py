@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.event_hooks import EventHooks, HookCalls
 from dragoman.engine.holdings import OVERDUE, Holdings, NoteBody
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
@@ -26,7 +27,7 @@ from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
 from dragoman.engine.seal import load_cipher, seal, unseal
 from dragoman.engine.shares import Root, Shares
-from dragoman.engine.worker import AgentCode, Plan, Worker
+from dragoman.engine.worker import AgentCode, Plan, Worker, trace_event
 from dragoman.errors import (
     ExtensionRequired,
     InternalError,
@@ -111,15 +112,20 @@ class Engine:
         postings: Postings | None = None,
         isolation: Isolation | None = None,
         shares: Shares | None = None,
+        hooks: Sequence[EventHooks] = (),
     ) -> None:
-        """`shares` are those of all engines of a process."""
+        """`shares` are those of all engines of a process. `hooks` see and change the events of its
+        tasks, in their order."""
         self._code = code
         self._store = store
         self._settings = settings
         self._clock = clock or SystemClock()
         self._receivers = Receivers(store, postings)
         self._shares = shares or Shares()
-        self._holdings = Holdings(code, store, settings, self._clock, self._shares, isolation)
+        self._hooks = HookCalls(hooks)
+        self._holdings = Holdings(
+            code, store, settings, self._clock, self._shares, isolation, self._hooks
+        )
 
     # Life
 
@@ -130,6 +136,7 @@ class Engine:
     async def stop(self) -> None:
         """Let go of running tasks; another process takes them over."""
         self._holdings.stop()
+        await self._hooks.close()
 
     # Service
 
@@ -558,6 +565,8 @@ class Engine:
         replay.trace = tracing.current()
         try:
             log.emit(task, at=now // 1000)
+            if tracing.per_event:
+                trace_event(log, task, replay.trace)
             if replay.trace is not None:
                 log.emit(TraceJoined(replay.trace.parent, replay.trace.state))
                 if tracing.on:

@@ -50,9 +50,9 @@ from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import Recorded
 from dragoman.model.requests import open_requests
-from dragoman.model.task import TaskState, TaskStatus
+from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.telemetry import figures, logs, tracing
-from dragoman.telemetry.tracing import Here, Span
+from dragoman.telemetry.tracing import Here, Span, Trace
 
 logger = logging.getLogger("dragoman")
 
@@ -159,6 +159,27 @@ def status_update(
             message = msgspec.structs.replace(message, reference_task_ids=list(references))
     status = TaskStatus(state, message, stamp(now))
     return StatusUpdate(log.task_id, log.context_id, status), now // 1000
+
+
+def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
+    """Have a span for an event of the protocol; never what it says."""
+    attributes: dict[str, object] = {
+        "agent.id": log.scope.agent,
+        "agent.task.id": log.task_id,
+        "session.id": log.context_id,
+        "a2a.event.position": log.seq,
+    }
+    match event:
+        case Task() | StatusUpdate():
+            attributes["a2a.state"] = event.status.state.name.lower()
+            name = "a2a.task" if isinstance(event, Task) else "a2a.status"
+        case ArtifactUpdate():
+            attributes["a2a.artifact.append"] = event.append
+            attributes["a2a.artifact.last_chunk"] = event.last_chunk
+            name = "a2a.artifact"
+        case _:
+            return
+    tracing.mark_event(name, attributes, parent=parent)
 
 
 def _is_cancellation(error: BaseExceptionGroup[BaseException]) -> bool:
@@ -551,7 +572,9 @@ class Worker:
         """Show in the trace that there was an event of the protocol; never what it says."""
         if self.span is None:
             return
-        if isinstance(event, StatusUpdate):
+        if tracing.per_event:
+            trace_event(self.log, event, self.span.trace)
+        elif isinstance(event, StatusUpdate):
             self.span.event("a2a.status", {"a2a.state": event.status.state.name.lower()})
         elif isinstance(event, ArtifactUpdate):
             self.span.event("a2a.artifact")
@@ -571,7 +594,13 @@ class Worker:
             reply = await self._serve_messages()
             if reply is not None:
                 self._end_span()
-                self.decision.set_result(await self._keep(reply))
+                hooks = self.log.hooks
+                if hooks is not None:
+                    reply = await hooks.reply(reply)
+                kept = await self._keep(reply)
+                if hooks is not None:
+                    hooks.replied(kept)
+                self.decision.set_result(kept)
         except BaseException as error:
             if self._passes(error):
                 raise
