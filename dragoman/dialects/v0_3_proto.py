@@ -8,6 +8,7 @@ official readers refuse whole objects for one.
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -83,6 +84,10 @@ class V0Proto(V0):
     The official Python library puts the base64 of a file, and not the file, where the proto has
     bytes, and cannot read anything else: `holds_text` speaks with it.
     """
+
+    state_names: Mapping[TaskState, str] = {
+        state: _STATES[name] for state, name in v0_3.STATE_NAMES.items()
+    }
 
     def __init__(self, *, holds_text: bool = False) -> None:
         self._holds_text = holds_text

@@ -27,6 +27,7 @@ from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
 from dragoman.engine.seal import load_cipher, seal, unseal
 from dragoman.engine.shares import Root, Shares
+from dragoman.engine.transitions import read_transitions
 from dragoman.engine.worker import AgentCode, Plan, Worker, trace_event
 from dragoman.errors import (
     ExtensionRequired,
@@ -56,6 +57,7 @@ from dragoman.model.instant import stamp
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, decode_message, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.transition import TRANSITIONS_URI
 from dragoman.service import (
     Batch,
     Call,
@@ -151,7 +153,7 @@ class Engine:
                     # Whichever write it was: one's own, or the one that a repetition waited for.
                     raise refused(error) from None
             case ops.GetTask() as operation:
-                return await self._get(self._scope(call), operation)
+                return await self._get(call, operation)
             case ops.ListTasks() as operation:
                 return await self._list(self._scope(call), operation)
             case ops.CancelTask() as operation:
@@ -209,12 +211,20 @@ class Engine:
             raise TaskNotFound
         return found
 
-    async def _get(self, scope: Scope, operation: ops.GetTask) -> TaskReply:
-        found = await self._store.at_rest(scope, operation.task_id)
+    async def _get(self, call: Call, operation: ops.GetTask) -> TaskReply:
+        found = await self._store.at_rest(self._scope(call), operation.task_id)
         if found is None:
             raise TaskNotFound(taskId=operation.task_id)
         head, reading = found
-        return TaskReply(reading or await self._reading(head), operation.history)
+        reply = TaskReply(reading or await self._reading(head), operation.history)
+        if TRANSITIONS_URI not in call.extensions:
+            return reply
+        after = call.after or 0
+        if after < 0:
+            raise InvalidParams("is not a position", field="lastEventId")
+        upto = reply.reading.seq
+        transitions = await read_transitions(self._store, head.number, after=after, upto=upto)
+        return msgspec.structs.replace(reply, transitions=transitions)
 
     async def _list(self, scope: Scope, operation: ops.ListTasks) -> TaskPage:
         since = operation.status_since
