@@ -111,9 +111,7 @@ async def test_every_binding_and_dialect_tells_the_states_in_its_own_words(way: 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_who_does_not_ask_is_told_nothing(
-    monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+async def test_who_does_not_ask_is_told_nothing(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     for headers in (NEW, OLD):
         monkeypatch.delitem(headers, next(iter(headers)))
     async with serving(asker()) as site:
