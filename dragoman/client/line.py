@@ -341,18 +341,30 @@ class Line:
 
     # Calls
 
-    def _call(self, operation: ops.Operation, after: int | None = None) -> Call:
-        return Call(operation=operation, after=after, extensions=self._extensions)
+    def _call(
+        self,
+        operation: ops.Operation,
+        after: int | None = None,
+        extensions: frozenset[str] = frozenset(),
+    ) -> Call:
+        return Call(operation=operation, after=after, extensions=self._extensions | extensions)
 
-    async def answer(self, operation: ops.Operation) -> Reply:
-        """Return the agent's reply, trying again where that is safe."""
+    async def answer(
+        self,
+        operation: ops.Operation,
+        *,
+        after: int | None = None,
+        extensions: frozenset[str] = frozenset(),
+    ) -> Reply:
+        """Return the agent's reply, trying again where that is safe. `extensions` are asked for
+        besides those of all calls, from a position on where they have one."""
         await self.open()
         tries = refusals = 0
         while True:
             remote = self._remote
             assert remote is not None, "open() chose one"
             try:
-                reply = await remote.answer(self._call(operation))
+                reply = await remote.answer(self._call(operation, after, extensions))
                 self._prove(remote)
                 return reply
             except A2AError as error:

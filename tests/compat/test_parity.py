@@ -14,8 +14,8 @@ ID = re.compile(rf"\b(?:{_IDS})\b")
 SERIES = {
     "P": [*range(1, 17), *range(20, 23), *range(30, 44)],
     "C": [*range(1, 14), *range(20, 30)],
-    "R": [30, 31, 32, 33, *range(40, 47), *range(50, 54), *range(80, 84)],
-    "M": [*range(20, 25), *range(30, 33)],
+    "R": [30, 31, 32, 33, *range(40, 47), *range(50, 54), 74, 76, *range(80, 84)],
+    "M": [5, *range(20, 25), *range(30, 33)],
 }
 WANTED = [f"{letter}-{n:03}" for letter, numbers in SERIES.items() for n in numbers]
 WANTED += ["X-14", "X-15"]

@@ -8,12 +8,15 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import V1, Site, client, hosting, serving
+from serving import V1, Site, client, hosting, serving, within
 
-from dragoman import Agent, App, BearerTokens, Caller, Client, Settings, Turn
+from dragoman import Agent, App, BearerTokens, Caller, Client, Settings, Task, TaskState, Turn
+from dragoman.client.transitions import read_all
+from dragoman.errors import InvalidAgentResponse, TaskNotFound, UnsupportedOperation
 from dragoman.gateway.app import GatewayApp
 from dragoman.gateway.registration import Registration
-from dragoman.model.identity import Principal
+from dragoman.model.identity import ContextId, Principal, TaskId
+from dragoman.model.task import TaskStatus
 from dragoman.model.transition import MAX_TRANSITIONS, TRANSITIONS_URI
 
 NEW, OLD = {"A2A-Extensions": TRANSITIONS_URI}, {"X-A2A-Extensions": TRANSITIONS_URI}
@@ -225,9 +228,52 @@ async def test_somebody_elses_task_is_not_found() -> None:
         assert "ransition" not in str(theirs)
 
 
-async def test_our_client_reads_them_as_metadata() -> None:
+@pytest.mark.parametrize("version", ["1.0", "0.3"])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_our_client_reads_all_of_them(version: str, binding: str) -> None:
     async with serving(asker()) as site:
-        id = await lived(site)
-        async with Client(site.url, extensions=[TRANSITIONS_URI]) as agent:
-            found = (await agent.get(id)).metadata[TRANSITIONS_URI]["transitions"]
-    assert [one["state"].split("_", 2)[2] for one in found] == PROTO
+        count = MAX_TRANSITIONS // 2 + 3
+        data = {"parts": [{"data": {"count": count}}], "metadata": {"skillId": "often"}}
+        task = await site.send(None, **data)
+        for _ in range(count):
+            task = await site.send("yes", taskId=task["id"])
+        async with Client(site.url, version=version, bindings=[binding]) as agent:
+            found = await agent.transitions(task["id"])
+            with pytest.raises(TaskNotFound):
+                await agent.transitions("0" * 32)
+    waits = [TaskState.INPUT_REQUIRED, TaskState.WORKING] * count
+    expected = [TaskState.SUBMITTED, TaskState.WORKING, *waits, TaskState.COMPLETED]
+    assert [one.state for one in found] == expected
+    assert [one.position for one in found] == sorted({one.position for one in found})
+
+
+def page(*states: Any, next: Any = None) -> Any:
+    said = [{"position": place, "state": state} for place, state in states]
+    return {"transitions": said} | ({} if next is None else {"nextPosition": next})
+
+
+@pytest.mark.parametrize(
+    ("told", "error"),
+    [
+        (None, UnsupportedOperation),
+        (5, InvalidAgentResponse),
+        ({"transitions": [5]}, InvalidAgentResponse),
+        (page((1, "dancing")), InvalidAgentResponse),
+        (page((2, "working"), (2, "completed")), InvalidAgentResponse),
+        (page((1, "working"), next=1), InvalidAgentResponse),
+        (page(next=7), InvalidAgentResponse),
+        (page((1, "working"), next=9), InvalidAgentResponse),
+    ],
+)
+async def test_what_an_agent_tells_wrongly_is_an_error_and_has_an_end(
+    told: Any, error: type[Exception]
+) -> None:
+    metadata = {} if told is None else {TRANSITIONS_URI: told}
+    status = TaskStatus(TaskState.WORKING)
+    task = Task(TaskId("t"), ContextId("c"), status, metadata=metadata)
+
+    async def ask(after: int | None) -> Task:
+        return task
+
+    with pytest.raises(error):
+        await within(read_all(ask))
