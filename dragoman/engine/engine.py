@@ -537,7 +537,8 @@ class Engine:
         operation = _stamped(operation, task_id, context_id)
         root = self._shares.root(message.message_id, call.caller.who)
         log = self._holdings.fresh_log(scope, operation.message, task_id, root.who)
-        self._check_store(log)
+        if self._shares.has_bounds:
+            self._check_store(log)
         now = time.time_ns() // 1000
         if plan.errand is not None:
             log.errand = msgspec.structs.replace(

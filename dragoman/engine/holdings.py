@@ -191,7 +191,7 @@ class Holdings:
         held = _held(log)
         self._logs[held] = log
         if held not in self._workers:
-            self._of_principal[log.scope.principal] += 1
+            self._of_principal[log.principal] += 1
         self._workers[held] = worker
         if key is not None:
             self._arriving[key] = worker, seq
@@ -232,7 +232,7 @@ class Holdings:
         held = _held(log)
         if self._workers.get(held, worker) is worker:
             if self._workers.pop(held, None) is not None:
-                self._leave(log.scope.principal)
+                self._leave(log.principal)
             if self._logs.get(held) is log:
                 del self._logs[held]
             log.is_retired = True
@@ -260,7 +260,7 @@ class Holdings:
 
     def _dismiss_one(self, principal: Principal | None, otherwise: Overloaded) -> None:
         for worker in self._workers.values():
-            is_theirs = principal is None or worker.log.scope.principal == principal
+            is_theirs = principal is None or worker.log.principal == principal
             if is_theirs and worker.is_running and worker.log.is_idle and not worker.log.is_active:
                 worker.dismiss()
                 return

@@ -141,8 +141,9 @@ class TaskLog:
         self._bell = bell
         self._limits = limits
         self.shares = shares or Shares()
+        self.principal = scope.principal
         # Whom it counts for, and who does the work: their turns are shared.
-        self.account = account or self.shares.account(scope.principal)
+        self.account = account or self.shares.account(self.principal)
         self.agent = scope.agent
         self.scope = scope
         self.task_id = task_id

@@ -4,6 +4,7 @@ A caller who is alone has all there is. As soon as anybody else is there, a call
 produce without end, or whose readers read without end, does so in small slices: one of them in each
 turn of the loop, by callers first, then by agents, then in the order in which they came. So others
 wait for one slice at most, however many tasks there are, and what nobody else needs is still used.
+While others ask for things there are pauses between the slices.
 
 Whoever has to wait holds nothing meanwhile: an agent that produces is not asked for more, and what
 another agent streams is not read from its connection.
@@ -29,6 +30,9 @@ SHORT_EVENTS = 4
 NARROW_SECONDS = 0.0002
 # Slices that begin in one turn of the loop: alone, and beside others.
 _MANY, _ONE = 4, 1
+# Seconds between two slices while others ask for things: a slice and the commit it leads to leave
+# them most of the loop and of the disk. The clock of the loop has no shorter ones.
+PAUSE = 0.001
 # What an event costs besides its bytes, in bytes.
 EVENT_COST = 4096
 # A slice of a caller beside others, as it costs.
@@ -40,6 +44,8 @@ HEAVY = 8 * QUANTUM
 _WINDOW = 1.0
 # Seconds for which somebody who asked for anything counts as there.
 PRESENT = 30.0
+# Seconds for which it counts as asking: after that, heavy callers go on without pauses.
+ASKING = 1.0
 # Seconds between two looks at what a caller has in the store; and where that is too much.
 _MEASURE_EVERY, _MEASURE_SOON = 600.0, 60.0
 # Callers whose use is remembered.
@@ -124,6 +130,28 @@ class _Waiting:
         return found
 
 
+class _Latest:
+    """When the last two were there."""
+
+    __slots__ = ("_at", "_earlier_at", "_now", "_who")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._who: object = None
+        self._at = self._earlier_at = -math.inf
+
+    def note(self, who: object) -> float:
+        """Note that somebody is there now, and return when that is."""
+        if self._who != who:
+            self._who, self._earlier_at = who, self._at
+        self._at = now = self._now()
+        return now
+
+    def other_than(self, who: object) -> float:
+        """Return when the latest but somebody was there."""
+        return self._earlier_at if self._who == who else self._at
+
+
 class Shares:
     """The shares of all callers of a process."""
 
@@ -142,15 +170,22 @@ class Shares:
         # Messages to other agents that are on their way, by their ids, which no peer can guess. If
         # they arrive in this process, what they begin counts for the caller who began it all.
         self._roots: dict[str, Root] = {}
-        # The last two who asked for anything, and when.
-        self._latest: tuple[object, float] = None, -PRESENT
-        self._earlier: tuple[object, float] = None, -PRESENT
+        # Who asked for anything, and whose tasks used much.
+        self._asked = _Latest(now)
+        self._worked = _Latest(now)
+        # Notes that somebody asked for something, be it only whether we are well.
+        self.saw = self._asked.note
         # Who waits for a turn, and how many had theirs in this turn of the loop.
         self._waiting: OrderedDict[Account, _Waiting] = OrderedDict()
         self._begun = 0
         self._is_scheduled = False
         # When the latest of them began.
         self._began_at = now()
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether there is an end to what logs of one caller may have of the store."""
+        return self.most_stored != math.inf
 
     @property
     def remembered(self) -> int:
@@ -168,17 +203,15 @@ class Shares:
             found = self._accounts[who] = Account(who, self._now())
         return found
 
-    def saw(self, who: object) -> None:
-        """Note that somebody asked for something, be it only whether we are well."""
-        now = self._now()
-        if self._latest[0] != who:
-            self._earlier = self._latest
-        self._latest = who, now
-
     def is_shared(self, account: Account) -> bool:
         """Tell whether anybody else is there."""
-        latest = self._latest if self._latest[0] != account.who else self._earlier
-        return self._now() - latest[1] < PRESENT
+        who = account.who
+        latest = max(self._asked.other_than(who), self._worked.other_than(who))
+        return self._now() - latest < PRESENT
+
+    def is_asked(self, account: Account) -> bool:
+        """Tell whether anybody else asks for things at present."""
+        return self._now() - self._asked.other_than(account.who) < ASKING
 
     @contextlib.contextmanager
     def calling(self, message_id: str, who: Who, *, is_counted: bool = False) -> Generator[None]:
@@ -220,8 +253,7 @@ class Shares:
 
     def look(self, account: Account) -> None:
         """See how much a caller uses, and whether anybody else is there. Called now and then."""
-        self.saw(account.who)
-        now = self._latest[1]
+        now = self._worked.note(account.who)
         is_much = account.used - account.before > HEAVY
         if now - account.since > _WINDOW:
             account.is_heavy = is_much and now - account.since < 2 * _WINDOW
@@ -243,7 +275,7 @@ class Shares:
     def is_unmeasured(self, account: Account) -> bool:
         """Tell whether it is time to find out what a caller has in the store: after a start, and
         again now and then, since other processes write and old tasks are forgotten."""
-        if self.most_stored == math.inf or not isinstance(account.who, Principal):
+        if not isinstance(account.who, Principal):
             return False
         now, last = self._now(), account.measured_at
         pause = _MEASURE_SOON if account.is_full else _MEASURE_EVERY
@@ -271,7 +303,7 @@ class Shares:
         most = _ONE if self.is_shared(account) else _MANY
         if not self._waiting and self._begun < most:
             self._begun += 1
-            self._schedule()
+            self._schedule(account)
             self._began_at = self._now()
             return
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -279,7 +311,7 @@ class Shares:
         if waiting is None:
             waiting = self._waiting[account] = _Waiting(account)
         waiting.agents.setdefault(agent, deque()).append(given)
-        self._schedule()
+        self._schedule(account)
         await given
         self._began_at = self._now()
 
@@ -288,13 +320,19 @@ class Shares:
         """Whether the present slice has taken its time."""
         return self._now() - self._began_at > NARROW_SECONDS
 
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._deal)
+    def _schedule(self, account: Account) -> None:
+        if self._is_scheduled:
+            return
+        self._is_scheduled = True
+        loop = asyncio.get_running_loop()
+        if self.is_asked(account):
+            loop.call_later(PAUSE, self._deal, account)
+        else:
+            loop.call_soon(self._deal, account)
 
-    def _deal(self) -> None:
-        """Begin a turn of the loop: give as many turns as there may be."""
+    def _deal(self, account: Account) -> None:
+        """Begin a turn of the loop, or the end of a pause: give as many turns as there may be.
+        The account is that of the latest slice."""
         self._is_scheduled = False
         self._begun = 0
         while self._waiting:
@@ -303,7 +341,7 @@ class Shares:
                 break
             self._give(self._waiting[account])
         if self._waiting or self._begun:
-            self._schedule()
+            self._schedule(account)
 
     def _next(self) -> Account:
         """Return who is next: those who used more than their turns were for are passed over."""

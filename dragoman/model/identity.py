@@ -153,7 +153,9 @@ class Scope(msgspec.Struct, frozen=True):
     def of(cls, agent: str, tenant: str, caller: Caller) -> "Scope":
         """Return where a caller's tasks are, in the tenant that a request is for."""
         owner = caller.owner
-        if tenant and caller.tenant is None and owner:
+        if not owner:
+            return cls(agent, tenant, owner)
+        if tenant and caller.tenant is None:
             owner = _UNBOUND + owner
         elif owner.startswith("@"):
             owner = f"@{owner}"

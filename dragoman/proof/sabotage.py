@@ -36,9 +36,11 @@ from dragoman.proof.guards import (
     access,
     authors,
     disclosure,
+    forwarding,
     intake,
     shares,
     store_files,
+    suspects,
     upstreams,
 )
 from dragoman.proof.harness import (
@@ -577,7 +579,9 @@ GUARDS: tuple[Guard, ...] = (
     *shares.GUARDS,
     *disclosure.GUARDS,
     *authors.GUARDS,
+    *suspects.GUARDS,
     *upstreams.GUARDS,
+    *forwarding.GUARDS,
     *store_files.GUARDS,
 )
 

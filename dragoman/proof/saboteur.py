@@ -25,9 +25,11 @@ from dragoman.proof.guards import (
     access,
     authors,
     disclosure,
+    forwarding,
     intake,
     shares,
     store_files,
+    suspects,
     upstreams,
 )
 from dragoman.proof.patches import Patches, Removal, edited
@@ -313,7 +315,9 @@ REMOVALS: dict[str, Removal] = {
     **shares.REMOVALS,
     **disclosure.REMOVALS,
     **authors.REMOVALS,
+    **suspects.REMOVALS,
     **upstreams.REMOVALS,
+    **forwarding.REMOVALS,
     **store_files.REMOVALS,
 }
 

@@ -19,6 +19,8 @@ _STARTS = (b",", b"[", b"{", b":")
 _STRUCTURE = b',[]{}:"'
 # What is no structure, as one and the same.
 _AS_SCALARS = bytes(byte if byte in _STRUCTURE else ord("v") for byte in range(256))
+# Every digit as one and the same, so that a long number is found as a plain text.
+_AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
 
 
 def check_values(body: bytes, most: int = MAX_VALUES) -> None:
@@ -30,9 +32,13 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
     # Those in strings included, which is quickly counted.
     if sum(body.count(start) for start in _STARTS) < most:
         return
-    count = 1
-    for found in _starts(body):
-        count += found
+    count, last = 1, b""
+    for outside in _outline(body):
+        joined = last + outside
+        count += sum(outside.count(start) for start in _STARTS)
+        # A pair of brackets with nothing in it has no first value.
+        count -= joined.count(b"[]") + joined.count(b"{}")
+        last = joined[-1:]
         # Of a bracket at the end of a slice the next one tells whether it has a first value.
         if count > most + 1:
             break
@@ -40,9 +46,34 @@ def check_values(body: bytes, most: int = MAX_VALUES) -> None:
         raise ParseFailed(f"more than {most} values")
 
 
-def _starts(body: bytes) -> Iterator[int]:
-    """Yield how many values and names begin in each slice of a text, besides its first value."""
-    begin, is_inside, last = 0, False, b""
+def has_names(body: bytes, count: int) -> bool:
+    """Tell whether a text that is JSON has so many names of members."""
+    # Those of strings included, which is quickly counted: most texts have none there.
+    return body.count(b":") == count or sum(one.count(b":") for one in _outline(body)) == count
+
+
+def has_long_number(body: bytes, longest: int) -> bool:
+    """Tell whether a text that is JSON has a number of more characters."""
+    # Of a long number the whole part, the fraction or the exponent is long.
+    digits = b"0" * (longest // 4)
+    slices = range(0, len(body), _SLICE_BYTES)
+    if not any(
+        digits in body[n : n + _SLICE_BYTES + longest].translate(_AS_DIGITS) for n in slices
+    ):
+        return False
+    run, last = b"v" * (longest + 1), b""
+    for outside in _outline(body):
+        joined = last + outside
+        if run in joined:
+            return True
+        last = joined[-longest:]
+    return False
+
+
+def _outline(body: bytes) -> Iterator[bytes]:
+    """Yield what is left of each slice of a text: its structure, and a letter for each character of
+    its numbers and words, and for each string."""
+    begin, is_inside = 0, False
     while begin < len(body):
         end = begin + _SLICE_BYTES
         piece = body[begin:end]
@@ -53,10 +84,6 @@ def _starts(body: bytes) -> Iterator[int]:
         plain = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         pieces = plain.translate(_AS_SCALARS, _SPACE).split(b'"')
         # Where a string was, of whatever slice, there is a value.
-        outside = b"v".join([b"", *pieces[1::2]] if is_inside else pieces[::2])
+        yield b"v".join([b"", *pieces[1::2]] if is_inside else pieces[::2])
         is_inside ^= len(pieces) % 2 == 0
-        begun = sum(outside.count(start) for start in _STARTS)
-        joined = last + outside
-        # A pair of brackets with nothing in it has no first value.
-        yield begun - joined.count(b"[]") - joined.count(b"{}")
-        begin, last = end, joined[-1:]
+        begin = end

@@ -251,6 +251,8 @@ class Agent:
                 ("message.metadata", source.message.metadata),
                 ("metadata", source.metadata),
             ):
+                if not metadata:
+                    continue
                 for name in ("skillId", "skill"):
                     wanted = metadata.get(name)
                     if wanted is None:

@@ -202,9 +202,10 @@ class Endpoints:
         closes_on_input = is_old or not isinstance(operation, ops.SubscribeToTask)
         if isinstance(dialect, House) and dialect.keeps_open:
             closes_on_input = False
+        caller = request.caller
         return Call(
-            operation=_placed(operation, request.caller),
-            caller=request.caller,
+            operation=_placed(operation, caller),
+            caller=caller,
             after=request.after,
             extensions=request.extensions,
             closes_on_input=closes_on_input,

@@ -1,22 +1,21 @@
 """Shares of the loop and of the store: turns are counted by their order, not by time."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from engine.house import House, eventually, message, within
 
-from dragoman import Agent, Turn
 from dragoman.config import Settings
 from dragoman.engine import shares as module
 from dragoman.engine.engine import Engine
 from dragoman.engine.log import STORE_IS_FULL
-from dragoman.engine.shares import HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
+from dragoman.engine.shares import ASKING, HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
 from dragoman.errors import RateLimited
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, Principal
 from dragoman.model.task import TaskState as S
+from dragoman.proof.guards.shares import endless_agent
 from dragoman.service import Call, TaskReply
 from dragoman.stores.memory import MemoryStore
 
@@ -98,6 +97,7 @@ async def test_who_uses_little_never_waits(clock: Clock) -> None:
 async def test_one_slice_in_each_turn_of_the_loop_while_others_are_there(clock: Clock) -> None:
     shares = Shares(now=clock)
     shares.saw(QUIET)
+    clock.time += ASKING + 1
     busy(shares, GREEDY)
     loop = Loop(shares)
     for n in range(24):
@@ -119,11 +119,41 @@ async def test_a_caller_who_is_alone_has_more_of_each_turn(clock: Clock) -> None
         loop.begin(GREEDY, f"{n}")
     alone = len(await loop.turn(100))
     shares.saw(QUIET)
+    clock.time += ASKING + 1
+    busy(shares, GREEDY)
     beside = len(await loop.turn(100))
     clock.time += PRESENT + 1
     busy(shares, GREEDY)
     again = len(await loop.turn(100))
     assert alone > 2 * beside < again
+    await loop.end()
+
+
+async def test_there_are_pauses_between_slices_while_others_ask_for_things(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 3600.0)
+    shares = Shares(now=clock)
+    busy(shares, GREEDY, OTHER)
+    loop = Loop(shares)
+    loop.begin(GREEDY, "greedy")
+    assert len(await loop.turn(100)) > 10, "one who only works asks for nothing"
+    shares.saw(GREEDY)
+    assert len(await loop.turn(100)) > 10, "neither does it ask beside itself"
+    shares.saw("probe")
+    await loop.turn(5)
+    assert not await loop.turn(100)
+    await loop.end()
+
+
+async def test_after_a_pause_the_next_has_its_turn(clock: Clock) -> None:
+    shares = Shares(now=clock)
+    busy(shares, GREEDY)
+    shares.saw(QUIET)
+    loop = Loop(shares)
+    for n in range(3):
+        loop.begin(GREEDY, f"{n}")
+    await eventually(lambda: {"0", "1", "2"} <= {name for turn in loop.turns for name in turn})
     await loop.end()
 
 
@@ -161,6 +191,7 @@ async def test_callers_take_turns_however_many_tasks_they_have(clock: Clock) -> 
 async def test_agents_of_one_caller_take_turns(clock: Clock) -> None:
     shares = Shares(now=clock)
     shares.saw(QUIET)
+    clock.time += ASKING + 1
     busy(shares, GREEDY)
     loop = Loop(shares)
     for _ in range(20):
@@ -213,30 +244,6 @@ def test_the_use_of_many_callers_is_remembered_in_bounded_memory(
 # In the engine
 
 
-def flood() -> Agent:
-    agent = Agent("Flood", "Streams.")
-
-    @agent.skill(default=True)
-    async def endless(text: str) -> AsyncIterator[str]:
-        while True:
-            yield "x" * 100
-
-    @agent.skill
-    async def echo(text: str) -> str:
-        return text
-
-    @agent.skill
-    async def stubborn(text: str, turn: Turn) -> None:
-        async with turn.artifact(name="log") as log:
-            while True:
-                try:
-                    await log.write("x" * 100)
-                except Exception:
-                    await asyncio.sleep(0)
-
-    return agent
-
-
 async def begun(engine: Engine, owner: str, text: str = "hi", skill: str = "") -> str:
     caller = Caller(owner, authenticated=True)
     operation = ops.SendMessage(message=message(text, skill=skill), wait=False)
@@ -257,13 +264,14 @@ async def test_endless_tasks_of_one_caller_hold_a_turn_for_one_slice(clock: Cloc
     store = MemoryStore()
     await store.open()
     shares = Shares(now=clock)
-    engine = Engine(flood(), store, Settings(max_events=1_000_000), shares=shares)
-    for _ in range(24):
-        await begun(engine, "greedy")
+    engine = Engine(endless_agent(), store, Settings(max_events=1_000_000), shares=shares)
     account = shares.account(GREEDY)
+    # All at once: what runs alone meanwhile writes thousands of events.
+    await asyncio.gather(*(begun(engine, "greedy") for _ in range(24)))
     await eventually(lambda: account.is_heavy)
     shares.saw(QUIET)
     await eventually(lambda: account.is_narrow)
+    clock.time += ASKING + 1
     for _ in range(50):
         await asyncio.sleep(0)
     most = 0
@@ -289,13 +297,11 @@ async def test_a_slice_ends_with_its_time(clock: Clock) -> None:
 # In the store
 
 
-async def test_tasks_at_their_callers_share_of_the_store_end_and_new_ones_are_refused(
-    house: House,
-) -> None:
+async def test_tasks_at_their_callers_share_of_the_store_end_and_new_ones_are_refused() -> None:
     store = MemoryStore()
     await store.open()
     shares = Shares(most_stored=100_000)
-    engine = Engine(flood(), store, Settings(), shares=shares)
+    engine = Engine(endless_agent(), store, Settings(), shares=shares)
     tasks = await asyncio.gather(*(begun(engine, "greedy") for _ in range(3)))
     for task_id in tasks:
 
@@ -311,7 +317,7 @@ async def test_tasks_at_their_callers_share_of_the_store_end_and_new_ones_are_re
     assert (await read(engine, "quiet", await begun(engine, "quiet", skill="echo"))).id
     await engine.stop()
     # Another process knows it by looking.
-    again = Engine(flood(), store, Settings(), shares=Shares(most_stored=100_000))
+    again = Engine(endless_agent(), store, Settings(), shares=Shares(most_stored=100_000))
 
     async def is_refused() -> bool:
         try:
@@ -341,7 +347,7 @@ async def test_what_was_forgotten_makes_room_again(clock: Clock) -> None:
 
 
 async def test_code_that_ignores_the_limit_is_stopped(house: House) -> None:
-    await house.start(flood(), max_events=50)
+    await house.start(endless_agent(), max_events=50)
     task = await house.send("hi", skill="stubborn", wait=False)
     failed = await house.reaches(task.id, S.FAILED)
     assert failed.status.message is not None

@@ -2,20 +2,21 @@
 that both sides hear of."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from carrying import GatewaySite, gateway
 from engine.house import eventually, within
-from guarding import ALICE, guarded, send, settled, until
-from peers_raw import http
+from guarding import ALICE, guarded, known, send, settled, until
+from peers_raw import STREAM, Answer, Asked, Peer, card, http, raw_peer
 from serving import V1, Site, message, serving
 
 from dragoman import Agent
 from dragoman.gateway import contest
-from dragoman.model.identity import LOCAL, Principal
+from dragoman.model.identity import LOCAL
 from dragoman.model.task import TaskState
 from dragoman.security.wire import MOST_UNREAD
 from dragoman.stores.interface import Survey
@@ -89,28 +90,27 @@ WORKING = '{"statusUpdate":{"taskId":"t","contextId":"c","status":{"state":"TASK
 BEGAN = '{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}'
 
 
-async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> None:
-    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n\r\n")
-        if b":stream" not in request and b":subscribe" not in request:
-            writer.write(http(b"{}"))
-            writer.close()
-            return
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-        )
-        writer.write(_frame(BEGAN))
-        try:
-            while True:
-                writer.write(_frame(WORKING) * 100)
-                await writer.drain()
-        except OSError:
-            return
+def flooding(pieces: Iterable[bytes]) -> Callable[[str, Asked], Answer]:
+    """Return an agent that begins a task and then sends these, one after the other."""
 
-    server = await asyncio.start_server(flood, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, guarded(tmp_path, max_events=2000) as site:
-        agent = await registered(site, url)
+    def answer(name: str, asked: Asked) -> Answer:
+        if not asked.is_stream:
+            return [http(BEGAN.encode()[8:-1])]
+        return itertools.chain([STREAM, _frame(BEGAN)], pieces)
+
+    return answer
+
+
+async def flood(site: GatewaySite, peer: Peer, name: str = "flood") -> str:
+    """Register an agent of 1.0 over REST by its card alone."""
+    shown = card(f"{peer.url}/{name}", binding="HTTP+JSON", streaming=True)
+    return (await known(site, peer, name, card=shown, repeatable=True)).id
+
+
+async def test_events_that_nobody_records_have_an_end_too(tmp_path: Path) -> None:
+    pieces = itertools.repeat(_frame(WORKING) * 100)
+    async with raw_peer(flooding(pieces)) as peer, guarded(tmp_path, max_events=2000) as site:
+        agent = await flood(site, peer)
         task = await send(site, ALICE, metadata={"agentId": agent})
         assert await settled(site, ALICE, task["id"]) == "TASK_STATE_FAILED"
 
@@ -125,12 +125,12 @@ async def test_a_stream_of_nothing_waits_for_its_turn_and_has_an_end(
     tmp_path: Path, nothing: bytes, race: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is nothing to show costs as much to read as what is."""
-    server, url = await flooding(nothing)
-    async with server, guarded(tmp_path, max_events=200) as site:
-        agent = await registered(site, url)
+    pieces = itertools.repeat(nothing * (8192 // len(nothing)))
+    async with raw_peer(flooding(pieces)) as peer, guarded(tmp_path, max_events=200) as site:
+        agent = await flood(site, peer)
         wish: dict[str, Any] = {"agentId": agent}
         if race:
-            await registered(site, url, "flood-2")
+            await flood(site, peer, "flood-2")
             wish = {"skillId": "s", "race": race}
         turns: list[str] = []
         shares = site.app.shares
@@ -146,86 +146,24 @@ async def test_a_stream_of_nothing_waits_for_its_turn_and_has_an_end(
         assert len(turns) >= 150
 
 
-async def flooding(nothing: bytes) -> tuple[asyncio.Server, str]:
-    """Serve an agent that begins a task and then sends the same for ever."""
-
-    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n\r\n")
-        if b":stream" not in request and b":subscribe" not in request:
-            writer.write(http(BEGAN.encode()[8:-1]))
-            writer.close()
-            return
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-        )
-        writer.write(_frame(BEGAN))
-        try:
-            while True:
-                writer.write(nothing * (8192 // len(nothing)))
-                await writer.drain()
-        except OSError:
-            return
-
-    server = await asyncio.start_server(flood, "127.0.0.1", 0)
-    return server, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-async def registered(site: GatewaySite, url: str, name: str = "flood") -> str:
-    """Register an agent of 1.0 over REST by its card alone."""
-    from dragoman.gateway.registration import Registration
-
-    shown = {
-        "name": "flood",
-        "description": "Floods.",
-        "version": "1",
-        "capabilities": {"streaming": True},
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [{"id": "s", "name": "s", "description": "s", "tags": ["s"]}],
-        "supportedInterfaces": [
-            {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
-        ],
-    }
-    agent = await site.gateway.registry.register(
-        Registration(url=url, name=name, card=shown, repeatable=True), Principal.read("token:bob")
-    )
-    await site.gateway.registry.heartbeat(agent.id, "online", owner=Principal("", "token:bob"))
-    return agent.id
-
-
 async def test_an_agent_is_not_read_further_than_the_disk_takes_it(tmp_path: Path) -> None:
     sent = 0
+    chunk = (
+        '{"artifactUpdate":{"taskId":"t","contextId":"c","append":%s,'
+        '"artifact":{"artifactId":"a","parts":[{"text":"' + "x" * 5000 + '"}]}}}'
+    )
 
-    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def pieces() -> Iterator[bytes]:
         nonlocal sent
-        request = await reader.readuntil(b"\r\n\r\n")
-        if b":stream" not in request:
-            writer.write(http(b"{}"))
-            writer.close()
-            return
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-        )
-        writer.write(_frame(BEGAN))
-        chunk = (
-            '{"artifactUpdate":{"taskId":"t","contextId":"c","append":%s,'
-            '"artifact":{"artifactId":"a","parts":[{"text":"' + "x" * 5000 + '"}]}}}'
-        )
-        try:
-            writer.write(_frame(chunk % "false"))
-            while True:
-                data = _frame(chunk % "true")
-                writer.write(data)
-                sent += len(data)
-                await writer.drain()
-        except OSError:
-            return
+        yield _frame(chunk % "false")
+        data = _frame(chunk % "true")
+        while True:
+            sent += len(data)
+            yield data
 
-    server = await asyncio.start_server(flood, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, guarded(tmp_path) as site:
+    async with raw_peer(flooding(pieces())) as peer, guarded(tmp_path) as site:
         store: Any = site.app.store
-        agent = await registered(site, url)
+        agent = await flood(site, peer)
         task = await send(site, ALICE, metadata={"agentId": agent})
         await eventually(lambda: sent > 100_000)
         held: list[Any] = []

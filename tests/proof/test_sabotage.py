@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,8 @@ def test_a_guard_that_is_not_where_it_was_is_an_error() -> None:
 async def test_a_check_is_green_with_its_guard_and_red_without(
     guard: Guard, tmp_path: Path
 ) -> None:
+    # As the command has it.
+    logging.getLogger("dragoman").setLevel(logging.CRITICAL)
     async with asyncio.timeout(WITHIN):
         result = await sabotage.prove(4, folder=tmp_path, guards=[guard])
     assert result.kept and result.red == result.guards == 1, result

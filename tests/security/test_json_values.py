@@ -118,3 +118,49 @@ async def test_large_texts_are_read_as_small_ones_are() -> None:
         with pytest.raises(ParseFailed) as large_refusal:
             await json_text.read(large)
         assert str(small_refusal.value) == str(large_refusal.value), name
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 256 * 1024])
+def test_names_and_long_numbers_are_found_wherever_the_slices_end(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_values, "_SLICE_BYTES", size)
+    chance = random.Random(size)
+    for _ in range(100):
+        value = [_made(chance), {"a:": ":"}, "1" * 80]
+        text = json.dumps(value).encode()
+        names = _names(value)
+        assert json_values.has_names(text, names)
+        assert not json_values.has_names(text, names + 1)
+        assert not json_values.has_long_number(text, 64)
+        assert json_values.has_long_number(text[:-1] + b"," + b"1" * 65 + b"]", 64)
+        assert not json_values.has_long_number(text[:-1] + b"," + b"1" * 64 + b"]", 64)
+
+
+def _names(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(map(_names, value.values()))
+    return sum(map(_names, value)) if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'{"a":1,"b":{"c":":","c":2}}', "a member twice"),
+        (b"[" * 65 + b"]" * 65, "nested deeper than 64"),
+        (b"[" * 5000 + b"]" * 5000, "nested deeper than 64"),
+        (b'{"a":' + b"1" * 65 + b"}", "longer than 64"),
+        (b'{"a":' + b"1" * 22 + b"." + b"1" * 20 + b"e-" + b"0" * 19 + b"1}", "longer than 64"),
+        (b'{"a":"\\ud800"}', "."),
+        (b'{"a":NaN}', "."),
+        (b'{"a":1e999}', "."),
+        (b'{"a":"\xff"}', "."),
+        (json.dumps({f"{n}": n for n in range(1001)}).encode(), "more than 1000 members"),
+    ],
+)
+@pytest.mark.parametrize("length", [0, 70_000], ids=["small", "large"])
+def test_a_document_of_any_size_is_held_to_the_same_rules(
+    text: bytes, why: str, length: int
+) -> None:
+    with pytest.raises(ParseFailed, match=why):
+        json_text.parse(b" " * length + text)

@@ -18,7 +18,7 @@ from dragoman.proof.harness import HOST
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.security import descriptors
-from dragoman.server import door, http, incidents
+from dragoman.server import door, http, http_line, incidents
 from dragoman.server.connections import Connections
 from dragoman.server.http_chunks import ChunkLines
 from dragoman.server.incidents import incident
@@ -162,11 +162,19 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
+async def _refuse(scope: Any, receive: Any, send: Any) -> None:
+    """Answer without a look at the body."""
+    await send(
+        {"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]}
+    )
+    await send({"type": "http.response.body"})
+
+
 @contextlib.asynccontextmanager
-async def _served() -> AsyncGenerator[int]:
+async def _served(app: Any = _echo, **settings: Any) -> AsyncGenerator[int]:
     """Serve an app behind the guard; give its port."""
-    connections = Connections(Settings(store="memory:"))
-    config = uvicorn.Config(_echo, log_config=None, access_log=False, ws="none", lifespan="off")
+    connections = Connections(Settings(store="memory:", **settings))
+    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off")
     config.load()
     make = partial(http.Connection, connections, config, ServerState(), {})
     server = await asyncio.get_running_loop().create_server(make, HOST, 0)
@@ -178,18 +186,37 @@ async def _served() -> AsyncGenerator[int]:
             connections._timer.cancel()  # pyright: ignore[reportPrivateUsage] - as above
 
 
+@contextlib.asynccontextmanager
+async def _asked(port: int, data: bytes) -> AsyncGenerator[str]:
+    """Send something, and leave the connection open; give the first line of the answer."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        writer.write(data)
+        yield (await reader.readline()).decode().strip()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
 async def _is_bad(data: bytes) -> Finding:
     """Send a request that is to be refused as HTTP."""
-    async with _served() as port:
-        reader, writer = await asyncio.open_connection(HOST, port)
-        try:
-            writer.write(data)
-            line = (await reader.readline()).decode().strip()
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-    return Finding(" 400 " in line, line)
+    async with _served() as port, _asked(port, data) as line:
+        return Finding(" 400 " in line, line)
+
+
+async def answered_callers_make_room(trial: Trial) -> Finding:
+    """Fill all places with callers who have their answer, and whose bodies are not there yet."""
+    places = 4
+    begun = b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n" + _HEAD + b"ab"
+    async with (
+        _served(_refuse, max_connections=places) as port,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        for _ in range(places):
+            await stack.enter_async_context(_asked(port, begun))
+        async with _asked(port, b"GET / HTTP/1.1\r\n" + _HEAD) as line:
+            return Finding(" 401 " in line, f"one more caller: {line}")
 
 
 async def two_spaces_are_refused(trial: Trial) -> Finding:
@@ -272,6 +299,16 @@ def _fragment(patches: Patches) -> None:
     patches.put(http, "check", make)
 
 
+def _answered(patches: Patches) -> None:
+    def make(is_waiting: property) -> property:
+        def has_sent_all(self: Any) -> bool:
+            return self._phase != http_line.BODY and is_waiting.__get__(self)
+
+        return property(has_sent_all)
+
+    patches.put(http_line.Line, "is_waiting", make)
+
+
 def _chunk_size(patches: Patches) -> None:
     patches.put(ChunkLines, "take", lambda _: _yes)
 
@@ -283,6 +320,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard("public-body", "A5", "public paths read any body", public_paths_read_little, True),
     Guard("held-bytes", "A7", "what requests hold is not bounded", one_caller_holds_no_more, True),
     Guard("descriptors", "B6", "the limit is not looked at", connections_follow_the_limit, True),
+    Guard("answered", "B6", "unread bodies keep their places", answered_callers_make_room, True),
     Guard("memory", "B6", "no memory is an incident", a_lack_of_memory_is_told_as_one, True),
     Guard("wording", "A9", "refusals are internal errors", a_refusal_is_no_internal_error, True),
     Guard("request-line", "A9", "spaces are passed over", two_spaces_are_refused, True),
@@ -298,6 +336,7 @@ REMOVALS: dict[str, Removal] = {
     "public-body": _public,
     "held-bytes": _held,
     "descriptors": _descriptors,
+    "answered": _answered,
     "memory": _memory,
     "wording": _wording,
     "request-line": _line,

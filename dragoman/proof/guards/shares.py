@@ -9,9 +9,10 @@ from typing import Any
 from dragoman import Agent, Turn
 from dragoman.client.seen import Seen
 from dragoman.config import Settings
+from dragoman.engine import shares as shares_module
 from dragoman.engine.engine import Engine
 from dragoman.engine.log import LogIsFull
-from dragoman.engine.shares import QUANTUM, Root, Shares
+from dragoman.engine.shares import ASKING, QUANTUM, Account, Root, Shares
 from dragoman.engine.worker import Worker
 from dragoman.errors import RateLimited
 from dragoman.model import operations as ops
@@ -35,7 +36,8 @@ _SHARE = 100_000
 _ids = itertools.count()
 
 
-def _agent() -> Agent:
+def endless_agent() -> Agent:
+    """Return an agent that streams without end, also where it is told to stop."""
     agent = Agent("Shares", "Takes what it can.")
 
     @agent.skill(default=True)
@@ -65,7 +67,7 @@ def _agent() -> Agent:
 async def _engine(shares: Shares, **settings: Any) -> AsyncGenerator[Engine]:
     store = MemoryStore()
     await store.open()
-    engine = Engine(_agent(), store, Settings(**settings), shares=shares)
+    engine = Engine(endless_agent(), store, Settings(**settings), shares=shares)
     try:
         yield engine
     finally:
@@ -128,24 +130,72 @@ async def tasks_of_calls(trial: Trial) -> Finding:
     return Finding(begun == 2, f"{begun} tasks begun for a caller with a quota of 2")
 
 
+async def tasks_by_the_id_of_a_call(trial: Trial) -> Finding:
+    """Have others begin tasks by the id of a call that is on its way."""
+    left, shares = 0, Shares(quota_of(Settings(quota="4/d")))
+    async with _engine(shares) as engine:
+        with shares.calling("call", _GREEDY.who):
+            for number in range(3):
+                await _begin(engine, "echo", Caller(f"agent-{number}", authenticated=True), "call")
+        with contextlib.suppress(RateLimited):
+            while left < 4:
+                await _begin(engine, "echo")
+                left += 1
+    return Finding(left == 3, f"{4 - left} tasks counted for one call")
+
+
+@contextlib.asynccontextmanager
+async def _beside_another() -> AsyncGenerator[tuple[Account, Callable[[float], None]]]:
+    """Begin endless tasks of one caller while another is there; the value is the account, and what
+    tells that the other asked for something, so many seconds ago."""
+    # Time stands still: what is done in a turn is counted, however long it takes.
+    now = 1000.0
+    shares = Shares(now=lambda: now)
+
+    def asked(ago: float) -> None:
+        nonlocal now
+        shares.saw(_OTHER.who)
+        now += ago
+
+    async with _engine(shares, max_events=1_000_000) as engine:
+        account = shares.account(_GREEDY.who)
+        # All at once: what runs alone meanwhile writes thousands of events.
+        await asyncio.gather(*(_begin(engine, "endless") for _ in range(_STREAMS)))
+        asked(0)
+        await _turns(lambda: account.is_heavy)
+        yield account, asked
+
+
 async def endless_tasks(trial: Trial) -> Finding:
     """See what endless tasks of one caller do in one turn of the loop while another is there."""
-    # Time stands still: what is done in a turn is counted, however long it takes.
-    shares = Shares(now=lambda: 1000.0)
-    async with _engine(shares, max_events=1_000_000) as engine:
-        for _ in range(_STREAMS):
-            await _begin(engine, "endless")
-        account = shares.account(_GREEDY.who)
-        shares.saw(_OTHER.who)
-        await _turns(lambda: account.is_heavy)
+    most = 0
+    async with _beside_another() as (account, asked):
+        # Nobody asks for anything at present, so there are no pauses.
+        asked(ASKING + 1)
         for _ in range(50):
             await asyncio.sleep(0)
-        most = 0
         for _ in range(200):
             before = account.used
             await asyncio.sleep(0)
             most = max(most, account.used - before)
     return Finding(most <= 1.5 * QUANTUM, f"{most / QUANTUM:.1f} slices in one turn of the loop")
+
+
+async def slices_while_others_ask(trial: Trial) -> Finding:
+    """See whether endless tasks of one caller pause while another asks for things."""
+    pause, shares_module.PAUSE = shares_module.PAUSE, 3600.0
+    try:
+        async with _beside_another() as (account, asked):
+            asked(0)
+            for _ in range(50):
+                await asyncio.sleep(0)
+            before = account.used
+            for _ in range(200):
+                await asyncio.sleep(0)
+            used = account.used - before
+    finally:
+        shares_module.PAUSE = pause
+    return Finding(not used, f"{used / QUANTUM:.1f} slices during a pause")
 
 
 async def code_beyond_its_limit(trial: Trial) -> Finding:
@@ -212,6 +262,13 @@ def _root(patches: Patches) -> None:
     patches.put(Shares, "root", lambda _: sender)
 
 
+def _once(patches: Patches) -> None:
+    def remembered(self: Any, message_id: str, who: Principal | str) -> Root:
+        return self._roots.get(message_id) or Root(who, is_counted=False)
+
+    patches.put(Shares, "root", lambda _: remembered)
+
+
 def _turn(patches: Patches) -> None:
     async def at_once(self: Any, account: Any, agent: str) -> None:
         return None
@@ -224,6 +281,13 @@ def _slices(patches: Patches) -> None:
         return False
 
     patches.put(Shares, "is_shared", lambda _: alone)
+
+
+def _pauses(patches: Patches) -> None:
+    def none_asks(self: Any, account: Any) -> bool:
+        return False
+
+    patches.put(Shares, "is_asked", lambda _: none_asks)
 
 
 def _limit(patches: Patches) -> None:
@@ -250,8 +314,10 @@ def _light(patches: Patches) -> None:
 GUARDS: tuple[Guard, ...] = (
     Guard("quota", "A6", "the engine counts no tasks", tasks_beyond_a_quota, is_here=True),
     Guard("root", "A6", "calls count for the agent that calls", tasks_of_calls, is_here=True),
+    Guard("once", "A6", "a call counts each time", tasks_by_the_id_of_a_call, is_here=True),
     Guard("turns", "A8", "nobody waits for a turn of the loop", endless_tasks, is_here=True),
     Guard("slices", "A8", "others' presence makes slices no smaller", endless_tasks, is_here=True),
+    Guard("asking", "A8", "no pauses while others ask", slices_while_others_ask, is_here=True),
     Guard("limit", "A8", "code may ignore its limit", code_beyond_its_limit, is_here=True),
     Guard("disk", "A8", "what a caller stores is not counted", endless_store, is_here=True),
     Guard("light", "A8", "what is passed on is held", relayed_contents, is_here=True),
@@ -259,8 +325,10 @@ GUARDS: tuple[Guard, ...] = (
 REMOVALS: dict[str, Removal] = {
     "quota": _quota,
     "root": _root,
+    "once": _once,
     "turns": _turn,
     "slices": _slices,
+    "asking": _pauses,
     "limit": _limit,
     "disk": _disk,
     "light": _light,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
@@ -16,12 +15,11 @@ from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import A2AError, InsufficientCredits, StoreRefused
 from dragoman.model import operations as ops
-from dragoman.model.card import JSONRPC, AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errand import Errand
 from dragoman.model.identity import ANONYMOUS, Caller, MessageId, Principal
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO
-from dragoman.proof.harness import HOST
+from dragoman.proof.guards.scripted import DONE, WORKING, Answer, Say, card, hang, listening, task
 from dragoman.proof.patches import Patches, Removal
 from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.service import Call
@@ -34,92 +32,16 @@ _WITHIN = 2.5
 _COMMENTS_WITHIN = 0.2
 # More than an account has to begin with.
 _DEAR = 10**9 * MICRO
-_WORKING, _DONE = "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n"
-    b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-
-# Writes an answer to a method, and then hangs, or returns for the connection to be closed.
-_Say = Callable[["_Answer", str], Awaitable[None]]
-
-
-class _Answer:
-    """The answer to one request, written piece by piece."""
-
-    def __init__(self, writer: asyncio.StreamWriter, id: Any) -> None:
-        self._writer = writer
-        self._id = id
-
-    async def head(self, kind: bytes = b"text/event-stream") -> None:
-        await self._write(_HEAD % kind)
-
-    async def piece(self, data: bytes) -> None:
-        await self._write(b"%x\r\n%b\r\n" % (len(data), data))
-
-    async def event(self, state: str) -> None:
-        await self.piece(b"data: %b\n\n" % self._body(result={"task": _task(state)}))
-
-    async def whole(self, **said: Any) -> None:
-        await self.head(b"application/json")
-        await self.piece(self._body(**said))
-        await self._write(b"0\r\n\r\n")
-
-    def _body(self, **said: Any) -> bytes:
-        return json.dumps({"jsonrpc": "2.0", "id": self._id, **said}).encode()
-
-    async def _write(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
-
-
-def _task(state: str) -> dict[str, Any]:
-    return {"id": "t-1", "contextId": "c-1", "status": {"state": state}}
-
-
-async def _hang() -> None:
-    await asyncio.Event().wait()
 
 
 @contextlib.asynccontextmanager
-async def _agent(say: _Say) -> AsyncGenerator[Client]:
+async def _agent(say: Say) -> AsyncGenerator[Client]:
     """Give a client of an agent that answers as it is told."""
-    talks: set[asyncio.Task[None]] = set()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-            asked = json.loads(await reader.readexactly(length))
-            await say(_Answer(writer, asked["id"]), asked["method"])
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talks.add(made := asyncio.get_running_loop().create_task(talk(reader, writer)))
-        made.add_done_callback(talks.discard)
-
-    server = await asyncio.start_server(connected, HOST, 0)
-    url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
-    try:
-        async with Client(_card(url), quiet=_PATIENCE / 3, patience=_PATIENCE) as client:
-            yield client
-    finally:
-        server.close()
-        for task in talks:
-            task.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
-
-
-def _card(url: str) -> AgentCard:
-    return AgentCard(
-        name="Scripted",
-        description="Answers as it is told.",
-        supported_interfaces=[AgentInterface(url, JSONRPC, "1.0")],
-        version="1",
-        capabilities=AgentCapabilities(streaming=True),
-        default_input_modes=["text/plain"],
-        default_output_modes=["text/plain"],
-        skills=[],
-    )
+    async with (
+        listening(say) as url,
+        Client(card(url), quiet=_PATIENCE / 3, patience=_PATIENCE) as client,
+    ):
+        yield client
 
 
 async def _followed(client: Client, pause: Callable[[], Awaitable[None]] | None = None) -> str:
@@ -143,11 +65,11 @@ async def _followed(client: Client, pause: Callable[[], Awaitable[None]] | None 
 async def silent_agent(trial: Trial) -> Finding:
     """An agent that shows a task and then nothing, and answers nothing, is given up."""
 
-    async def say(answer: _Answer, method: str) -> None:
+    async def say(answer: Answer, method: str) -> None:
         if method == "SendStreamingMessage":
             await answer.head()
-            await answer.event(_WORKING)
-        await _hang()
+            await answer.event(WORKING)
+        await hang()
 
     async with _agent(say) as client:
         ends = await _followed(client)
@@ -157,33 +79,33 @@ async def silent_agent(trial: Trial) -> Finding:
 async def questions_to_a_quiet_agent(trial: Trial) -> Finding:
     """An agent whose stream shows nothing is asked, and its answer counts."""
 
-    async def say(answer: _Answer, method: str) -> None:
+    async def say(answer: Answer, method: str) -> None:
         if method == "SendStreamingMessage":
             await answer.head()
-            await answer.event(_WORKING)
-            await _hang()
-        await answer.whole(result=_task(_DONE))
+            await answer.event(WORKING)
+            await hang()
+        await answer.whole(result=task(DONE))
 
     async with _agent(say) as client:
         ends = await _followed(client)
-    return Finding(ends == _DONE, f"a task whose end its stream did not show: {ends}")
+    return Finding(ends == DONE, f"a task whose end its stream did not show: {ends}")
 
 
 async def stream_without_its_comments(trial: Trial) -> Finding:
     """A stream whose comments stop is taken up anew, whatever the agent answers."""
 
-    async def say(answer: _Answer, method: str) -> None:
+    async def say(answer: Answer, method: str) -> None:
         if method == "GetTask":
-            await answer.whole(result=_task(_WORKING))
+            await answer.whole(result=task(WORKING))
             return
         await answer.head()
-        await answer.event(_WORKING)
+        await answer.event(WORKING)
         if method == "SubscribeToTask":
-            await answer.event(_DONE)
+            await answer.event(DONE)
         for _ in range(3):
             await asyncio.sleep(0.02)
             await answer.piece(b": alive\n\n")
-        await _hang()
+        await hang()
 
     patches = Patches()
     patches.put(life_signs, "SHORTEST_INTERVALS", lambda _: _COMMENTS_WITHIN)
@@ -192,21 +114,21 @@ async def stream_without_its_comments(trial: Trial) -> Finding:
             ends = await _followed(client)
     finally:
         patches.take_back()
-    return Finding(ends == _DONE, f"a task whose stream lost its comments: {ends}")
+    return Finding(ends == DONE, f"a task whose stream lost its comments: {ends}")
 
 
 async def reader_that_pauses(trial: Trial) -> Finding:
     """A reader that does not read for longer than patience lasts has not been left alone."""
     is_read = asyncio.Event()
 
-    async def say(answer: _Answer, method: str) -> None:
+    async def say(answer: Answer, method: str) -> None:
         if method == "SendStreamingMessage":
             await answer.head()
-            await answer.event(_WORKING)
+            await answer.event(WORKING)
             await is_read.wait()
             await asyncio.sleep(_PATIENCE / 4)
-            await answer.event(_DONE)
-        await _hang()
+            await answer.event(DONE)
+        await hang()
 
     async def pause() -> None:
         await asyncio.sleep(1.5 * _PATIENCE)
@@ -214,42 +136,42 @@ async def reader_that_pauses(trial: Trial) -> Finding:
 
     async with _agent(say) as client:
         ends = await _followed(client, pause)
-    return Finding(ends == _DONE, f"a task that was read late: {ends}")
+    return Finding(ends == DONE, f"a task that was read late: {ends}")
 
 
 async def process_that_stood_still(trial: Trial) -> Finding:
     """An agent is not blamed for a time in which this process stood still."""
 
-    async def say(answer: _Answer, method: str) -> None:
+    async def say(answer: Answer, method: str) -> None:
         if method == "SendStreamingMessage":
             await answer.head()
-            await answer.event(_WORKING)
+            await answer.event(WORKING)
             # While the other end waits, nothing runs here for longer than its patience and a timer.
             asyncio.get_running_loop().call_later(0.05, time.sleep, _PATIENCE + 1.2)
             await asyncio.sleep(_PATIENCE / 2)
-            await answer.event(_DONE)
-        await _hang()
+            await answer.event(DONE)
+        await hang()
 
     async with _agent(say) as client:
         ends = await _followed(client)
-    return Finding(ends == _DONE, f"a task that lasted through a stop of ours: {ends}")
+    return Finding(ends == DONE, f"a task that lasted through a stop of ours: {ends}")
 
 
 async def task_that_cannot_be_followed(trial: Trial) -> Finding:
     """A task that its agent does not know when it is to be followed again is asked for."""
 
-    async def say(answer: _Answer, method: str) -> None:
+    async def say(answer: Answer, method: str) -> None:
         if method == "SendStreamingMessage":
             await answer.head()
-            await answer.event(_WORKING)
+            await answer.event(WORKING)
         elif method == "GetTask":
-            await answer.whole(result=_task(_DONE))
+            await answer.whole(result=task(DONE))
         else:
             await answer.whole(error={"code": -32001, "message": "Task not found"})
 
     async with _agent(say) as client:
         ends = await _followed(client)
-    return Finding(ends == _DONE, f"a task that ended behind our back: {ends}")
+    return Finding(ends == DONE, f"a task that ended behind our back: {ends}")
 
 
 class _Dear:

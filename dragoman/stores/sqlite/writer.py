@@ -236,13 +236,15 @@ class Writer:
         would wait for it."""
         group: list[tuple[Write, Done]] = []
         size = 0
-        while self._pending and len(group) < most and size < _GROUP_BYTES:
-            write, done = self._pending[0]
+        pending = self._pending
+        while pending and len(group) < most and size < _GROUP_BYTES:
+            write, done = pending[0]
             if callable(write):
                 break
-            self._pending.popleft()
+            pending.popleft()
             group.append((write, done))
-            size += _size(write)
+            if pending:
+                size += _size(write)
         return group
 
     def _write_begun(self) -> None:
