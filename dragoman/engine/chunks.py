@@ -29,6 +29,7 @@ class HeldChunks:
         """`fail` is told what recording raised where none of the code is there to be told."""
         self._record = record
         self._fail = fail
+        self._loop = asyncio.get_running_loop()
         # By artifact: the chunk, and when it has waited long enough by the clock of the loop.
         self._held: dict[str, tuple[ArtifactUpdate, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -38,16 +39,19 @@ class HeldChunks:
     def put(self, chunk: ArtifactUpdate) -> None:
         """Hold a chunk back in place of the one before it."""
         artifact_id = chunk.artifact.artifact_id
-        if self._held:
+        held = self._held
+        if len(held) == 1 and artifact_id in held:
+            # Most artifacts are written alone.
+            self._record(held.pop(artifact_id)[0])
+        elif held:
             self.release(artifact_id)
-            if len(self._held) >= MAX_HELD:
-                self._release_one(next(iter(self._held)))
-        loop = asyncio.get_running_loop()
-        due = loop.time() + HOLD_FOR
-        self._held[artifact_id] = chunk, due
+            if len(held) >= MAX_HELD:
+                self._release_one(next(iter(held)))
+        due = self._loop.time() + HOLD_FOR
+        held[artifact_id] = chunk, due
         # One timer for many chunks: it looks again for those that came after it was set.
         if self._timer is None and not self._waiting:
-            self._timer = loop.call_at(due, self._time_is_over)
+            self._timer = self._loop.call_at(due, self._time_is_over)
 
     def pause(self) -> None:
         """Stop the time: the code waits for the disk, or for its turn beside others."""
@@ -58,9 +62,10 @@ class HeldChunks:
         """Let the time begin anew."""
         self._waiting -= 1
         if self._held and self._timer is None and not self._waiting:
-            due = asyncio.get_running_loop().time() + HOLD_FOR
-            self._held = {name: (chunk, due) for name, (chunk, _) in self._held.items()}
-            self._timer = asyncio.get_running_loop().call_at(due, self._time_is_over)
+            due = self._loop.time() + HOLD_FOR
+            for name, (chunk, _) in self._held.items():
+                self._held[name] = chunk, due
+            self._timer = self._loop.call_at(due, self._time_is_over)
 
     def close(self, artifact_id: str) -> bool:
         """Record the chunk that is held as the artifact's last; False: it is out already."""
@@ -100,8 +105,7 @@ class HeldChunks:
 
     def _time_is_over(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self._loop.time()
         try:
             for name, (_, due) in list(self._held.items()):
                 if due <= now:
@@ -111,4 +115,4 @@ class HeldChunks:
             self._fail(error)
         if self._held:
             next_due = min(due for _, due in self._held.values())
-            self._timer = loop.call_at(next_due, self._time_is_over)
+            self._timer = self._loop.call_at(next_due, self._time_is_over)
