@@ -542,12 +542,11 @@ class Worker:
         return self._record(event, at, withheld)
 
     def _release_before(self, event: Event) -> None:
-        """Record the chunks that readers are to see before an event. They see no private ones."""
+        """Record the chunks that come before an event: readers see them in this order, and a step
+        is not on record before what was written until then."""
         assert self._chunks is not None
-        if isinstance(event, ArtifactUpdate):
-            self._chunks.release(event.artifact.artifact_id)
-        elif isinstance(event, StatusUpdate):
-            self._chunks.release()
+        is_artifact = isinstance(event, ArtifactUpdate)
+        self._chunks.release(event.artifact.artifact_id if is_artifact else "")
 
     def _record(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         if self._is_dismissed:

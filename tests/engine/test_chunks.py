@@ -133,7 +133,7 @@ async def test_what_is_said_and_asked_stays_between_its_chunks(house: House) -> 
 
 
 @pytest.mark.usefixtures("for_long")
-async def test_a_step_after_the_last_chunk_leaves_it_the_last(house: House) -> None:
+async def test_a_step_is_not_on_record_before_what_was_yielded_until_then(house: House) -> None:
     agent = Agent("Saver", "Keeps what it said.")
 
     @agent.skill
@@ -143,7 +143,7 @@ async def test_a_step_after_the_last_chunk_leaves_it_the_last(house: House) -> N
         await turn.step("save", lambda: "saved")
 
     await house.start(agent)
-    assert texts(await house.stream("x").rest()) == [("a", False), ("b", True)]
+    assert texts(await house.stream("x").rest()) == [("a", False), ("b", False), ("", True)]
 
 
 @pytest.mark.usefixtures("for_long")
