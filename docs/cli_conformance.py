@@ -68,6 +68,8 @@ def report() -> dict[str, Any]:
             "agent_tck_conformant": "not_measured",
             "transports_covered": ["JSONRPC", "HTTP+JSON"],
             "tier_claimed": tier_of(rows),
+            # What is measured with an option that is not the default.
+            "options_used": ["--strict-version"],
         },
         "summary": _summary(rows),
         "requirements": rows,
@@ -166,6 +168,10 @@ _INTRODUCTION = """# Conformance of the command line
 carried by tests that run the command as a process against a scripted agent and look at stdout,
 stderr, exit and the requests the agent saw. This page and `docs/cli-conformance.yaml`, the report
 in the form the specification asks for, are written by `docs/cli_conformance.py` from those tests.
+
+The floor of the version (A2ACLI_VER_001) is measured with `--strict-version`. Without it, which is
+the default, a command speaks to an agent that offers nothing from 1.0 on in the newest version that
+the agent has, and says so on stderr. `A2ACLI_STRICT_VERSION=true` is the specification's own rule.
 """
 
 

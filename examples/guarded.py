@@ -3,7 +3,7 @@
     dragoman keys create --owner ada --scope pay:approve
     dragoman serve examples/guarded.py --auth api-key
     dragoman send -a localhost:8000 "hello"
-    dragoman send -a localhost:8000 --metadata '{"skillId": "approve"}' "invoice 7"
+    dragoman send -a localhost:8000 --skill approve "invoice 7"
 
 The two last commands take the key from A2ACLI_API_KEY. `turn.caller` comes from the credential,
 never from the message.

@@ -24,7 +24,9 @@ import pytest
 from serving import run, running
 
 from dragoman import App, Settings
+from dragoman.cli.credits import balance
 from dragoman.cli.main import cli
+from dragoman.cli.own import Own
 from dragoman.cli.sources import CATALOG
 from dragoman.config import SECRETS
 from dragoman.dialects import errors as error_table
@@ -202,8 +204,9 @@ def importable(name: str) -> bool:
 def test_settings_and_variables_named_in_the_documents_exist(document: Path) -> None:
     known = set(Settings.__struct_fields__)
     variables = re.findall(r"DRAGOMAN_([A-Z0-9_]+)", read(document))
-    # The command line has one of its own, which is no setting of a server.
-    clients = {CATALOG.removeprefix("DRAGOMAN_").lower()}
+    # The command line has some of its own, which are no settings of a server.
+    asking = {one.variable for one in balance.params if isinstance(one, Own)}
+    clients = {name.removeprefix("DRAGOMAN_").lower() for name in {CATALOG, *asking}}
     files = {f"{name}_file" for name in SECRETS}
     assert {name.lower() for name in variables} <= known | clients | files
     limits = {code for code in inline(document) if re.fullmatch(r"(?:max|retain)_\w+", code)}

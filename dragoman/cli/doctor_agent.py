@@ -86,7 +86,7 @@ def _valid(agent: "Client", ref: str) -> Verdict:
 
 
 def _version(run: Invocation, agent: "Client") -> Verdict:
-    from dragoman.cli.session import selected
+    from dragoman.cli.session import is_older, selected
     from dragoman.errors import A2AError
 
     try:
@@ -95,7 +95,8 @@ def _version(run: Invocation, agent: "Client") -> Verdict:
         offered = error.facts.get("supportedVersions", "").partition(",")[0] or "0.3"
         return problem(error.public, f"--a2a-version {offered}")
     how = f"{first.dialect.version} over {first.interface.protocol_binding}"
-    return ok(f"{how} at {run.redactor.text(first.interface.url)}")
+    only = ", and nothing newer" if is_older(first.dialect.version) else ""
+    return ok(f"{how} at {run.redactor.text(first.interface.url)}{only}")
 
 
 async def _interfaces(http: "Egress", interfaces: "list[AgentInterface]") -> Verdict:

@@ -4,13 +4,19 @@ The token is best given by its variable; wherever it comes from, it is shown now
 """
 
 import asyncio
-from collections.abc import Mapping
+import random
+import shlex
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
+
+import click
+from click.core import ParameterSource
 
 from dragoman.cli.failures import AUTH_FAILED, INTERNAL, UNREACHABLE, Failure, usage
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import added, budget, own
+from dragoman.cli.redaction import NextCommand
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.
@@ -19,10 +25,15 @@ if TYPE_CHECKING:
 DEFAULT = "http://127.0.0.1:8000"
 AGENT_NOT_FOUND = "DRAGOMAN_ERR_AGENT_NOT_FOUND"
 GATEWAY = "DRAGOMAN_ERR_GATEWAY"
+NOT_FOUND = "DRAGOMAN_ERR_NOT_FOUND"
+CREDITS = "DRAGOMAN_ERR_INSUFFICIENT_CREDITS"
 # What our keys begin with.
 _KEYS = ("dgm_", "nxk_")
 _CODES = {
     "AGENT_NOT_FOUND": AGENT_NOT_FOUND,
+    "TASK_NOT_FOUND": "TaskNotFoundError",
+    "NOT_FOUND": NOT_FOUND,
+    "INSUFFICIENT_CREDITS": CREDITS,
     "VALIDATION_ERROR": "InvalidParamsError",
     "UNAUTHORIZED": AUTH_FAILED,
     "FORBIDDEN": AUTH_FAILED,
@@ -30,30 +41,58 @@ _CODES = {
     "UNAVAILABLE": UNREACHABLE,
     "INTERNAL_ERROR": INTERNAL,
 }
+# Polls that may fail one after the other, and the longest time between two, in seconds.
+_TRIES = 5
+_LONGEST_PAUSE = 15.0
+_TOKEN = own(
+    "--admin-token",
+    default="",
+    metavar="<token>",
+    help="A token or an API key for it; without one, what A2ACLI_BEARER or A2ACLI_API_KEY "
+    "holds. As a flag it is seen in the process list and in the history of your shell; "
+    "better is",
+)
 GATEWAY_OPTIONS = added(
+    [own("--gateway", default=DEFAULT, metavar="<url>", help="The gateway."), _TOKEN]
+)
+# Of commands that work on a store's file unless a gateway is typed. The variable of the others is
+# not read: it is not to turn a command away from the file it was for.
+ELSEWHERE_OPTIONS = added(
     [
-        own("--gateway", default=DEFAULT, metavar="<url>", help="The gateway."),
         own(
-            "--admin-token",
+            "--gateway",
             default="",
-            metavar="<token>",
-            help="A token or an API key for it; without one, what A2ACLI_BEARER or A2ACLI_API_KEY "
-            "holds. As a flag it is seen in the process list and in the history of your shell; "
-            "better is",
+            in_environment=False,
+            metavar="<url>",
+            help="Ask this running gateway, instead of the store's file.",
         ),
+        _TOKEN,
     ]
+)
+NUMBER = own(
+    "--number",
+    type=click.IntRange(min=1),
+    default=None,
+    in_environment=False,
+    metavar="<number>",
+    help="Which task, where several have this id: the gateway's own number of it.",
 )
 
 
 class GatewayApi:
     """One gateway, and who asks it."""
 
-    def __init__(self, run: Invocation, url: str, token: str) -> None:
+    def __init__(
+        self, run: Invocation, url: str, token: str, hints: Mapping[str, str] | None = None
+    ) -> None:
         from dragoman.cli.found_file import check_gateway
         from dragoman.errors import ConfigError
         from dragoman.security.targets import NotCanonical, read_target
 
         self._run = run
+        # The next command, by the code of a refusal.
+        self._hints = {"AGENT_NOT_FOUND": "agents list", "INSUFFICIENT_CREDITS": "credits balance"}
+        self._hints.update(hints or {})
         check_gateway(run, url)
         # What `send` takes will do: registering is no act of operators alone.
         token = token or run.settings.bearer or run.settings.api_key
@@ -72,14 +111,54 @@ class GatewayApi:
         verb: str,
         path: str,
         body: Any = None,
-        query: Mapping[str, str | int] | None = None,
+        query: Mapping[str, str | int | None] | None = None,
     ) -> Any:
         """Return what the gateway answers; raises `Failure`."""
+        with budget(self._run):
+            return asyncio.run(self._ask(verb, path, body, query))
+
+    def poll(self, path: str, see: Callable[[Any], bool]) -> Any:
+        """Read a path again and again until `see` says that it has seen enough; return what was
+        read last. A gateway that is away for a moment is asked again."""
+        with budget(self._run):
+            return asyncio.run(self._poll(path, see))
+
+    async def _poll(self, path: str, see: Callable[[Any], bool]) -> Any:
+        settings = self._run.settings
+        pause, failures = settings.poll_interval, 0
+        while True:
+            try:
+                found = await self._ask("GET", path)
+            except Failure as failure:
+                failures += 1
+                if failure.code != UNREACHABLE or failures == _TRIES:
+                    raise
+                await asyncio.sleep(min(pause * 2**failures, 30.0) * random.uniform(0.8, 1.0))
+                continue
+            failures = 0
+            if see(found):
+                return found
+            await asyncio.sleep(pause)
+            if settings.explicit_interval is None:
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def command(self, *words: str) -> NextCommand:
+        """Return a command about the same gateway, as a shell takes it."""
+        context = click.get_current_context()
+        is_typed = context.get_parameter_source("gateway") is ParameterSource.COMMANDLINE
+        more = ["--gateway", self._run.redactor.text(self.url)] if is_typed else []
+        return NextCommand(" ".join(["dragoman", *map(shlex.quote, [*words, *more])]))
+
+    async def _ask(
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str | int | None] | None = None,
+    ) -> Any:
         given = {name: value for name, value in (query or {}).items() if value not in ("", None)}
         url = f"{self.url}/api/v1/{path}" + (f"?{urlencode(given)}" if given else "")
-        with budget(self._run):
-            status, answer = asyncio.run(self._exchange(verb, url, body))
-        return self._data(status, answer)
+        return self._data(*await self._exchange(verb, url, body))
 
     async def _exchange(self, verb: str, url: str, body: Any) -> tuple[int, bytes]:
         from dragoman.cli.session import dialling
@@ -117,6 +196,13 @@ class GatewayApi:
                     f"{self.url} answered with HTTP {status} and no JSON; is it a gateway?",
                 ) from None
             none = f"{self.url} answered with HTTP {status} and no reason; is it a gateway?"
+            if refused.message and not refused.code.isupper():
+                # The codes of gateways are words; this is some other server's.
+                refused.message += f"; is {self.url} a gateway?"
+            if scope := _scope(refused.details):
+                refused.message += f"; it takes a credential with the scope {scope}"
+            if numbers := _meant(refused.details):
+                refused.message += f": {', '.join(numbers)}; say which by --number"
             raise Failure(
                 _CODES.get(refused.code, AUTH_FAILED if status in (401, 403) else GATEWAY),
                 refused.message or none,
@@ -126,14 +212,50 @@ class GatewayApi:
     def _hint(self, code: str, status: int, details: Any) -> str | None:
         from dragoman.cli.hints import again
 
-        if code == "AGENT_NOT_FOUND":
-            return "dragoman agents list"
         if code == "CONFLICT" and isinstance(details, dict):
+            if numbers := _meant(details):
+                return again(self._run, "--number", numbers[0], without=("--number",))
             named = cast("dict[str, Any]", details).get("agentId", "")
             return f"dragoman agents show {quote(str(named), safe='')} -o json"
-        if status == 401:
-            return again(self._run, variable="A2ACLI_BEARER=<token>", without=("--admin-token",))
+        if words := self._hints.get(code):
+            return self.command(*words.split())
+        if code == "TASK_NOT_FOUND":
+            return NextCommand(f"dragoman task list -a {self._run.redactor.text(self.url)}")
+        scope = _scope(details)
+        if status == 401 or scope:
+            token = f"<token with scope {scope}>" if scope else "<token>"
+            variable = f"A2ACLI_BEARER={token}"
+            return again(self._run, variable=variable, without=("--admin-token",))
         return None
+
+
+def elsewhere(
+    run: Invocation, url: str, token: str, hints: Mapping[str, str] | None = None
+) -> GatewayApi:
+    """Return the gateway that is asked instead of a store's file: not both of them."""
+    source = click.get_current_context().get_parameter_source
+    for name in ("store", "audit"):
+        if source(name) is ParameterSource.COMMANDLINE:
+            raise usage(f"--{name} is about a file, and --gateway about a gateway: give one")
+    return GatewayApi(run, url, token, hints)
+
+
+def _scope(details: Any) -> str:
+    """Return the scope that a credential lacks; empty: that is not what is wrong."""
+    found = cast("dict[str, Any]", details).get("scope") if isinstance(details, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _meant(details: Any) -> list[str]:
+    """Return the numbers of the tasks that could be meant, where an id is that of several."""
+    said = cast("dict[str, Any]", details).get("tasks") if isinstance(details, dict) else None
+    tasks = cast("list[Any]", said) if isinstance(said, list) else []
+    return [str(cast("dict[str, Any]", one).get("number")) for one in tasks if type(one) is dict]
+
+
+def task_path(task: str, step: str) -> str:
+    """Return the path of something about a task."""
+    return f"tasks/{quote(task, safe='')}/{step}"
 
 
 def path_of(name: str, *steps: str) -> str:

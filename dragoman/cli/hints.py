@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Options that a next command needs as well; credentials are not among them.
 _CARRIED = ("a2a-version", "config", "client-cert", "client-key", "ca-cert")
 _CARRIED_LISTS = ("transport", "extension", "trust-origin")
+_CARRIED_SWITCHES = ("insecure", "strict-version")
 # What is filled in instead of a secret; empty: a variable is the better place for it.
 _SECRETS = {
     "--bearer": "",
@@ -72,8 +73,9 @@ def _addressed(run: Invocation, words: tuple[str, ...]) -> list[str]:
         if settings.is_given(name):
             for value in getattr(settings, name.replace("-", "_")):
                 given += [f"--{name}", str(value)]
-    if settings.is_given("insecure") and settings.insecure:
-        given.append("--insecure")
+    for name in _CARRIED_SWITCHES:
+        if settings.is_given(name) and getattr(settings, name.replace("-", "_")):
+            given.append(f"--{name}")
     # After the words of the command, before its arguments.
     verbs = 1 if words[0] == "send" else 2
     return [*words[:verbs], *given, *words[verbs:]]
@@ -227,8 +229,8 @@ def _is_refused_id(error: A2AError, run: Invocation) -> bool:
 
 
 def _has_no_list(run: Invocation) -> bool:
-    # Versions before 1.0 are spoken to who asks for one, and none of them lists tasks.
-    return run.settings.a2a_version.startswith("0.")
+    # No version before 1.0 lists tasks.
+    return (run.spoken_version or run.settings.a2a_version).startswith("0.")
 
 
 def _look(run: Invocation) -> NextCommand | None:

@@ -39,6 +39,7 @@ inbox = Group(
     help="See what waits for a person, and answer.",
     places={
         "list": Place("dragoman.cli.inbox:list_", "List what waits for a person."),
+        "show": Place("dragoman.cli.inbox:show", "Show one of them."),
         "answer": Place("dragoman.cli.inbox:answer", "Answer one of them."),
     },
 )
@@ -76,22 +77,42 @@ class Waiting(NamedTuple):
 @LIMIT
 def list_(run: Invocation, store: str | None, limit: int) -> None:
     """List what waits for a person: of a store, or with -a of one agent's tasks of yours."""
-    found: list[Waiting] = []
-    if _is_remote(run, store):
-        from dragoman.cli.session import Session, talk
+    found = _found(run, store)[:limit]
+    requests = {waiting.request.request_id: waiting.request for waiting in found}
+    items = [waiting.item() for waiting in found]
+    show_page(run, items, "", lambda item: _show(run, item, requests[item["id"]]))
 
-        async def work(session: Session) -> None:
-            found.extend(await _of_agent(session))
 
-        talk(run, work)
+@command("show")
+@click.argument(
+    "name", metavar="ID", help="A request, as `dragoman inbox list` shows it, or a task."
+)
+@STORE_OPTION
+def show(run: Invocation, name: str, store: str | None) -> None:
+    """Show one request by its ID, or by that of its task where it is the only one."""
+    waiting = _only(_found(run, store), name)
+    if run.out.is_json:
+        run.out.json(waiting.item())
     else:
-        found = _of_store(run, file_of(run, store))
-    items = [waiting.item() for waiting in found[:limit]]
-    show_page(run, items, "", lambda item: _show(run, item, found))
+        _show(run, waiting.item(), waiting.request)
 
 
-def _show(run: Invocation, item: dict[str, Any], found: list[Waiting]) -> None:
-    request = next(one.request for one in found if one.request.request_id == item["id"])
+def _found(run: Invocation, store: str | None) -> list[Waiting]:
+    """Return what waits, in a store or with the agent that is named."""
+    if not _is_remote(run, store):
+        return _of_store(run, file_of(run, store))
+    from dragoman.cli.session import Session, talk
+
+    found: list[Waiting] = []
+
+    async def work(session: Session) -> None:
+        found.extend(await _of_agent(session))
+
+    talk(run, work)
+    return found
+
+
+def _show(run: Invocation, item: dict[str, Any], request: "Request") -> None:
     run.out.field("Request", item["id"])
     run.out.field("Kind", item["kind"] + (" (secret)" if request.sensitive else ""))
     run.out.field("Task", item["taskId"])

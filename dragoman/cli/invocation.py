@@ -40,6 +40,8 @@ class Invocation:
         # What is known of the task, for hints.
         self.task_id = ""
         self.context_id = ""
+        # The version of the protocol that is spoken with the agent, once that is known.
+        self.spoken_version = ""
         # As it was last heard.
         self.status: TaskStatus | None = None
         # Whether the agent is shown who calls, by what was given or by an earlier login.

@@ -53,6 +53,12 @@ COMMANDS = {
     "backup": Place("dragoman.cli.backup:backup", "Copy the store while it is in use.", _KEEP),
     "audit": Place("dragoman.cli.audit:audit", "Read and verify the audit log.", _KEEP),
     "trust": Place("dragoman.cli.trust:trust", "See and verify how agents are trusted.", _KEEP),
+    "credits": Place(
+        "dragoman.cli.credits:credits_", "See, buy and settle credits at a gateway.", _KEEP
+    ),
+    "workflows": Place(
+        "dragoman.cli.workflows:workflows", "Define and run workflows at a gateway.", _KEEP
+    ),
     "ledger": Place("dragoman.cli.ledger:ledger", "Look into and verify the ledger.", _KEEP),
     "proof": Place("dragoman.cli.proof:proof", "Show that nothing is lost.", _KEEP),
     "config": Place("dragoman.cli.config:config", "Show settings and their sources.", _SELF),

@@ -202,10 +202,16 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "a2a-version",
-        "Protocol version to speak; only this opens the way to versions before 1.0.",
+        "Protocol version to speak.",
         version,
         metavar="<v>",
-        otherwise="the highest common one, at least 1.0",
+        otherwise="the highest common one; below 1.0 only where the agent has nothing newer",
+    ),
+    Row(
+        "strict-version",
+        "Refuse an agent that offers nothing from 1.0 on, unless --a2a-version names a version.",
+        switch,
+        "false",
     ),
     Row(
         "bearer",

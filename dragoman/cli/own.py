@@ -139,9 +139,9 @@ class _Late(KeyboardInterrupt):
 
 @contextmanager
 def budget(run: Invocation) -> Generator[None]:
-    """Let a command run no longer than `--timeout` says."""
+    """Let a command run no longer than `--timeout` says. Within another budget, that one holds."""
     seconds = run.settings.timeout
-    if not seconds or sys.platform == "win32":
+    if not seconds or sys.platform == "win32" or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
 
@@ -169,6 +169,9 @@ def ending_in_order() -> Generator[None]:
     before = [signal.signal(number, _interrupt) for number in ending]
     try:
         yield
+    except _Late:
+        # Of a budget around this one.
+        raise
     except KeyboardInterrupt:
         raise Failure(INTERNAL, "interrupted") from None
     finally:

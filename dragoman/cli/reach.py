@@ -13,8 +13,10 @@ _SERVES = frozenset({"output", "config", "verbose", "debug"})
 _OURS = _SERVES | {"timeout"}
 _LISTS = _OURS | {"stream"}
 _TLS = frozenset({"insecure", "client-cert", "client-key", "ca-cert"})
+# What it takes to ask a gateway.
+_GATEWAY = _TLS | {"bearer", "api-key"}
 # What it takes to read the card of an agent.
-_ASKS = _TLS | {"bearer", "api-key", "trust-origin", "a2a-version"}
+_ASKS = _TLS | {"bearer", "api-key", "trust-origin", "a2a-version", "strict-version"}
 
 # The words of a command, and the names of its rows; one that is not here takes them all.
 _REACH: Mapping[str, frozenset[str]] = {
@@ -34,8 +36,15 @@ _REACH: Mapping[str, frozenset[str]] = {
     "tasks": _LISTS | {"context-id", "task-id"},
     "tasks show": _OURS,
     "tasks tree": _OURS,
-    "agents": _OURS | _TLS | {"bearer", "api-key"},
-    "agents list": _LISTS | _TLS | {"bearer", "api-key"},
+    "agents": _OURS | _GATEWAY,
+    "agents list": _LISTS | _GATEWAY,
+    "credits": _OURS | _GATEWAY,
+    "credits statement": _LISTS | _GATEWAY,
+    "credits packages": _LISTS | _GATEWAY,
+    "credits escrow": _LISTS | _GATEWAY,
+    "workflows": _OURS | _GATEWAY,
+    "workflows list": _LISTS | _GATEWAY,
+    "workflows run": _LISTS | _GATEWAY | {"wait", "async", "poll-interval"},
     "keys": _OURS,
     "keys list": _LISTS,
     "vault": _OURS,
@@ -45,7 +54,12 @@ _REACH: Mapping[str, frozenset[str]] = {
     "ledger": _OURS,
     "trust": _OURS,
     "trust list": _LISTS,
-    "trust disputes": _LISTS,
+    "trust show": _OURS | _GATEWAY,
+    "trust explain": _OURS | _GATEWAY,
+    "trust rate": _OURS | _GATEWAY,
+    "trust dispute": _OURS | _GATEWAY,
+    "trust disputes": _LISTS | _GATEWAY,
+    "trust resolve": _OURS | _GATEWAY,
     "audit": _LISTS,
     "audit verify": _OURS,
     "proof": _OURS,

@@ -1,18 +1,17 @@
 """`dragoman send`: one message to an agent, and what comes of it."""
 
-import json
 import mimetypes
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.failures import Failure, usage
+from dragoman.cli.failures import usage
 from dragoman.cli.grammar import Said, command, option, said
-from dragoman.cli.invocation import Invocation, is_terminal
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.json_source import read_file, read_json
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -21,6 +20,10 @@ if TYPE_CHECKING:
     from dragoman.model.message import Message, Part
     from dragoman.model.task import Task
 
+# The skill of a gateway that gives tasks to others.
+_DELEGATES = "task-delegation"
+# Skills of a card that a note names.
+_SHOWN = 20
 # Above this a URL is the better way.
 _LARGE = 8 * 1024 * 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE | re.ASCII)
@@ -48,11 +51,18 @@ _PARTS = ("text", "file", "data", "")
     help="JSON from a file, from stdin (-), or written here. Repeatable.",
 )
 @option("--media-type", multiple=True, metavar="<t>", help="Type of the part before it.")
+@option(
+    "--skill",
+    default="",
+    metavar="<name>",
+    help="The skill that is meant, by its id or its name in the card.",
+)
 @option("--message-id", default="", metavar="<id>", help="Repeat a message under its id.")
 @option("--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past.")
 @option("--accept", multiple=True, metavar="<type>", help="Output type to accept. Repeatable.")
 def send(
     run: Invocation,
+    skill: str,
     message_id: str,
     history: int | None,
     accept: tuple[str, ...],
@@ -63,6 +73,8 @@ def send(
     Text, files and data become parts in the order they are written.
     """
     check_delivery(run)
+    if skill and {"skillId", "skill"} & run.settings.metadata.keys():
+        raise usage("--skill and --metadata both name a skill")
     content = parts_of(run, said())
     from dragoman.cli.session import Session, talk
 
@@ -76,9 +88,29 @@ def send(
     }
 
     async def work(session: Session) -> None:
-        await deliver(session, content, about)
+        chosen = {"message_metadata": {"skillId": _skill_id(session, skill)}} if skill else {}
+        await deliver(session, content, about | chosen)
 
     talk(run, work)
+
+
+def _skill_id(session: "Session", name: str) -> str:
+    """Return the id of a skill by what the card calls it; what is not in the card goes out as it
+    was typed: an extended card, or the agents behind a gateway, may have it."""
+    skills = session.agent.card.skills
+    if any(skill.id == name for skill in skills):
+        return name
+    named = [skill.id for skill in skills if skill.name.casefold() == name.casefold()]
+    if len(named) == 1:
+        return named[0]
+    if len(named) > 1:
+        raise usage(f"several skills are called so: name one by its id, {', '.join(named)}")
+    if any(skill.id == _DELEGATES for skill in skills):
+        # A gateway has the skills of its agents.
+        return name
+    known = ", ".join(skill.id for skill in skills[:_SHOWN]) or "none"
+    session.out.note("Note", f"the card has no skill {name} (it has: {known}); the agent decides")
+    return name
 
 
 def check_delivery(run: Invocation) -> None:
@@ -207,12 +239,12 @@ def _part(run: Invocation, one: Said) -> "Part":
             return Part(url=one.value)
         case "file":
             path = run.folder / Path(one.value).expanduser()
-            body = _read(path, one.value)
+            body = read_file(path, one.value)
             if len(body) > _LARGE:
                 run.out.warn(f"{one.value} has {len(body):,} bytes; --file <url> spares the way")
             return Part(raw=body, filename=path.name)
         case "data":
-            return Part(data=_data(run, one.value))
+            return Part(data=read_json(run, one.value, "--data"))
         case _:
             return Part(text=one.value)
 
@@ -228,31 +260,3 @@ def _typed(part: "Part") -> "Part":
     if part.data is not msgspec.UNSET:
         return msgspec.structs.replace(part, media_type="application/json")
     return part
-
-
-def _read(path: Path, name: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise usage(f"{name}: {error.strerror or 'cannot be read'}") from None
-
-
-def _data(run: Invocation, value: str) -> Any:
-    if value == "-":
-        if not sys.stdin or is_terminal(sys.stdin):
-            raise usage("--data - reads stdin, and nobody writes to it")
-        name, body = "stdin", sys.stdin.buffer.read()
-    elif value.lstrip().startswith(("{", "[")):
-        name, body = "--data", value.encode()
-    else:
-        name, body = value, _read(run.folder / Path(value).expanduser(), value)
-    try:
-        return json.loads(body, parse_constant=_no_constant)
-    except ValueError:
-        raise usage(f"{name} is not JSON") from None
-    except RecursionError:
-        raise Failure("A2ACLI_ERR_USAGE", f"{name} is nested too deep") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(name)

@@ -194,7 +194,6 @@ def client_of(run: Invocation, *, secret: bool = False) -> "Client":
     return Client(
         settings.agent_card,
         credentials=credentials,
-        version=settings.a2a_version,
         bindings=settings.transport,
         extensions=settings.extension,
         headers=dict(settings.svc_param),
@@ -202,7 +201,7 @@ def client_of(run: Invocation, *, secret: bool = False) -> "Client":
         tls=tls_of(run, secret=secret),
         cards=cards_of(run),
         connect_timeout=CONNECT,
-        oldest=_oldest(run),
+        **_versions(run),
         **observing(run),
     )
 
@@ -224,18 +223,20 @@ def selected(
     from dragoman.client.interfaces import candidates
 
     settings = run.settings
-    return candidates(
-        card,
-        raw,
-        version=settings.a2a_version,
-        oldest=_oldest(run),
-        bindings=settings.transport,
-    )[0]
+    return candidates(card, raw, bindings=settings.transport, **_versions(run))[0]
 
 
-def _oldest(run: Invocation) -> str:
-    # Older ones are spoken to who asks for one of them.
-    return "0.2" if run.settings.a2a_version else "1.0"
+def is_older(version: str) -> bool:
+    """Tell whether a version is one from before 1.0."""
+    return version.startswith("0.")
+
+
+def _versions(run: Invocation) -> dict[str, str]:
+    """Return which versions are spoken: the one that is asked for; else 1.0 or newer, and what is
+    older only with an agent that has nothing else, unless --strict-version forbids it."""
+    asked = run.settings.a2a_version
+    oldest = "1.0" if run.settings.strict_version and not asked else "0.2"
+    return {"version": asked, "oldest": oldest, "preferred": "1.0"}
 
 
 def _warn(run: Invocation, agent: "Client") -> None:
@@ -246,6 +247,13 @@ def _warn(run: Invocation, agent: "Client") -> None:
 
     interface = agent.interface
     run.out.debug(f"selected {interface.protocol_binding} {agent.version} at {interface.url}")
+    run.spoken_version = agent.version
+    if is_older(agent.version) and not run.settings.a2a_version:
+        run.out.note(
+            "Note",
+            f"the agent offers nothing newer than {agent.version}, so that is spoken; "
+            "--strict-version refuses it",
+        )
     preferred = run.settings.transport
     if preferred and interface.protocol_binding.upper() not in preferred:
         run.out.debug(f"the card offers none of {', '.join(preferred)}: its own order holds")

@@ -69,6 +69,7 @@ class Settings:
     task_id: str = ""
     transport: list[str] = field(default_factory=list[str])
     a2a_version: str = ""
+    strict_version: bool = False
     bearer: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
     svc_param: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])

@@ -9,10 +9,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import click
 
 from dragoman.cli.failures import Failure, usage
+from dragoman.cli.gateway_api import ELSEWHERE_OPTIONS, elsewhere
 from dragoman.cli.grammar import Group, Place, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own import (
@@ -46,6 +48,8 @@ trust = Group(
         "list": Place("dragoman.cli.trust:list_", "List agents, the most trusted first."),
         "show": Place("dragoman.cli.trust:show", "Show how an agent stands."),
         "explain": Place("dragoman.cli.trust:explain", "Say how a score came about."),
+        "rate": Place("dragoman.cli.trust_words:rate", "Rate a task of yours at a gateway."),
+        "dispute": Place("dragoman.cli.trust_words:dispute", "Say that a task was not done."),
         "disputes": Place("dragoman.cli.trust_disputes:disputes", "List what is disputed."),
         "resolve": Place("dragoman.cli.trust_disputes:resolve", "Decide on a dispute."),
         "verify": Place("dragoman.cli.trust:verify", "Compute all scores again from the log."),
@@ -131,10 +135,16 @@ def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> No
 @command("show")
 @click.argument("agent", metavar="AGENT")
 @STORE_OPTION
-def show(run: Invocation, agent: str, store: str | None) -> None:
-    """Show how an agent stands: by its id or its name."""
-    with reading(run, store) as file:
-        document = file.find(agent).document()
+@ELSEWHERE_OPTIONS
+def show(run: Invocation, agent: str, store: str | None, gateway: str, admin_token: str) -> None:
+    """Show how an agent stands, by its id or its name: in a store's file, or with --gateway at a
+    running gateway."""
+    if gateway:
+        document = _asked(run, agent, gateway, admin_token)
+        del document["explanation"]
+    else:
+        with reading(run, store) as file:
+            document = file.find(agent).document()
     if run.out.is_json:
         run.out.json(document)
     else:
@@ -156,15 +166,25 @@ def _record(run: Invocation, item: dict[str, Any]) -> None:
 @command("explain")
 @click.argument("agent", metavar="AGENT")
 @STORE_OPTION
-def explain(run: Invocation, agent: str, store: str | None) -> None:
+@ELSEWHERE_OPTIONS
+def explain(run: Invocation, agent: str, store: str | None, gateway: str, admin_token: str) -> None:
     """Say in sentences and numbers how an agent's score came about."""
-    with reading(run, store) as file:
-        found = file.find(agent)
-    if run.out.is_json:
-        run.out.json(found.document() | {"explanation": found.sentences()})
+    if gateway:
+        document = _asked(run, agent, gateway, admin_token)
     else:
-        for sentence in found.sentences():
+        with reading(run, store) as file:
+            found = file.find(agent)
+        document = found.document() | {"explanation": found.sentences()}
+    if run.out.is_json:
+        run.out.json(document)
+    else:
+        for sentence in document["explanation"]:
             run.out.field("Because", sentence)
+
+
+def _asked(run: Invocation, agent: str, gateway: str, token: str) -> dict[str, Any]:
+    api = elsewhere(run, gateway, token)
+    return api.ask("GET", f"trust/{quote(agent.removeprefix('@'), safe='')}")
 
 
 @command("verify")

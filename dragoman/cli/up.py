@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def tries(url: str, store: str) -> list[str]:
     """Return commands that work as they are, the first one first."""
-    skill = """--data '{"to": 5}' --metadata '{"skillId": "count"}'"""
+    skill = """--data '{"to": 5}' --skill count"""
     found = [
         f'dragoman send -a {url} "hello"',
         f"dragoman send -a {url} {skill} --stream",

@@ -76,9 +76,11 @@ class Client:
     """Talks to one agent. `ref` is a host, a URL, a card file or a card; `app` is an ASGI app of
     this process, called without a socket.
 
-    `version` and `bindings` override what the card prefers. Credentials go to the origin of `ref`
-    and to `origins`, never to another that a card names. `guard` keeps it from private addresses:
-    a server turns it on. `tools` are functions by name that agents may ask to have called.
+    `version` and `bindings` override what the card prefers; interfaces older than `oldest` are not
+    used, those older than `preferred` only where the card has none that are newer. Credentials go
+    to the origin of `ref` and to `origins`, never to another that a card names. `guard` keeps it
+    from private addresses: a server turns it on. `tools` are functions by name that agents may ask
+    to have called.
 
     An agent that shows nothing for `quiet` seconds while a message or a task is with it is asked
     how that stands; after `patience` seconds without a sign of life the call ends with `TimedOut`.
@@ -95,6 +97,7 @@ class Client:
         api_key: str = "",
         version: str = "",
         oldest: str = "0.2",
+        preferred: str = "",
         bindings: Sequence[str] = (),
         extensions: Sequence[str] = (),
         headers: Mapping[str, str] | None = None,
@@ -114,8 +117,9 @@ class Client:
         if (ref is None) == (app is None):
             raise ConfigError("a client is for a reference or for an app: give one of them")
         checks.check_reference(ref)
-        if ".".join(oldest.split(".")[:2]) not in VERSIONS:
-            raise ConfigError(f"oldest={oldest!r} is no version: {', '.join(VERSIONS)}")
+        _check_version("oldest", oldest)
+        if preferred:
+            _check_version("preferred", preferred)
         checks.check_list("bindings", bindings)
         checks.check_list("origins", origins)
         checks.check_extensions(extensions)
@@ -142,6 +146,7 @@ class Client:
             credentials=given,
             version=version,
             oldest=oldest,
+            preferred=preferred,
             bindings=bindings,
             extensions=extensions,
             headers=headers or {},
@@ -677,6 +682,11 @@ class Client:
     def _check_push(self) -> None:
         if not self._line.card.capabilities.push_notifications:
             raise PushNotSupported("The agent posts no events, its card says")
+
+
+def _check_version(field: str, version: str) -> None:
+    if ".".join(version.split(".")[:2]) not in VERSIONS:
+        raise ConfigError(f"{field}={version!r} is no version: {', '.join(VERSIONS)}")
 
 
 def _next(token: str, known: set[str]) -> str:

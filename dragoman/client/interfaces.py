@@ -48,9 +48,13 @@ def candidates(
     *,
     version: str = "",
     oldest: str = "0.2",
+    preferred: str = "",
     bindings: Sequence[str] = (),
 ) -> list[Candidate]:
-    """Return the interfaces to try, best first; raises what stands in the way of every one."""
+    """Return the interfaces to try, best first; raises what stands in the way of every one.
+
+    Where the card has interfaces of at least the `preferred` version, older ones are not among
+    them: an error of a newer one is not answered by stepping down."""
     wanted = _numbers(version) if version else None
     if version and wanted is None:
         raise ConfigError(f"{version!r} is no version: 1.0, 0.3 or 0.2")
@@ -81,12 +85,12 @@ def candidates(
             f"The agent speaks {offered}, and {version or f'{oldest} or newer'} was asked for",
             supportedVersions=offered,
         )
+    if wanted is None and (newer := _numbers(preferred)):
+        spoken = [item for item in spoken if _of(item) >= newer] or spoken
     order = [binding(name) for name in bindings]
-    preferred = next(
-        (name for name in order if any(_binding(item) == name for item in spoken)), None
-    )
+    first = next((name for name in order if any(_binding(item) == name for item in spoken)), None)
     # The first preferred binding that is offered comes first; all else in the card's order.
-    return sorted(spoken, key=lambda item: _binding(item) != preferred) if preferred else spoken
+    return sorted(spoken, key=lambda item: _binding(item) != first) if first else spoken
 
 
 def _binding(candidate: Candidate) -> str:

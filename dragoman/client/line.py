@@ -68,6 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Sequence[Credential] = ()
     version: str = ""
     oldest: str = "0.2"
+    preferred: str = ""
     bindings: Sequence[str] = ()
     extensions: Sequence[str] = ()
     headers: Mapping[str, str] = {}
@@ -251,6 +252,7 @@ class Line:
             fetched.raw,
             version=options.version,
             oldest=options.oldest,
+            preferred=options.preferred,
             bindings=options.bindings,
         )
         self._check_extensions(fetched.card)

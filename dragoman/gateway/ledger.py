@@ -30,7 +30,7 @@ from dragoman.stores.sqlite import (
 )
 from dragoman.stores.sqlite.accounts import Balance, Day, Line
 from dragoman.stores.sqlite.books import Books, Stale
-from dragoman.stores.sqlite.errands import ErrandRow, errand_of
+from dragoman.stores.sqlite.errands import ErrandRow, errand_of, errands_kept
 from dragoman.stores.sqlite.purchases import Checkout
 from dragoman.stores.sqlite.reconciling import Report
 
@@ -246,6 +246,25 @@ class Ledger:
 
         at = self._at()
         return await self._store.change(lambda c: settling.accept(c, task, owner, at))
+
+    async def escrow(
+        self, task: TaskReference, *, owner: Principal, is_operator: bool = False
+    ) -> ErrandRow:
+        """Return where the price of a task is, to its two sides and to operators.
+
+        Raises `TaskNotFound` and `AmbiguousTask`."""
+        return await self._store.look(
+            lambda c: errand_meant(
+                c, task, lambda one: is_operator or owner in (one.requester, one.payee)
+            )
+        )
+
+    async def escrows(
+        self, owner: Principal, *, limit: int, offset: int
+    ) -> tuple[list[ErrandRow], int]:
+        """Return some of the completed tasks of an owner, on either side, whose price is in escrow,
+        the latest first, and how many there are."""
+        return await self._store.look(lambda c: errands_kept(c, owner, limit, offset))
 
     async def refund(
         self, task: TaskReference, *, owner: Principal, is_operator: bool = False, memo: str = ""

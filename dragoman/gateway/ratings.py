@@ -29,6 +29,10 @@ _FAST_MS, _SLOW_MS = 150_000, 300_000
 NOT_THE_AGENTS = frozenset({"busy", "gateway", "hurried"})
 
 
+class NoOpenDispute(InvalidParams):
+    """No open dispute is about this task"""
+
+
 def observe(connection: apsw.Connection, limit: int) -> int:
     """Turn errands that ended into events, the earliest first; return how many there were."""
     found = outcomes.ended(connection, limit)
@@ -147,7 +151,7 @@ def resolve(
     try:
         errand = errand_meant(connection, task, lambda one: one.task in disputed)
     except TaskNotFound:
-        raise InvalidParams("no open dispute is about this task", field="taskId") from None
+        raise NoOpenDispute("no open dispute is about this task", field="taskId") from None
     one = outcomes.numbered(connection, errand.task)
     if not outcomes.is_observed(connection, one.task):
         _observe(connection, [one])

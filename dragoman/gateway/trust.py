@@ -264,11 +264,13 @@ class Trust:
         await self.digest()
         return number
 
-    async def resolve(self, task: TaskReference, *, is_upheld: bool, note: str = "") -> None:
-        """Decide on a dispute, as an operator."""
+    async def resolve(self, task: TaskReference, *, is_upheld: bool, note: str = "") -> int:
+        """Decide on a dispute, as an operator; return the number of its task. Raises
+        `NoOpenDispute`, and `AmbiguousTask`."""
         at = self._at()
-        await self._store.change(lambda c: ratings.resolve(c, task, is_upheld, note, at))
+        number = await self._store.change(lambda c: ratings.resolve(c, task, is_upheld, note, at))
         await self.digest()
+        return number
 
     async def violation(self, agent_id: str, reason: str) -> None:
         """Record that the gateway saw an agent break the rules of security."""

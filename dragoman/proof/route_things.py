@@ -68,6 +68,7 @@ class Things:
             "question": self._question,
             "config": self._config,
             "other-task": self._other_task,
+            "other-waiting": self._other_waiting,
         }
 
     async def shared(self, kind: str) -> Thing:
@@ -160,6 +161,9 @@ class Things:
         """Of another tenant."""
         return {"task": (await self._send("finished", caller=SELLER))["id"]}
 
+    async def _other_waiting(self) -> Thing:
+        return {"task": (await self._send("waiting", caller=SELLER))["id"]}
+
 
 class GatewayThings(Things):
     """The things of the owner at a gateway. Agents are all at one address."""
@@ -175,6 +179,7 @@ class GatewayThings(Things):
             "keyed": self._keyed,
             "keyed-run": self._keyed_run,
             "delivered": self._delivered,
+            "disputed": self._disputed,
             "earned": self._earned,
             "private-task": self._private_task,
             "account": self._account,
@@ -236,6 +241,12 @@ class GatewayThings(Things):
 
     async def _delivered(self) -> Thing:
         return {"task": (await self._send("finished"))["id"]}
+
+    async def _disputed(self) -> Thing:
+        thing = await self._delivered()
+        body = {"taskId": thing["task"], "reason": MARK}
+        await self._api(OWNER, "POST", f"/api/v1/trust/{self.fixed['market']}/dispute", body)
+        return thing
 
     async def _keyed(self) -> Thing:
         """A task that was asked for under a key, by which its repetition is known."""

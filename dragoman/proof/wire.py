@@ -21,6 +21,8 @@ from dragoman.proof.harness import ANSWER_WITHIN, HOST, Gone
 from dragoman.transports import jsonrpc, rest
 
 # Tells the time, so it differs between any two answers.
+# Seconds without a request after which a connection is not trusted any more.
+_IDLE = 1.0
 _DATED = b"date:"
 
 
@@ -124,10 +126,12 @@ class Line(Protocol):
 
 
 class Wire:
-    """One connection, opened again where an answer ended it."""
+    """One connection, opened again where an answer ended it, and where it was idle: servers close
+    what is, and a request that crosses that is lost."""
 
     def __init__(self, port: int) -> None:
         self.port = port
+        self._used_at = 0.0
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -141,6 +145,8 @@ class Wire:
         """Return the answer to a request; of a stream, what it begins with."""
         try:
             async with asyncio.timeout(ANSWER_WITHIN):
+                if time.monotonic() - self._used_at > _IDLE:
+                    self.close()
                 if self._reader is None or self._writer is None:
                     self._reader, self._writer = await asyncio.open_connection(HOST, self.port)
                 began = time.perf_counter()
@@ -151,6 +157,7 @@ class Wire:
             self.close()
             raise Gone(repr(error)) from None
         took = time.perf_counter() - began
+        self._used_at = time.monotonic()
         if not is_whole or b"\r\nconnection: close" in head.lower():
             self.close()
         return Answer(int(head.split(b" ", 2)[1]), head, body, took)

@@ -66,6 +66,7 @@ class Admin:
         """Serve all of it."""
         routes.add("/admin/status", self._answering(self._tell), Access.OPERATOR)
         routes.add(_INBOX, self._answering(self._inbox), Access.ADMIN)
+        routes.add(f"{_INBOX}/*", self._answering(self._item), Access.ADMIN)
         routes.add(_TASKS, self._answering(self._list), Access.ADMIN)
         routes.add(f"{_TASKS}/*", self._answering(self._task), Access.ADMIN)
 
@@ -159,6 +160,16 @@ class Admin:
         else:
             await request.refuse_verb("GET, POST")
 
+    async def _item(self, request: Request) -> None:
+        """Show one thing that waits for a person: by its id, or by its task's where that waits for
+        one thing only."""
+        if request.verb != "GET":
+            await request.refuse_verb("GET")
+            return
+        head, asked = await self._only(request, request.path.removeprefix(f"{_INBOX}/"))
+        self._note(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")
+        await document(request, _asked(head, asked), _PRIVATE)
+
     async def _resting(self, request: Request) -> list[Head]:
         """Return all tasks that wait, the longest first: however many came after it, none is out of
         sight."""
@@ -192,17 +203,23 @@ class Admin:
                     return [(head, one)]
         return []
 
-    async def _take_answer(self, request: Request) -> None:
-        check_type(request)
-        said = _answer_of(await read_value(await read_body(request, _LARGEST_ANSWER)))
-        named = await self._named(request, said.id)
+    async def _only(self, request: Request, name: str) -> tuple[Head, Asked]:
+        """Return the one request that is meant by its id, or by that of its task."""
+        named = await self._named(request, name)
         if len(named) > 1:
             ids = ", ".join(one.request_id for _, one in named)
             raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")
-        mount = self._mounts.get(named[0][0].scope.agent) if named else None
+        if not named:
+            raise TaskNotFound(taskId=name)
+        return named[0]
+
+    async def _take_answer(self, request: Request) -> None:
+        check_type(request)
+        said = _answer_of(await read_value(await read_body(request, _LARGEST_ANSWER)))
+        head, asked = await self._only(request, said.id)
+        mount = self._mounts.get(head.scope.agent)
         if mount is None:
             raise TaskNotFound(taskId=said.id)
-        head, asked = named[0]
         self._note(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
         parts = asked.failed(said.decline) if said.decline else asked.answered(said.value)
         message = Message(MessageId(new_id()), Role.USER, parts, task_id=head.task_id)

@@ -128,15 +128,15 @@ async def test_a_login_takes_a_client(tmp_path: Path) -> None:
     assert ended.returncode == 2 and "--client-id" in ended.stderr
 
 
-async def test_an_older_agent_is_spoken_to_only_when_asked_for(tmp_path: Path) -> None:
+async def test_a_strict_command_speaks_to_an_older_agent_only_when_asked_to(tmp_path: Path) -> None:
     agent = ScriptedAgent({"card": {"versions": ["0.3"]}})
     async with hosting(agent) as url:
-        refused = await call("send", "-a", url, "-o", "json", "x", cwd=tmp_path)
+        strict = ("send", "-a", url, "-o", "json", "x", "--strict-version")
+        refused = await call(*strict, cwd=tmp_path)
         error = document(refused, 1)["error"]
         assert error["code"] == "VersionNotSupportedError"
         assert "--a2a-version 0.3" in error["hint"]
-        asked = ("send", "-a", url, "-o", "json", "x", "--a2a-version", "0.3")
-        ended = await call(*asked, cwd=tmp_path)
+        ended = await call(*strict, "--a2a-version", "0.3", cwd=tmp_path)
         assert document(ended)["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 

@@ -488,9 +488,13 @@ def test_a_card_of_a_stranger_is_found_wanting(tmp_path: Path) -> None:
     assert levels["agent-card"]["level"] == "ok"
     assert levels["agent-valid"]["level"] == "warning"
     assert "description" in levels["agent-valid"]["message"]
-    assert levels["agent-version"]["level"] == "problem"
-    assert levels["agent-version"]["hint"] == "--a2a-version 0.3"
+    assert levels["agent-version"]["level"] == "ok"
+    assert levels["agent-version"]["message"].endswith(", and nothing newer")
     assert levels["agent-interfaces"]["level"] == "problem"
     assert levels["agent-credentials"]["level"] == "problem"
+    check = ("--check", "agent-version", "--strict-version", "-o", "json")
+    strict = json.loads(run("doctor", "./card.json", *check, cwd=tmp_path).stdout)["findings"]
+    (version,) = (one for one in strict if one["check"] == "agent-version")
+    assert (version["level"], version["hint"]) == ("problem", "--a2a-version 0.3")
     nobody = run("doctor", "--check", "agent-card", cwd=tmp_path)
     assert nobody.returncode == 2 and "which agent" in nobody.stderr

@@ -127,6 +127,11 @@ def test_an_approval_waits_while_every_process_is_killed_and_a_secret_is_nowhere
     one, two = inbox(tmp_path, "list")["items"]
     assert (one["agent"], one["kind"], one["prompt"]) == ("deploys", "confirmation", "Deploy v2?")
     assert (two["agent"], two["kind"], two["sensitive"]) == ("bank", "text", True)
+    assert inbox(tmp_path, "show", one["id"]) == inbox(tmp_path, "show", approval["id"]) == one
+    text = inside("inbox", "show", two["id"], "--store", "tasks.db", cwd=tmp_path).stdout
+    assert f"Request: {two['id']}\nKind: text (secret)\n" in text
+    none = inside("inbox", "show", "nothing", "--store", "tasks.db", cwd=tmp_path)
+    assert none.returncode == 1 and "Hint: dragoman inbox list" in none.stderr
     left = inbox(tmp_path, "answer", one["id"], "yes")
     assert left["result"] == "left for the agent, until it is served"
     # Not as an argument, which others on the machine can read.

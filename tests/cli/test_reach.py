@@ -13,7 +13,7 @@ from dragoman.cli.options import BY_NAME
 
 ALWAYS = {"output", "config", "verbose", "debug"}
 TLS = {"insecure", "client-cert", "client-key", "ca-cert"}
-ASKS = TLS | {"bearer", "api-key", "trust-origin", "a2a-version"}
+ASKS = TLS | {"bearer", "api-key", "trust-origin", "a2a-version", "strict-version"}
 SHOWN = {
     "serve": ALWAYS | {"transport", "a2a-version"},
     "up": ALWAYS,

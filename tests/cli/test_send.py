@@ -56,7 +56,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 def skill(name: str) -> tuple[str, str]:
-    return "--metadata", json.dumps({"skillId": name})
+    return "--skill", name
 
 
 async def test_a_message_leads_to_a_task_as_text_and_the_next_command(
@@ -267,3 +267,28 @@ async def test_short_values_of_headers_leave_the_next_command_alone(
     assert shlex.split(fields(ended.stdout)["Resume"])[:4] == ["dragoman", "send", "-a", ref]
     slow = await call(*words, *skill("slow"), "--timeout", "700ms", cwd=tmp_path)
     assert fields(slow.stderr)["Hint"].startswith(f"dragoman task get -a {ref} --wait ")
+
+
+@pytest.mark.parametrize(
+    ("version", "binding"),
+    [("1.0", "jsonrpc"), ("1.0", "rest"), ("0.3", "jsonrpc"), ("0.3", "rest"), ("0.2", "jsonrpc")],
+)
+async def test_a_skill_is_named_by_its_id_or_its_name(
+    site: Site, tmp_path: Path, version: str, binding: str
+) -> None:
+    words = ("send", "-a", site.url, "-o", "json", "x", "--a2a-version", version)
+    for name in ("fail", "FAIL"):
+        ended = await call(*words, "--transport", binding, "--skill", name, cwd=tmp_path)
+        assert document(ended)["task"]["status"]["state"] == "TASK_STATE_FAILED"
+        assert "Note" not in ended.stderr
+
+
+async def test_a_skill_that_the_card_lacks_is_for_the_agent_to_judge(
+    site: Site, tmp_path: Path
+) -> None:
+    words = ("send", "-a", site.url, "-o", "json", "x", "--skill", "ekko")
+    ended = await call(*words, cwd=tmp_path)
+    assert document(ended, 1)["error"]["code"] == "InvalidParamsError"
+    assert "no skill ekko (it has: echo, ask, fail, slow, parts)" in fields(ended.stderr)["Note"]
+    both = await call(*words, "--metadata", '{"skillId": "echo"}', cwd=tmp_path)
+    assert document(both, 2)["error"]["message"] == "--skill and --metadata both name a skill"

@@ -73,6 +73,16 @@ def test_versions_below_the_oldest_are_spoken_only_when_asked_for() -> None:
     assert refused.value.facts == {"supportedVersions": "0.3"}
 
 
+def test_older_than_the_preferred_version_are_used_where_there_is_nothing_newer() -> None:
+    old = card(("JSONRPC", "0.2"), ("HTTP+JSON", "0.3"))
+    assert chosen(ALL, preferred="1.0") == [1, 2], "no way down from a version that is offered"
+    assert chosen(old, preferred="1.0") == chosen(old)
+    assert chosen(ALL, preferred="1.0", version="0.3") == [3, 4]
+    assert chosen(ALL, preferred="1.0", bindings=["jsonrpc"]) == [2, 1]
+    with pytest.raises(VersionNotSupported):
+        candidates(old, preferred="1.0", oldest="1.0")
+
+
 @pytest.mark.parametrize(
     ("binding", "version", "wanted", "dialect"),
     [

@@ -121,6 +121,7 @@ async def test_a_twin_reads_rates_disputes_and_settles_nothing_of_the_other(tmp_
         asks: list[tuple[str, str, Any]] = [
             ("GET", "tasks/{id}", None),
             ("GET", "tasks/{id}/receipt", None),
+            ("GET", "tasks/{id}/escrow", None),
             ("POST", "tasks/{id}/accept", None),
             ("POST", "tasks/{id}/refund", None),
             ("POST", "tasks/{id}/cancel", None),

@@ -15,6 +15,8 @@ from dragoman.proof.wire import Answer
 from .sites import gateway_in
 
 HINT = re.compile('"hint": ".*"')
+# Commands that ask a gateway, and no agent.
+GATEWAYS = ("agents", "credits", "trust", "workflows")
 
 
 class CommandScene(RouteScene):
@@ -24,16 +26,17 @@ class CommandScene(RouteScene):
         super().__init__(things, [row for row in of_app("commands") if row.cells])
         self._folder = folder
         things.fixed["folder"] = str(folder / "downloads")
+        things.fixed["gateway"] = f"http://127.0.0.1:{things.wire.port}"
 
     def shape(self, row: RouteRow) -> str:
-        return "agents" if row.route.startswith("agents") else "task"
+        return "gateway" if row.route.startswith(GATEWAYS) else "agent"
 
     async def ask(self, row: RouteRow, caller: str, thing: Thing) -> Answer:
         words = self._words(thing)
         typed = [*row.route.split(), *(filled(word, words) for word in row.words)]
         place = f"http://127.0.0.1:{self.things.wire.port}"
         env = {"DRAGOMAN_GATEWAY": place, "A2ACLI_API_KEY": self.things.keys[caller]}
-        at = [] if row.route.startswith("agents") else ["-a", place]
+        at = [] if row.route.startswith(GATEWAYS) else ["-a", place]
         ended = await call(*typed, *at, "-o", "json", cwd=self._folder, env=env)
         said, status = f"{ended.stdout}\n{ended.stderr}", status_of(ended)
         if status == 401:

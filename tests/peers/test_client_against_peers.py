@@ -361,6 +361,26 @@ def test_the_command_line_sends_streams_and_reads_a_task(
 
 
 @pytest.mark.peer
+@pytest.mark.parametrize("host", list(HOSTS))
+def test_a_plain_send_of_the_command_is_answered_by_every_peer(
+    host: str, hosts: Hosts, tmp_path: Path
+) -> None:
+    words = ("send", "-a", hosts.address(host).removeprefix("http://"), "echo hello", "-o", "json")
+    sent = typed(tmp_path, *words)
+    assert sent.returncode == 0 and '"text": "hello"' in sent.stdout, sent.stderr
+    version, _ = NEWEST[host]
+    is_older = version != "1.0"
+    note = f"Note: the agent offers nothing newer than {version}, "
+    assert (note in sent.stderr) == is_older, sent.stderr
+    strict = typed(tmp_path, *words, "--strict-version")
+    assert strict.returncode == (1 if is_older else 0), strict.stderr
+    if is_older:
+        error = json.loads(strict.stdout)["error"]
+        assert error["code"] == "VersionNotSupportedError"
+        assert error["hint"].endswith(f"--strict-version --a2a-version {version}")
+
+
+@pytest.mark.peer
 def test_the_command_line_says_which_error_a_peer_answered(hosts: Hosts, tmp_path: Path) -> None:
     agent = ["-a", hosts.address("a2a-js-1.3.0")]
     done = typed(tmp_path, "task", "get", UNKNOWN, *agent, "-o", "json")

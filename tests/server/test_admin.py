@@ -184,6 +184,14 @@ async def test_an_operator_answers_what_waits_for_a_person() -> None:
         (asked,) = (await read(http, "/admin/inbox", CHIEF))["items"]
         assert (asked["taskId"], asked["kind"], asked["tenant"]) == (task, "confirmation", "acme")
         assert len((await read(http, "/admin/inbox", BOSS))["items"]) == 2
+        # One of them, by its own id or by its task's; what is in another tenant is not there.
+        for name in (asked["id"], task):
+            assert await read(http, f"/admin/inbox/{name}", CHIEF) == asked
+        for who, name, status in ((CHIEF, other, 404), (BOSS, "nothing", 404), (ANNA, task, 403)):
+            missing = await http.get(f"/admin/inbox/{name}", headers=bearer(who))
+            assert missing.status_code == status
+        posted = await http.post(f"/admin/inbox/{task}", json={}, headers=bearer(BOSS))
+        assert (posted.status_code, posted.headers["allow"]) == (405, "GET")
         assert (await answer(CHIEF, id=other, value=True)).status_code == 404
         assert (await answer(ALICE, id=other, value=True)).status_code == 403
         for wrong in ({"id": 7}, {"value": 1}, {"id": task}, {"id": task, "more": 1}, []):

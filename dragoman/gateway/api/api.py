@@ -20,6 +20,7 @@ from dragoman.errors import (
 from dragoman.gateway.api import (
     agents,
     billing,
+    disputes,
     health,
     keys,
     openapi,
@@ -68,6 +69,7 @@ TABLE = Table(
         *keys.ENDPOINTS,
         *tasks.ENDPOINTS,
         *trust.ENDPOINTS,
+        *disputes.ENDPOINTS,
         *billing.ENDPOINTS,
         *settlements.ENDPOINTS,
         *workflows.ENDPOINTS,

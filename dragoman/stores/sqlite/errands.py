@@ -14,6 +14,19 @@ COLUMNS = """task, task_id, agent, requester, payee, skill, held, price, charged
     began_at, due_at, ended_at, moves, state, cause, escrow, release_at"""
 _BY_ID = f"SELECT {COLUMNS} FROM errands WHERE task_id = ? ORDER BY task DESC"
 _BY_NUMBER = f"SELECT {COLUMNS} FROM errands WHERE task = ?"
+# Of all that is kept, by the indexes of what is delivered and of what is disputed.
+_KEPT = """
+SELECT task FROM errands INDEXED BY errands_delivered
+WHERE escrow = 'delivered' AND :side IN (requester, payee)
+UNION ALL
+SELECT errands.task FROM disputes CROSS JOIN errands ON errands.task = disputes.task
+WHERE disputes.outcome = '' AND escrow = 'disputed' AND :side IN (errands.requester, payee)
+"""
+_KEPT_COUNT = f"SELECT count(*) FROM ({_KEPT})"
+_KEPT_PAGE = f"""
+SELECT {COLUMNS} FROM errands WHERE task IN ({_KEPT})
+ORDER BY task DESC LIMIT :limit OFFSET :offset
+"""
 
 
 class ErrandRow(msgspec.Struct, frozen=True, gc=False):
@@ -80,3 +93,13 @@ def errand_of(connection: apsw.Connection, task: int) -> ErrandRow | None:
     """Return the errand of a task, by its number."""
     found = errands(run(connection, _BY_NUMBER, (task,)))
     return found[0] if found else None
+
+
+def errands_kept(
+    connection: apsw.Connection, side: Principal, limit: int, offset: int
+) -> tuple[list[ErrandRow], int]:
+    """Return some of the completed tasks of one side whose price is in escrow, the latest first,
+    and how many there are."""
+    who = {"side": side.text}
+    rows = run(connection, _KEPT_PAGE, {**who, "limit": limit, "offset": offset})
+    return errands(rows), int(run(connection, _KEPT_COUNT, who)[0][0])

@@ -146,9 +146,9 @@ def test_the_highest_common_version_is_the_default(desk: Desk) -> None:
         lambda: source(desk, "a2a-version"),
         lambda: source(desk, "a2a-version", env=old),
     ) == ["1.0", "0.3", "0.3", "1.0", (None, "default"), ("0.3", "env")]
-    assert "a2a-version: the highest common one, at least 1.0 (default)" in (
-        desk.run("config", "show").out
-    )
+    shown = desk.run("config", "show").out
+    assert "a2a-version: the highest common one; below 1.0 only where " in shown
+    assert "strict-version: false (default)" in shown
 
 
 @pytest.mark.cli("A2ACLI_DEFAULT_001")

@@ -19,19 +19,20 @@ def calls(desk: Desk) -> list[Seen]:
 
 @pytest.mark.cli("A2ACLI_VER_001")
 def test_a_version_below_1_0_is_spoken_only_by_who_asks_for_it(folder: Path) -> None:
+    strict = {"A2ACLI_STRICT_VERSION": "true"}
     with sitting(folder, scenarios=["0.3-only"]) as desk:
-        refused, exact, file = together(
-            lambda: desk.run("send", "hi", "-o", "json", exit=1),
+        refused = together(
+            lambda: desk.run("send", "hi", "-o", "json", "--strict-version", exit=1),
             lambda: desk.run("send", "hi", "-o", "json", "--a2a-version", "1.0", exit=1),
-            lambda: desk.run("task", "list", "-o", "json", exit=1),
+            lambda: desk.run("task", "list", "-o", "json", env=strict, exit=1),
         )
-        for ended in (refused, exact, file):
+        for ended in refused:
             assert ended.error["code"] == "VersionNotSupportedError"
             assert "--a2a-version 0.3" in ended.error["hint"]
         assert calls(desk) == []
         (folder / "old.env").write_text("A2ACLI_A2A_VERSION=0.3\n")
         ways = together(
-            lambda: desk.json("send", "echo hi", "--a2a-version", "0.3"),
+            lambda: desk.json("send", "echo hi", "--a2a-version", "0.3", env=strict),
             lambda: desk.json("send", "echo hi", env={"A2ACLI_A2A_VERSION": "0.3"}),
             lambda: desk.json("send", "echo hi", "--config", "old.env"),
         )
@@ -41,6 +42,36 @@ def test_a_version_below_1_0_is_spoken_only_by_who_asks_for_it(folder: Path) -> 
         for task in (way["task"] for way in ways):
             assert task["status"]["state"] == COMPLETED and "kind" not in task
             assert task["artifacts"][0]["parts"] == [{"text": "hi"}]
+
+
+def test_an_agent_that_offers_nothing_newer_is_spoken_to_with_a_note(folder: Path) -> None:
+    with sitting(folder, scenarios=["0.3-only"]) as desk:
+        sent, text = together(
+            lambda: desk.run("send", "echo hi", "-o", "json"),
+            lambda: desk.run("send", "echo hi"),
+        )
+        # stdout is as ever; who reads stderr is told what is spoken and how to forbid it.
+        assert sent.json["task"]["artifacts"][0]["parts"] == [{"text": "hi"}]
+        for ended in (sent, text):
+            (note,) = (line for line in ended.err.splitlines() if line.startswith("Note: "))
+            assert " 0.3," in note and "--strict-version" in note
+        task = sent.json["task"]["id"]
+        again, asked = together(
+            lambda: desk.run("task", "get", task),
+            lambda: desk.run("task", "get", task, "--a2a-version", "0.3"),
+        )
+        assert "Note: " in again.err and "Note: " not in asked.err
+        assert {seen.headers["a2a-version"] for seen in calls(desk)} == {"0.3"}
+        assert "(JSONRPC 0.3)" in desk.run("card", "get").fields["Selected"]
+
+
+def test_a_failing_1_0_is_not_answered_by_speaking_0_3(folder: Path) -> None:
+    refuses = {"when": {"version": "1.0"}, "steps": [{"error": "VersionNotSupported"}]}
+    both = {"card": {"versions": ["0.3", "1.0"]}, "rules": [refuses]}
+    with sitting(folder, ScriptedAgent(both)) as desk:
+        failed = desk.run("send", "hi", "-o", "json", exit=1)
+        assert failed.error["code"] == "VersionNotSupportedError" and "Note: " not in failed.err
+        assert {seen.headers["a2a-version"] for seen in calls(desk)} == {"1.0"}
 
 
 @pytest.mark.cli("A2ACLI_VER_001")

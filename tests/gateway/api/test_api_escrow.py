@@ -186,3 +186,84 @@ async def test_who_did_it_gives_it_back_out_of_the_escrow(market: Market, clock:
         assert given == {"taskId": task["id"], "amount": 10}
     assert await read(market, task["id"]) == ("refunded", 0)
     assert await moved(market, before) == (0, 0, 0)
+
+
+async def dispute(market: Market, task: dict[str, Any]) -> None:
+    site, _, buyer = market
+    body = {"taskId": task["id"], "reason": "It did nothing."}
+    await site.ask("POST", f"/trust/{site.agent}/dispute", body, status=201, headers=buyer)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state", "change"),
+    [("upheld", "refunded", (0, 0, 0)), ("rejected", "resolved", (-10, 0, 9.5))],
+)
+async def test_an_operator_decides_over_the_api_and_the_money_moves(
+    market: Market, clock: Clock, outcome: str, state: str, change: tuple[float, float, float]
+) -> None:
+    site, seller, buyer = market
+    operator = headers_of("operator")
+    before = await both(market)
+    task = await done(market)
+    await dispute(market, task)
+    # The oldest first.
+    open_ = (await site.ask("GET", "/disputes?limit=100", headers=operator))["disputes"][-1]
+    assert (open_["taskId"], open_["taskNumber"]) == (task["id"], task["number"])
+    assert (open_["agentName"], open_["reason"]) == ("echo", "It did nothing.")
+    path, decision = f"/disputes/{task['id']}/resolve", {"outcome": outcome, "note": "looked at it"}
+    for who in (seller, buyer):
+        for verb, place, body in (("GET", "/disputes", None), ("POST", path, decision)):
+            error = await site.ask(verb, place, body, status=403, headers=who)
+            assert error["code"] == "FORBIDDEN"
+    await site.ask("POST", path, {"outcome": "maybe"}, status=400, headers=operator)
+    other = f"{path}?number={task['number'] + 1}"
+    await site.ask("POST", other, decision, status=404, headers=operator)
+    assert await read(market, task["id"]) == ("disputed", None)
+    decided = await site.ask("POST", path, decision, headers=operator)
+    assert decided == {
+        "taskId": task["id"],
+        "taskNumber": task["number"],
+        "outcome": outcome,
+        "escrow": state,
+    }
+    assert await moved(market, before) == change
+    left = await site.ask("GET", "/disputes?limit=100", headers=operator)
+    assert task["id"] not in [one["taskId"] for one in left["disputes"]]
+    assert left["total"] == len(left["disputes"])
+    again = await site.ask("POST", path, decision, status=404, headers=operator)
+    assert again == {"code": "NOT_FOUND", "message": "No open dispute is about this task"}
+    assert await moved(market, before) == change
+
+
+async def test_both_sides_see_where_the_price_is(market: Market, clock: Clock) -> None:
+    site, seller, buyer = market
+    operator = headers_of("operator")
+    first, second = await done(market), await done(market)
+    await dispute(market, second)
+    for who, side in ((buyer, "requester"), (seller, "payee"), (operator, "operator")):
+        found = await site.ask("GET", f"/tasks/{first['id']}/escrow", headers=who)
+        assert found == {
+            "taskId": first["id"],
+            "taskNumber": first["number"],
+            "agentId": site.agent,
+            "side": side,
+            "amount": 10,
+            "escrow": "delivered",
+            "endedAt": first["completed_at"],
+            "releaseAt": first["escrow_release_at"],
+        }
+        listed = await site.ask("GET", "/billing/escrow", headers=who)
+        # An operator has what is its own.
+        kept = [(second["id"], "disputed"), (first["id"], "delivered")]
+        expected = [] if side == "operator" else kept
+        shown = [(one["taskId"], one["escrow"]) for one in listed["escrows"]]
+        assert shown[:2] == expected and listed["total"] == len(shown)
+    page = await site.ask("GET", "/billing/escrow?limit=1&offset=1", headers=seller)
+    assert [one["taskId"] for one in page["escrows"]] == [first["id"]] and page["total"] >= 2
+    await site.ask("POST", f"/tasks/{first['id']}/accept", headers=buyer)
+    await site.ask("POST", f"/tasks/{second['id']}/refund", headers=seller)
+    left = (await site.ask("GET", "/billing/escrow", headers=seller))["escrows"]
+    assert not {first["id"], second["id"]} & {one["taskId"] for one in left}
+    ended = await site.ask("GET", f"/tasks/{first['id']}/escrow", headers=seller)
+    assert (ended["escrow"], ended["releaseAt"]) == ("released", None)
+    await site.ask("GET", f"/tasks/{NOBODY}/escrow", status=404, headers=buyer)

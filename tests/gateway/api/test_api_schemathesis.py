@@ -35,6 +35,8 @@ NEVER_DONE = {
     "create_key",
     "revoke_key",
     "remove_agent",
+    # Of the one task there is, only after it was disputed.
+    "resolve_dispute",
 }
 
 
