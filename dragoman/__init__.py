@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from dragoman.client.client import Client
     from dragoman.client.stream import Stream
     from dragoman.config import Settings
+    from dragoman.engine.event_hooks import EventContext, EventHooks
     from dragoman.errors import A2AError, BudgetExceeded, TaskFailed, TaskRejected
     from dragoman.model.artifact import Artifact
     from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill
+    from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.identity import Caller
     from dragoman.model.message import Message, Part
     from dragoman.model.push import PushConfig
@@ -36,15 +38,19 @@ __all__ = [
     "Answer",
     "App",
     "Artifact",
+    "ArtifactUpdate",
     "BearerTokens",
     "Budget",
     "BudgetExceeded",
     "Caller",
     "Client",
+    "EventContext",
+    "EventHooks",
     "Message",
     "Part",
     "PushConfig",
     "Settings",
+    "StatusUpdate",
     "Stream",
     "Task",
     "TaskFailed",
@@ -62,6 +68,8 @@ _HOMES = {
     "Client": "client.client",
     "Stream": "client.stream",
     "Settings": "config",
+    "EventContext": "engine.event_hooks",
+    "EventHooks": "engine.event_hooks",
     "A2AError": "errors",
     "BudgetExceeded": "errors",
     "TaskFailed": "errors",
@@ -70,6 +78,8 @@ _HOMES = {
     "AgentExtension": "model.card",
     "AgentProvider": "model.card",
     "AgentSkill": "model.card",
+    "ArtifactUpdate": "model.events",
+    "StatusUpdate": "model.events",
     "Caller": "model.identity",
     "Message": "model.message",
     "Part": "model.message",

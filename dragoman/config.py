@@ -603,6 +603,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "`telemetry`."
         ),
     ] = ""
+    trace_events: Annotated[
+        bool,
+        _about(
+            "Whether each event of a task has a span of its own where traces are sent. Otherwise "
+            "it is an event of the span of its turn, which costs less."
+        ),
+    ] = False
+    hooks: Annotated[
+        str,
+        _about(
+            "Files or modules with `EventHooks` for the events of all tasks, with commas: "
+            "`redact.py,audit:hooks`. They are called in this order, after those of the agents."
+        ),
+    ] = ""
     metrics: Annotated[
         bool, _about("Whether `/metrics` is served, to callers with the scope of an operator.")
     ] = True
@@ -674,6 +688,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.dialects.strip().lower() == "none":
             return []
         return _chosen("dialects", self.dialects, HOUSES, "none")
+
+    def hook_targets(self) -> list[str]:
+        """Return where the hooks are that see and change the events of all tasks."""
+        return [target.strip() for target in self.hooks.split(",") if target.strip()]
 
     def ways(self) -> list[str]:
         """Return how callers prove who they are; none: they are not asked."""

@@ -19,6 +19,7 @@ from dragoman.model.message import Message
 from dragoman.model.operations import Operation
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
+from dragoman.model.transition import Transitions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,6 +92,8 @@ class TaskReply(msgspec.Struct, frozen=True):
 
     reading: TaskReading
     history: int | None = None
+    # The states that it went through, where the caller asked for them.
+    transitions: Transitions | None = None
 
 
 class TaskPage(msgspec.Struct, frozen=True):

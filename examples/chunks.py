@@ -1,4 +1,5 @@
-"""Results that come bit by bit: each `yield` is a chunk that streams at once.
+"""Results that come bit by bit: each `yield` is a chunk that streams as soon as the next one comes
+or 50 ms later, so that the last one can say that it is the last.
 
 The second skill is plain blocking code; it runs in a thread and holds up nobody.
 
@@ -21,7 +22,7 @@ async def words(text: str) -> AsyncIterator[str]:
     """Repeats a text word by word."""
     for word in text.split():
         yield f"{word} "
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.02)
 
 
 @agent.skill(tags=["streaming"])
@@ -29,4 +30,4 @@ def countdown(start: int) -> Iterator[str]:
     """Counts down to nought; choose it with the metadata {"skillId": "countdown"}."""
     for number in range(start, -1, -1):
         yield f"{number} "
-        time.sleep(0.05)
+        time.sleep(0.02)

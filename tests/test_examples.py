@@ -70,6 +70,15 @@ def chunks(http: httpx.Client) -> None:
         assert "".join(p["text"] for chunk in found for p in chunk["parts"]) == expected
 
 
+@shows("events.py")
+def events(http: httpx.Client) -> None:
+    shown = stream(http, "my card is 4111 1111 1111 1111 indeed")
+    assert "4111 1111" in str(shown[0]), "what the caller said is the caller's"
+    later = str(shown[1:])
+    assert "4111 1111" not in later and later.count("my card is ****1111 indeed") == 2
+    assert result(send(http, "4111-1111-1111-1234")) == [{"text": "****1234"}]
+
+
 @shows("steps.py")
 def steps(http: httpx.Client) -> None:
     # What it is for is shown where its server is killed: tests/examples.

@@ -72,6 +72,12 @@ LISTENING = added(
         ),
         own("--cors", metavar="<origins>", help="Origins whose pages may call us (none)."),
         own(
+            "--hooks",
+            metavar="<targets>",
+            help="Files or modules with EventHooks, which see and change the events of all tasks "
+            "(none).",
+        ),
+        own(
             "--drain",
             type=Duration(),
             metavar="<duration>",

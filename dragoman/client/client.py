@@ -37,6 +37,7 @@ from dragoman.client.presence import sent
 from dragoman.client.remote import Observer
 from dragoman.client.requests import Attendant, OnRequest, Tools, answered, attended, nobody
 from dragoman.client.stream import Polling, Stream, Until, task_of
+from dragoman.client.transitions import read_all
 from dragoman.errors import (
     A2AError,
     ConfigError,
@@ -53,6 +54,7 @@ from dragoman.model.message import Message, Metadata
 from dragoman.model.push import PushConfig
 from dragoman.model.requests import Request
 from dragoman.model.task import Task, TaskState
+from dragoman.model.transition import TRANSITIONS_URI, Transition
 from dragoman.security.egress import Egress, Waits
 from dragoman.security.targets import Anywhere
 from dragoman.service import PushPage, Reply, TaskPage
@@ -507,6 +509,19 @@ class Client:
         """Return a task as it stands."""
         operation = ops.GetTask(task_id=TaskId(task_id), history=history)
         return _same(task_of(await self._answer(operation)), task_id)
+
+    async def transitions(self, task_id: str) -> list[Transition]:
+        """Return the states that a task went through, oldest first; raises `UnsupportedOperation`
+        if the agent does not tell them."""
+        operation = ops.GetTask(task_id=TaskId(task_id), history=0)
+        line, asked = self._live, frozenset({TRANSITIONS_URI})
+
+        async def ask(after: int | None) -> Task:
+            with self._waits.until_closed(closed):
+                reply = await line.answer(operation, after=after, extensions=asked)
+            return _same(task_of(reply), task_id)
+
+        return await read_all(ask)
 
     async def cancel(self, task_id: str, *, metadata: Metadata | None = None) -> Task:
         """End a task before it is done; raises `TaskNotCancelable` if it has ended."""

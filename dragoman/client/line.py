@@ -355,13 +355,26 @@ class Line:
 
     # Calls
 
-    def _call(self, operation: ops.Operation, after: int | None = None) -> Call:
-        return Call(operation=operation, after=after, extensions=self._extensions)
+    def _call(
+        self,
+        operation: ops.Operation,
+        after: int | None = None,
+        extensions: frozenset[str] = frozenset(),
+    ) -> Call:
+        return Call(operation=operation, after=after, extensions=self._extensions | extensions)
 
-    async def answer(self, operation: ops.Operation, noted: Noted | None = None) -> Reply:
+    async def answer(
+        self,
+        operation: ops.Operation,
+        noted: Noted | None = None,
+        *,
+        after: int | None = None,
+        extensions: frozenset[str] = frozenset(),
+    ) -> Reply:
         """Return the agent's reply, trying again where that is safe. `noted` is told what of it
-        was read leniently."""
-        reply = await self._answer(operation, noted)
+        was read leniently. `extensions` are asked for besides those of all calls, from a position
+        on where they have one."""
+        reply = await self._answer(operation, noted, after, extensions)
         if isinstance(operation, ops.SendMessage) and isinstance(reply, TaskReply):
             return await self._filled(operation, reply, noted)
         return reply
@@ -402,16 +415,21 @@ class Line:
         if noted is not None:
             noted(words)
 
-    async def _answer(self, operation: ops.Operation, noted: Noted | None) -> Reply:
+    async def _answer(
+        self,
+        operation: ops.Operation,
+        noted: Noted | None,
+        after: int | None,
+        extensions: frozenset[str],
+    ) -> Reply:
         await self.open()
         tries = refusals = 0
         while True:
             remote = self._remote
             assert remote is not None, "open() chose one"
             try:
-                reply = await remote.answer(
-                    self._call(operation), lambda words: self._note(words, noted)
-                )
+                call = self._call(operation, after, extensions)
+                reply = await remote.answer(call, lambda words: self._note(words, noted))
                 self._prove(remote)
                 return reply
             except A2AError as error:

@@ -253,6 +253,7 @@ class Sync:
     send = _waited(Client.send)
     answer_request = _waited(Client.answer_request)
     get = _waited(Client.get)
+    transitions = _waited(Client.transitions)
     cancel = _waited(Client.cancel)
     wait = _waited(Client.wait)
     page = _waited(Client.page)

@@ -23,6 +23,7 @@ from dragoman.model.card import (
     AgentProvider,
     AgentSkill,
 )
+from dragoman.model.transition import TRANSITIONS_URI
 
 PROTOCOL_0_3, PROTOCOL_0_2 = "0.3.0", "0.2.6"
 
@@ -228,8 +229,9 @@ def _older(card: AgentCard, protocol: str) -> Object:
 
 def _older_capabilities(capabilities: Object) -> Object:
     older = {name: item for name, item in capabilities.items() if name != "extendedAgentCard"}
-    # Never offered by anyone, yet old clients read it.
-    return older | {"stateTransitionHistory": False}
+    # Where it is read no version says: an extension does.
+    uris = [extension["uri"] for extension in capabilities.get("extensions", [])]
+    return older | {"stateTransitionHistory": TRANSITIONS_URI in uris}
 
 
 def _older_skill(skill: Object, schemes: Object, protocol: str) -> Object:

@@ -1,5 +1,6 @@
 """What every dialect can do, in both directions: servers read requests, clients read replies."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -8,7 +9,8 @@ from dragoman.dialects.reading import Object, Value
 from dragoman.model.events import Event
 from dragoman.model.operations import Operation
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.model.task import Task
+from dragoman.model.task import Task, TaskState
+from dragoman.model.transition import TRANSITIONS_URI
 from dragoman.service import Reply, TaskReply
 
 
@@ -16,6 +18,8 @@ class Dialect(Protocol):
     """One version of the protocol as JSON."""
 
     version: str
+    # What the version calls the states of a task.
+    state_names: Mapping[TaskState, str]
     push_content_type: str
     # Whether `encode_push` wants the task as of the event, which costs its caller a read.
     push_needs_task: bool
@@ -55,6 +59,29 @@ class Dialect(Protocol):
     def decode_event(self, value: Value) -> Event:
         """Return the event a peer's stream showed."""
         ...
+
+
+def with_transitions(reply: TaskReply, dialect: Dialect) -> TaskReply:
+    """Return the reply with the states that its task went through in the task's metadata, in the
+    words of a dialect, if the caller asked for them."""
+    told = reply.transitions
+    if told is None:
+        return reply
+    value: Object = {
+        "transitions": [
+            {
+                "position": one.position,
+                "state": dialect.state_names[one.state],
+                "timestamp": one.timestamp,
+            }
+            for one in told.found
+        ]
+    }
+    if told.next_position:
+        value["nextPosition"] = told.next_position
+    task = reply.reading.task
+    shown = msgspec.structs.replace(task, metadata={**task.metadata, TRANSITIONS_URI: value})
+    return TaskReply(TaskReading(reply.reading.seq, shown), reply.history)
 
 
 def trimmed(reply: TaskReply) -> TaskReply:

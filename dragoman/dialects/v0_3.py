@@ -364,6 +364,7 @@ class V0:
     """The 0.3 dialect, and what 0.2 shares with it."""
 
     version: str = "0.3"
+    state_names: Mapping[TaskState, str] = STATE_NAMES
     push_content_type = "application/json"
     push_needs_task = True
     # Events of 0.2 and 0.3 have one shape, so readers of both share its bytes.

@@ -8,6 +8,7 @@ official readers refuse whole objects for one.
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -87,6 +88,9 @@ class V0Proto(V0):
 
     # Whether this is ProtoJSON: what is zero or empty may be left out, and states may be numbers.
     is_proto = True
+    state_names: Mapping[TaskState, str] = {
+        state: _STATES[name] for state, name in v0_3.STATE_NAMES.items()
+    }
 
     def __init__(self, *, holds_text: bool = False) -> None:
         self._holds_text = holds_text

@@ -2,7 +2,7 @@
 JSON less the unknown fields, which 1.0 peers reject."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -264,6 +264,7 @@ class V1:
     """The 1.0 dialect."""
 
     version = "1.0"
+    state_names: Mapping[TaskState, str] = {state: state.value for state in TaskState}
     push_content_type = "application/a2a+json"
     push_needs_task = False
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.event_hooks import EventHooks, HookCalls
 from dragoman.engine.holdings import OVERDUE, Holdings, NoteBody
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
@@ -26,7 +27,8 @@ from dragoman.engine.receivers import Postings, Receivers, named, refused
 from dragoman.engine.replay import Replay
 from dragoman.engine.seal import load_cipher, seal, unseal
 from dragoman.engine.shares import Root, Shares
-from dragoman.engine.worker import AgentCode, Plan, Worker
+from dragoman.engine.transitions import read_transitions
+from dragoman.engine.worker import AgentCode, Plan, Worker, trace_event
 from dragoman.errors import (
     ExtensionRequired,
     InternalError,
@@ -55,6 +57,7 @@ from dragoman.model.instant import stamp
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, decode_message, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.transition import TRANSITIONS_URI
 from dragoman.service import (
     Batch,
     Call,
@@ -112,9 +115,10 @@ class Engine:
         isolation: Isolation | None = None,
         shares: Shares | None = None,
         is_local: bool = False,
+        hooks: Sequence[EventHooks] = (),
     ) -> None:
         """`shares` are those of all engines of a process; `is_local`: only this machine reaches
-        us."""
+        us. `hooks` see and change the events of its tasks, in their order."""
         self._code = code
         self._store = store
         self._settings = settings
@@ -122,8 +126,16 @@ class Engine:
         self._receivers = Receivers(store, postings)
         self._shares = shares or Shares()
         self._is_local = is_local
+        self._hooks = HookCalls(hooks)
         self._holdings = Holdings(
-            code, store, settings, self._clock, self._shares, isolation, is_local=is_local
+            code,
+            store,
+            settings,
+            self._clock,
+            self._shares,
+            isolation,
+            self._hooks,
+            is_local=is_local,
         )
 
     # Life
@@ -135,6 +147,7 @@ class Engine:
     async def stop(self) -> None:
         """Let go of running tasks; another process takes them over."""
         self._holdings.stop()
+        await self._hooks.close()
 
     # Service
 
@@ -149,7 +162,7 @@ class Engine:
                     # Whichever write it was: one's own, or the one that a repetition waited for.
                     raise refused(error) from None
             case ops.GetTask() as operation:
-                return await self._get(self._scope(call), operation)
+                return await self._get(call, operation)
             case ops.ListTasks() as operation:
                 return await self._list(self._scope(call), operation)
             case ops.CancelTask() as operation:
@@ -207,12 +220,20 @@ class Engine:
             raise TaskNotFound
         return found
 
-    async def _get(self, scope: Scope, operation: ops.GetTask) -> TaskReply:
-        found = await self._store.at_rest(scope, operation.task_id)
+    async def _get(self, call: Call, operation: ops.GetTask) -> TaskReply:
+        found = await self._store.at_rest(self._scope(call), operation.task_id)
         if found is None:
             raise TaskNotFound(taskId=operation.task_id)
         head, reading = found
-        return TaskReply(reading or await self._reading(head), operation.history)
+        reply = TaskReply(reading or await self._reading(head), operation.history)
+        if TRANSITIONS_URI not in call.extensions:
+            return reply
+        after = call.after or 0
+        if after < 0:
+            raise InvalidParams("is not a position", field="lastEventId")
+        upto = reply.reading.seq
+        transitions = await read_transitions(self._store, head.number, after=after, upto=upto)
+        return msgspec.structs.replace(reply, transitions=transitions)
 
     async def _list(self, scope: Scope, operation: ops.ListTasks) -> TaskPage:
         since = operation.status_since
@@ -564,6 +585,8 @@ class Engine:
         replay.trace = tracing.current()
         try:
             log.emit(task, at=now // 1000)
+            if tracing.per_event:
+                trace_event(log, task, replay.trace)
             if replay.trace is not None:
                 log.emit(TraceJoined(replay.trace.parent, replay.trace.state))
                 if tracing.on:

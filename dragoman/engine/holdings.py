@@ -7,6 +7,7 @@ process has to say to it comes as a note.
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections import Counter
 from collections.abc import Coroutine, Sequence
@@ -15,6 +16,8 @@ from typing import Any
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.event_hooks import HookCalls
+from dragoman.engine.hooked_log import LogHooks
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import Bell, Limits, LogIsFull, TaskLog, read_task
@@ -28,6 +31,7 @@ from dragoman.engine.worker import (
     Plan,
     Worker,
     status_update,
+    trace_event,
 )
 from dragoman.errors import (
     A2AError,
@@ -46,7 +50,7 @@ from dragoman.model.operations import SendMessage
 from dragoman.model.record import TaskReading, encode
 from dragoman.model.task import OVERDUE, TaskState
 from dragoman.stores.interface import Head, Note, Store, died_alone
-from dragoman.telemetry import figures, logs
+from dragoman.telemetry import figures, logs, tracing
 
 logger = logging.getLogger("dragoman")
 
@@ -93,9 +97,11 @@ class Holdings:
         clock: Clock,
         shares: Shares,
         isolation: Isolation | None = None,
+        hooks: HookCalls | None = None,
         *,
         is_local: bool = False,
     ) -> None:
+        self._hooks = hooks or HookCalls()
         self._code = code
         self._is_local = is_local
         self._store = store
@@ -166,7 +172,7 @@ class Holdings:
 
     def fresh_log(self, scope: Scope, message: Message, task_id: TaskId, who: Who) -> TaskLog:
         """Return the log of a task that is about to begin, and whom it counts for."""
-        return TaskLog(
+        log = TaskLog(
             self._store,
             self.bell,
             self._limits,
@@ -176,6 +182,9 @@ class Holdings:
             shares=self._shares,
             account=self._shares.account(who),
         )
+        if self._hooks.is_on:
+            log.hooks = LogHooks(self._hooks, log)
+        return log
 
     # Coming and going
 
@@ -209,9 +218,11 @@ class Holdings:
             self.forget(worker)
             # Otherwise each task leaves a ring behind that only the collector finds, and that
             # stops the loop for as long as it looks.
-            log.on_idle = worker.on_end = None
+            log.on_idle = worker.on_end = log.on_refused = None
 
         log.on_idle = worker.on_end = retire
+        if log.hooks is not None:
+            log.on_refused = functools.partial(worker.end, TaskState.FAILED)
         if worker.is_suspect:
             self._isolation.suspect(worker)
         if worker.is_suspect or self._isolation.is_on:
@@ -338,9 +349,12 @@ class Holdings:
 
     def _resumed_log(self, head: Head, reading: TaskReading) -> TaskLog:
         account = self._shares.account(_caller(head.scope, frozenset()).who)
-        return TaskLog.resumed(
+        log = TaskLog.resumed(
             self._store, self.bell, self._limits, head, reading, self._shares, account
         )
+        if self._hooks.is_on:
+            log.hooks = LogHooks(self._hooks, log, reading.task)
+        return log
 
     async def _revive(self, head: Head, held_by: int) -> Worker | None:
         """Start the code of a stored task: its turn from the beginning, with what is done of it."""
@@ -353,11 +367,11 @@ class Holdings:
         log.has_withheld = log.has_withheld or replay.has_withheld
         if replay.is_cancelled:
             self._code.withdraw(replay)
-            self._end(log, TaskState.CANCELED, CANCELED)
+            self._end(log, replay, TaskState.CANCELED, CANCELED)
             return None
         if replay.deadline and replay.deadline <= self._clock.now():
             self._code.withdraw(replay)
-            self._end(log, TaskState.FAILED, OVERDUE)
+            self._end(log, replay, TaskState.FAILED, OVERDUE)
             return None
         try:
             if log.is_active:
@@ -366,7 +380,7 @@ class Holdings:
             waiting = [(place, self.plan_for(o, replay, None)) for place, o in replay.waiting]
         except (A2AError, TaskFailed, LogIsFull) as error:
             sentence = str(error) if isinstance(error, LogIsFull) else error.public
-            self._end(log, TaskState.FAILED, sentence)
+            self._end(log, replay, TaskState.FAILED, sentence)
             return None
         except StoreRefused:
             raise
@@ -375,7 +389,7 @@ class Holdings:
             incident = new_id()
             message = "incident %s: agent code, task %s"
             logs.tell(logger, message, incident, log.task_id, error=error, incident=incident)
-            self._end(log, TaskState.FAILED, f"{FAILED} Incident {incident}.")
+            self._end(log, replay, TaskState.FAILED, f"{FAILED} Incident {incident}.")
             return None
         caller = _caller(head.scope, replay.granted(replay.turn))
         worker = Worker(log, replay, plan, caller, self._clock, _no_reply, is_local=self._is_local)
@@ -476,7 +490,7 @@ class Holdings:
 
     # Ending
 
-    def _end(self, log: TaskLog, state: TaskState, sentence: str) -> None:
+    def _end(self, log: TaskLog, replay: Replay | None, state: TaskState, sentence: str) -> None:
         """End a task that no code works on."""
         update, at = status_update(log, state, [Part(text=sentence)])
 
@@ -493,6 +507,9 @@ class Holdings:
         # Else a worker is on its way out, and lets go of the log with itself.
         try:
             log.emit(update, at=at)
+            if tracing.per_event:
+                trace = None if replay is None else replay.trace
+                trace_event(log, update, trace or tracing.of_task(log.task_id))
         except TaskIsFinished:
             # Whoever ended it a moment ago decides.
             if log.on_idle is let_go:
@@ -519,7 +536,7 @@ class Holdings:
                 log.use_note(note)
             if replay is not None and not log.is_over:
                 self._code.withdraw(replay)
-            self._end(log, TaskState.CANCELED, CANCELED)
+            self._end(log, replay, TaskState.CANCELED, CANCELED)
             await log.durable(log.seq)
             return
         log = worker.log
@@ -600,7 +617,7 @@ class Holdings:
         elif (log := await self.resumed(head)) is not None:
             if replay is not None and not log.is_over:
                 self._code.withdraw(replay)
-            self._end(log, TaskState.FAILED, OVERDUE)
+            self._end(log, replay, TaskState.FAILED, OVERDUE)
 
     def _others_wrote(self) -> None:
         if not self._is_stopped:

@@ -14,6 +14,7 @@ from dragoman.model.events import (
     DeadlineSet,
     Delegated,
     Event,
+    EventDropped,
     Forwarded,
     MessageAdded,
     ScopesGranted,
@@ -60,6 +61,7 @@ _UNCHANGING = (
     ScopesGranted,
     Forwarded,
     Delegated,
+    EventDropped,
 )
 _EMPTY = Artifact(artifact_id="", parts=[])
 
@@ -138,6 +140,10 @@ class Draft:
                     self._history.append(event.message)
             case _:
                 pass
+
+    def has_artifact(self, artifact_id: str) -> bool:
+        """Whether an artifact was begun."""
+        return artifact_id in self._artifacts
 
     def restate(self, status: TaskStatus) -> None:
         """Say the present status in other words."""

@@ -9,7 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -34,6 +34,10 @@ from dragoman.service import LARGE_BYTES, off_loop, reserve
 from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
 from dragoman.telemetry import figures
 
+if TYPE_CHECKING:
+    # Loaded where events have hooks.
+    from dragoman.engine.hooked_log import LogHooks
+
 # How far a worker may run ahead of the disk beside nobody else, and how much of a task it keeps in
 # memory. The contents of larger tasks are only in the store.
 MAX_UNWRITTEN_EVENTS = WIDE_EVENTS
@@ -48,6 +52,8 @@ _MEMORY = 5
 # Bytes read at once by whoever folds them right away and holds none of them.
 _FOLD_AT_ONCE = 1024 * 1024
 _MANY_WAITING = 32
+# Events that may wait for the transforms of others before code waits too.
+_MOST_UNTRANSFORMED = 8
 
 
 class Bell:
@@ -97,6 +103,19 @@ class Limits:
 
 
 STORE_IS_FULL = "The tasks of this caller have reached their share of the store."
+
+
+class Batch(msgspec.Struct):
+    """What one write takes along."""
+
+    events: list[Recorded]
+    size: int
+    keys: list[bytes]
+    notes: list[int]
+    withheld: list[tuple[int, bytes]]
+    errand: Errand | None
+    # When someone has to look at the task; None: as before.
+    alarm: int | None
 
 
 class LogIsFull(Exception):
@@ -164,6 +183,9 @@ class TaskLog:
         self.on_idle: Callable[[], None] | None = None
         # Called if the store refuses the task: there never was one.
         self.on_void: Callable[[], None] | None = None
+        # What is done with its events besides, if anything; and who ends its code if that fails.
+        self.hooks: LogHooks | None = None
+        self.on_refused: Callable[[str], None] | None = None
         # Set when the engine has let go of it; what it has at hand may still be read.
         self.is_retired = False
 
@@ -205,6 +227,15 @@ class TaskLog:
     def worker(self) -> int:
         """The number of the worker that writes it."""
         return self._store.worker
+
+    @property
+    def most_bytes(self) -> int:
+        """How large it may get."""
+        return self._limits.size
+
+    def grow(self, size: int) -> None:
+        """Count what transforms made of its events."""
+        self._size += size
 
     @property
     def durable_seq(self) -> int:
@@ -325,6 +356,12 @@ class TaskLog:
     @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
+        if (
+            self.hooks is not None
+            and self.hooks.is_transforming
+            and len(self._unwritten) >= _MOST_UNTRANSFORMED
+        ):
+            return True
         if self.account.is_narrow:
             events = len(self._unwritten)
             return (
@@ -368,6 +405,10 @@ class TaskLog:
             self._resting.append((after, future))
         return future
 
+    async def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        """Return durable events after a position, from the store."""
+        return await self._store.read(self.number, after=after, limit=limit)
+
     def recent(self, after: int) -> list[Recorded] | None:
         """Return the durable events after a position, or None if they are not at hand."""
         if not self._tail or after + 1 < self._tail[0].seq:
@@ -387,34 +428,64 @@ class TaskLog:
         if self.failure is not None:
             # Given up: to write on would take the task back from whoever has it next.
             return
+        batch = self._take()
+        self.shares.wrote(self.account, len(batch.events), batch.size)
+        self._is_writing = True
+        if self.hooks is not None and self.hooks.is_transforming:
+            self.hooks.prepare(batch)
+        else:
+            self.submit(batch)
+
+    def _take(self) -> Batch:
+        """Return what the next write takes along."""
         events, size = self._unwritten, self._unwritten_bytes
         self._unwritten, self._unwritten_bytes = [], 0
-        self.shares.wrote(self.account, len(events), size)
-        keys, self._keys = self._keys, []
-        notes, self._notes = self._notes, []
-        withheld, self._withheld = self._withheld, []
-        errand, self.errand = self.errand, None
-        alarm = self.deadline if self._has_alarm else None
+        if self.hooks is not None and self.hooks.is_transforming and self._standing is None:
+            # That there is a task waits for no transform: what comes after it is another write.
+            count = next((i for i, one in enumerate(events) if i and one.is_public), len(events))
+            events, self._unwritten = events[:count], events[count:]
+            self._unwritten_bytes = sum(len(recorded.body) for recorded in self._unwritten)
+            size -= self._unwritten_bytes
+        batch = Batch(
+            events,
+            size,
+            self._keys,
+            self._notes,
+            self._withheld,
+            self.errand,
+            self.deadline if self._has_alarm else None,
+        )
+        self._keys, self._notes, self._withheld, self.errand = [], [], [], None
         self._has_alarm = False
+        return batch
+
+    def submit(self, batch: Batch) -> None:
+        """Write what was taken for it."""
+        if self.failure is not None:
+            return
         draft = self.draft
-        standing = Standing(draft.state, self._status_at, self.seq)
+        if self.hooks is not None and self.hooks.draft is not None:
+            draft = self.hooks.draft
+        assert draft is not None, "a log begins with its task"
+        events = batch.events
+        standing = Standing(draft.state, self._status_at, events[-1].seq)
         reading = snapshot = None
         if draft.state.is_resting and not draft.is_light:
-            snapshot = _snapshot(draft.task(), self.seq)
-            reading = TaskReading(self.seq, body=snapshot.whole())
+            snapshot = _snapshot(draft.task(), standing.last_seq)
+            reading = TaskReading(standing.last_seq, body=snapshot.whole())
         if self._standing is None:
             write = Create(
                 self.scope,
                 self.task_id,
                 self.context_id,
-                keys,
+                batch.keys,
                 events,
                 standing,
                 snapshot,
                 self.pushes,
                 self.deadline,
-                errand,
-                size,
+                batch.errand,
+                batch.size,
             )
         else:
             write = Append(
@@ -423,19 +494,18 @@ class TaskLog:
                 self._standing,
                 self.fence,
                 self._next_fence,
-                keys,
+                batch.keys,
                 events,
                 standing,
                 snapshot,
-                notes,
-                withheld,
+                batch.notes,
+                batch.withheld,
                 # Code that has ended does not run again.
                 self.has_withheld and draft.state.is_terminal,
-                errand,
-                alarm,
-                size,
+                batch.errand,
+                batch.alarm,
+                batch.size,
             )
-        self._is_writing = True
         self._store.submit(
             write, lambda error, number: self._written(error, number, events, standing, reading)
         )
@@ -462,6 +532,8 @@ class TaskLog:
             figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
         self._standing = standing
         self._keep_at_hand(events)
+        if self.hooks is not None:
+            self.hooks.recorded()
         if standing.state.is_resting:
             waiting, self._resting = self._resting, []
             for after, future in waiting:

@@ -18,6 +18,7 @@ import msgspec
 
 from dragoman.engine.author_code import Run, author, owner_in
 from dragoman.engine.causes import known_cause
+from dragoman.engine.chunks import HeldChunks
 from dragoman.engine.lifecycle import TaskIsFinished
 from dragoman.engine.log import LogIsFull, TaskLog
 from dragoman.engine.questions import Given, Questions
@@ -50,9 +51,9 @@ from dragoman.model.message import Message, Metadata, Part, agent_message
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import Recorded
 from dragoman.model.requests import open_requests
-from dragoman.model.task import TaskState, TaskStatus
+from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.telemetry import figures, logs, tracing
-from dragoman.telemetry.tracing import Here, Span
+from dragoman.telemetry.tracing import Here, Span, Trace
 
 logger = logging.getLogger("dragoman")
 
@@ -161,6 +162,27 @@ def status_update(
     return StatusUpdate(log.task_id, log.context_id, status), now // 1000
 
 
+def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
+    """Have a span for an event of the protocol; never what it says."""
+    attributes: dict[str, object] = {
+        "agent.id": log.scope.agent,
+        "agent.task.id": log.task_id,
+        "session.id": log.context_id,
+        "a2a.event.position": log.seq,
+    }
+    match event:
+        case Task() | StatusUpdate():
+            attributes["a2a.state"] = event.status.state.name.lower()
+            name = "a2a.task" if isinstance(event, Task) else "a2a.status"
+        case ArtifactUpdate():
+            attributes["a2a.artifact.append"] = event.append
+            attributes["a2a.artifact.last_chunk"] = event.last_chunk
+            name = "a2a.artifact"
+        case _:
+            return
+    tracing.mark_event(name, attributes, parent=parent)
+
+
 def _is_cancellation(error: BaseExceptionGroup[BaseException]) -> bool:
     """Tell whether a group has nothing but cancellations in it."""
     return error.split(asyncio.CancelledError)[1] is None
@@ -205,6 +227,8 @@ class Worker:
         # Where it was sent last.
         self._sent: Recorded | None = None
         self._artifacts = 0
+        # The chunks that may be the last of their artifacts; made with the first.
+        self._chunks: HeldChunks | None = None
         # Why the code cannot go on, whatever it makes of the exception.
         self._changed = ""
         self._arrival: asyncio.Future[None] | None = None
@@ -298,6 +322,8 @@ class Worker:
     def abandon(self) -> None:
         """Stop without a word: the process ends and the task goes on in the next one."""
         self.on_end = None
+        if self._chunks is not None:
+            self._chunks.drop()
         self.log.fail(StoreRefused("the server is stopping"))
         self._interrupt()
 
@@ -413,29 +439,47 @@ class Worker:
     def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
         """Record an artifact or a chunk of one."""
         self.decide()
-        return self.emit(
-            ArtifactUpdate(
-                task_id=self.log.task_id,
-                context_id=self.log.context_id,
-                artifact=artifact,
-                append=append,
-                last_chunk=last,
-            )
+        return self.emit(self._artifact_update(artifact, append, last))
+
+    def chunk(self, artifact: Artifact, *, append: bool) -> None:
+        """Record a chunk of an artifact that may be its last: it is held back for a moment."""
+        self.decide()
+        if self._chunks is None:
+            self._chunks = HeldChunks(self._record, self._fail_outside)
+        self._chunks.put(self._artifact_update(artifact, append, last=False))
+
+    def close_artifact(self, artifact_id: str) -> bool:
+        """Mark the latest chunk as the last one; False: it is out already."""
+        return self._chunks is not None and self._chunks.close(artifact_id)
+
+    def _artifact_update(self, artifact: Artifact, append: bool, last: bool) -> ArtifactUpdate:
+        return ArtifactUpdate(
+            task_id=self.log.task_id,
+            context_id=self.log.context_id,
+            artifact=artifact,
+            append=append,
+            last_chunk=last,
         )
 
-    def close_artifact(self, recorded: Recorded) -> bool:
-        """Mark a chunk as the last one, if nobody has seen it yet."""
-        event = recorded.event
-        assert isinstance(event, ArtifactUpdate)
-        return self.log.amend_last(recorded, msgspec.structs.replace(event, last_chunk=True))
+    def _fail_outside(self, error: BaseException) -> None:
+        """End the task with what recording raised while none of the code waited for it."""
+        self._conclude(error)
+        self._interrupt()
 
     async def keep_pace(self) -> None:
         """Wait for the disk if the code runs too far ahead of it, and for its turn beside others
         whose code does."""
-        log = self.log
-        if log.is_full:
+        log, chunks = self.log, self._chunks
+        if not log.is_full:
+            return
+        if chunks is not None:
+            chunks.pause()
+        try:
             await log.durable(log.seq)
             await log.shares.turn(log.account, log.agent)
+        finally:
+            if chunks is not None:
+                chunks.resume()
 
     def artifact_id(self) -> str:
         """Return an id for the turn's next artifact: the same one if the turn runs again, so that
@@ -503,6 +547,18 @@ class Worker:
 
     def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen."""
+        if self._chunks is not None:
+            self._release_before(event)
+        return self._record(event, at, withheld)
+
+    def _release_before(self, event: Event) -> None:
+        """Record the chunks that come before an event: readers see them in this order, and a step
+        is not on record before what was written until then."""
+        assert self._chunks is not None
+        is_artifact = isinstance(event, ArtifactUpdate)
+        self._chunks.release(event.artifact.artifact_id if is_artifact else "")
+
+    def _record(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
         if self._is_dismissed:
             # The log may have another worker; what this one does on its way out is void.
             raise Ended
@@ -525,7 +581,9 @@ class Worker:
         """Show in the trace that there was an event of the protocol; never what it says."""
         if self.span is None:
             return
-        if isinstance(event, StatusUpdate):
+        if tracing.per_event:
+            trace_event(self.log, event, self.span.trace)
+        elif isinstance(event, StatusUpdate):
             self.span.event("a2a.status", {"a2a.state": event.status.state.name.lower()})
         elif isinstance(event, ArtifactUpdate):
             self.span.event("a2a.artifact")
@@ -545,7 +603,13 @@ class Worker:
             reply = await self._serve_messages()
             if reply is not None:
                 self._end_span()
-                self.decision.set_result(await self._keep(reply))
+                hooks = self.log.hooks
+                if hooks is not None:
+                    reply = await hooks.reply(reply)
+                kept = await self._keep(reply)
+                if hooks is not None:
+                    hooks.replied(kept)
+                self.decision.set_result(kept)
         except BaseException as error:
             if self._passes(error):
                 raise
@@ -723,6 +787,9 @@ class Worker:
 
     def _ended(self, run: asyncio.Task[None]) -> None:
         self._questions = None
+        if self._chunks is not None:
+            self._chunks.drop()
+            self._chunks = None
         if self._run is not None:
             # The two know each other, and only the collector would find them.
             self._run.owner = None

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dragoman.config import Settings
+from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.worker import AgentCode
 from dragoman.errors import A2AError
 from dragoman.gateway.agent_keys import AgentKeyring, StoredKeys
@@ -41,7 +42,11 @@ class GatewayApp(App):
     """A gateway, and agents of this process."""
 
     def __init__(
-        self, *agents: Agent, settings: Settings | None = None, is_local: bool = False
+        self,
+        *agents: Agent,
+        settings: Settings | None = None,
+        is_local: bool = False,
+        hooks: Sequence[EventHooks] = (),
     ) -> None:
         settings = settings or Settings()
         self._books = books_of(settings)
@@ -57,6 +62,7 @@ class GatewayApp(App):
             store=store,
             authenticators=[one for one in given if one is not None],
             is_local=is_local,
+            hooks=hooks,
         )
 
     def _add_routes(self, routes: Routes) -> None:
@@ -102,7 +108,7 @@ class GatewayApp(App):
         private = msgspec.structs.replace(self.settings, card_public=False)
         self._limited_front = Front(private, ways, behind, signer)
         self._discovery.more_keys[:] = [self._receipt_keys]
-        gateway.workflows = Workflows(gateway.store, gateway, shares=self.shares)
+        gateway.workflows = Workflows(gateway.store, gateway, shares=self.shares, hooks=self.hooks)
         opened.push_async_callback(gateway.workflows.stop)
         self._engines[Runs.name] = gateway.workflows.engine
         # For operators, who look after runs as after all tasks; nobody else gets there.

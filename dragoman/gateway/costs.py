@@ -42,7 +42,7 @@ class Costs:
         errand = await self._ledger.errand_in(scope, task.id)
         cost = credits_text(0 if errand is None else errand.cost)
         told = msgspec.structs.replace(task, metadata={**task.metadata, COST: cost})
-        return TaskReply(TaskReading(reply.reading.seq, told), reply.history)
+        return msgspec.structs.replace(reply, reading=TaskReading(reply.reading.seq, told))
 
     def follow(self, call: Call) -> AsyncGenerator[Batch]:
         """Return the stream of a call: events are the agent's own."""

@@ -19,6 +19,7 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.engine.engine import Engine
+from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.shares import Shares
 from dragoman.errors import A2AError, InvalidParams, TaskNotFound
 from dragoman.gateway.agents import Registered, serves
@@ -117,13 +118,14 @@ class Workflows:
         *,
         clock: Clock | None = None,
         shares: Shares | None = None,
+        hooks: Sequence[EventHooks] = (),
     ) -> None:
         self._store = store
         self._gateway = gateway
         self._clock = clock or SystemClock()
         # Of the same kind as the gateway's own: whoever looks after engines looks after this too.
         code = Runs(lambda: gateway.service, store)
-        self.engine = Engine(code, store, gateway.settings, clock=clock, shares=shares)
+        self.engine = Engine(code, store, gateway.settings, clock=clock, shares=shares, hooks=hooks)
 
     async def sweep(self) -> int:
         """Go on with runs that nobody carries out any more; return how many."""

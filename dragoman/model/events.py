@@ -173,6 +173,10 @@ class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
     cost: int = 0
 
 
+class EventDropped(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
+    """There was an event here that a transform took away. Not part of any stream."""
+
+
 # What only we read.
 Private = (
     MessageAdded
@@ -185,6 +189,7 @@ Private = (
     | ScopesGranted
     | Forwarded
     | Delegated
+    | EventDropped
 )
 # A Task opens every log and every stream; a Message is the whole of a stream without a task.
 Event = Task | StatusUpdate | ArtifactUpdate | Message | Private

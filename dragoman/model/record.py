@@ -17,6 +17,7 @@ from dragoman.model.events import (
     DeadlineSet,
     Delegated,
     Event,
+    EventDropped,
     Forwarded,
     MessageAdded,
     ScopesGranted,
@@ -49,6 +50,7 @@ class _Entry(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     scopes_granted: ScopesGranted | UnsetType = UNSET
     forwarded: Forwarded | UnsetType = UNSET
     delegated: Delegated | UnsetType = UNSET
+    event_dropped: EventDropped | UnsetType = UNSET
 
 
 _decode_entry = msgspec.json.Decoder(_Entry).decode
@@ -87,6 +89,8 @@ def encode_event(event: Event) -> bytes:
             return encode(_Entry(forwarded=event))
         case Delegated():
             return encode(_Entry(delegated=event))
+        case EventDropped():
+            return encode(_Entry(event_dropped=event))
 
 
 def decode_event(body: bytes) -> Event:
@@ -107,6 +111,7 @@ def decode_event(body: bytes) -> Event:
         entry.scopes_granted,
         entry.forwarded,
         entry.delegated,
+        entry.event_dropped,
     ):
         if not isinstance(value, UnsetType):
             return value

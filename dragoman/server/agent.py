@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from dragoman.engine.author_code import AuthorThreads, CodeFailed, author_code
+from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.replay import Replay
 from dragoman.engine.worker import Plan, Worker
 from dragoman.errors import (
@@ -94,6 +95,10 @@ class Agent:
         self.delegation = Delegation(budget or Budget(), clients)
         # What is let go of when whoever serves it stops.
         self.closing: list[Callable[[], Awaitable[None]]] = []
+        # What is done with the events of its tasks.
+        self.hooks = EventHooks()
+        self.on_event = self.hooks.on_event
+        self.transform = self.hooks.transform
         self._app: Any = None
 
     @overload

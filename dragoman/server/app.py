@@ -16,6 +16,7 @@ from dragoman.config import Settings
 from dragoman.dialects import errors
 from dragoman.engine.author_code import AuthorThreads, guard_tasks
 from dragoman.engine.engine import Engine
+from dragoman.engine.event_hooks import EventHooks
 from dragoman.engine.isolation import Isolation
 from dragoman.engine.shares import Shares
 from dragoman.engine.worker import AgentCode
@@ -30,6 +31,7 @@ from dragoman.server.cards import offered_extensions
 from dragoman.server.discovery import CARD_PATH, Discovery, document
 from dragoman.server.door import Door
 from dragoman.server.endpoints import Endpoints
+from dragoman.server.hook_files import load_hooks
 from dragoman.server.house import Houses
 from dragoman.server.house_corvid import CorvidEndpoints
 from dragoman.server.incidents import incident
@@ -62,9 +64,11 @@ class App:
         store: Store | None = None,
         authenticators: Sequence[Authenticator] = (),
         is_local: bool = False,
+        hooks: Sequence[EventHooks] = (),
     ) -> None:
         """Serve agents. `authenticators` let callers in besides those of the settings; `is_local`
-        says that only this machine can reach us."""
+        says that only this machine can reach us. `hooks` see and change the events of all agents,
+        after their own and before those that the settings name."""
         if not agents:
             raise ConfigError("nothing to serve: give at least one agent")
         names = [agent.name for agent in agents]
@@ -74,6 +78,7 @@ class App:
         self.agents = agents
         self.store = store or _store(self.settings)
         self._is_local = is_local
+        self.hooks = [*hooks, *load_hooks(self.settings.hook_targets())]
         path = self.settings.audit_path()
         self.audit: Audit = NoAudit() if path is None else AuditLog(path)
         self._gatekeeper = gatekeeper(self.settings, authenticators)
@@ -206,6 +211,7 @@ class App:
             isolation=self._isolation,
             shares=self.shares,
             is_local=self._is_local,
+            hooks=[code.hooks, *self.hooks] if isinstance(code, Agent) else self.hooks,
         )
         opened.push_async_callback(engine.stop)
         self._engines[code.name] = engine

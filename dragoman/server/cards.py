@@ -25,6 +25,7 @@ from dragoman.model.card import (
 from dragoman.model.message import Json
 from dragoman.model.record import encode
 from dragoman.model.requests import REQUESTS_URI
+from dragoman.model.transition import TRANSITIONS_URI
 from dragoman.security.authentication import Authenticator
 from dragoman.server.agent import SCHEMAS_URI, Agent
 
@@ -128,6 +129,12 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
                 description="Streams carry SSE ids; Last-Event-ID resumes them, ended tasks too.",
             )
         )
+    extensions.append(
+        AgentExtension(
+            uri=TRANSITIONS_URI,
+            description="GetTask tells the states that a task went through, in its metadata.",
+        )
+    )
     if settings.idempotency:
         extensions.append(
             AgentExtension(

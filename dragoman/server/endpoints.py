@@ -13,7 +13,7 @@ import msgspec
 
 from dragoman.config import Settings
 from dragoman.dialects import errors, negotiate
-from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.dialect import Dialect, with_transitions
 from dragoman.dialects.house import House, r
 from dragoman.dialects.house import errors as house_errors
 from dragoman.dialects.v1_0 import V1_0
@@ -46,7 +46,16 @@ from dragoman.server.request import (
     rest_type,
 )
 from dragoman.server.streams import OpenStreams
-from dragoman.service import LARGE_BYTES, Batch, Call, Opening, Reply, Service, off_loop
+from dragoman.service import (
+    LARGE_BYTES,
+    Batch,
+    Call,
+    Opening,
+    Reply,
+    Service,
+    TaskReply,
+    off_loop,
+)
 from dragoman.telemetry import figures, tracing
 from dragoman.transports import json_text, jsonrpc, rest, sse
 
@@ -225,7 +234,8 @@ class Endpoints:
     async def _answer(self, request: Request, call: Call, dialect: Dialect) -> Reply:
         if isinstance(call.operation, ops.GetExtendedCard):
             return await self._discovery.extended_card(request, dialect)
-        return await request.mount.service.answer(call)
+        reply = await request.mount.service.answer(call)
+        return with_transitions(reply, dialect) if isinstance(reply, TaskReply) else reply
 
     async def _stream_jsonrpc(
         self,

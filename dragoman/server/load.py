@@ -31,12 +31,29 @@ def _load(target: str, find: Find | None, reach: Reach | None) -> list[Agent]:
     if reach is not None and target.startswith(("http://", "https://")):
         return [reach(target)]
     module_name, _, attribute = target.partition(":")
+    module = load_module(module_name, target)
+    if attribute:
+        found: Any = getattr(module, attribute, None)
+        if not isinstance(found, Agent):
+            if find is not None:
+                return [find(module, attribute, target)]
+            raise ConfigError(f"{target}: {attribute} is not an Agent")
+        return [found]
+    agents = [value for value in vars(module).values() if isinstance(value, Agent)]
+    if not agents:
+        if find is not None:
+            return [find(module, "", target)]
+        raise ConfigError(f"{target}: no Agent in it; write `agent = Agent(...)` at its top level")
+    return list(dict.fromkeys(agents))
+
+
+def load_module(module_name: str, target: str) -> ModuleType:
+    """Return the module that a target names; raises `ConfigError` saying what is missing."""
     path = Path(module_name)
     try:
         if path.suffix == ".py" or path.is_file():
-            module = _from_file(path)
-        else:
-            module = _from_name(module_name, target)
+            return _from_file(path)
+        return _from_name(module_name, target)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"{target}: it imports {error.name}, but there is no module named {error.name}; "
@@ -52,19 +69,6 @@ def _load(target: str, find: Find | None, reach: Reach | None) -> list[Agent]:
             f"{target}: it raised {type(error).__name__} while it was loaded; what it runs as a "
             'program belongs below `if __name__ == "__main__":`'
         ) from error
-    if attribute:
-        found: Any = getattr(module, attribute, None)
-        if not isinstance(found, Agent):
-            if find is not None:
-                return [find(module, attribute, target)]
-            raise ConfigError(f"{target}: {attribute} is not an Agent")
-        return [found]
-    agents = [value for value in vars(module).values() if isinstance(value, Agent)]
-    if not agents:
-        if find is not None:
-            return [find(module, "", target)]
-        raise ConfigError(f"{target}: no Agent in it; write `agent = Agent(...)` at its top level")
-    return list(dict.fromkeys(agents))
 
 
 def _from_name(name: str, target: str) -> ModuleType:

@@ -25,7 +25,6 @@ from dragoman.model.content import Content, parts_of
 from dragoman.model.events import StepKind, StepRecorded
 from dragoman.model.identity import Caller, ContextId, TaskId
 from dragoman.model.message import Message, Metadata, Part, agent_message
-from dragoman.model.record import Recorded
 from dragoman.server.budget import CallOptions, Delegation
 from dragoman.server.credentials import Entrusted
 from dragoman.server.results import (
@@ -270,7 +269,7 @@ class ArtifactWriter:
         self._artifact = first
         self._append = append
         self._last = last
-        self._latest: Recorded | None = None
+        self._is_begun = False
         self._is_text = False
 
     @property
@@ -309,7 +308,8 @@ class ArtifactWriter:
             await self._worker.keep_pace()
 
     def _put(self, parts: list[Part]) -> None:
-        if self._latest is None and not self._append:
+        appends = self._append or self._is_begun
+        if not appends:
             chunk = Artifact(
                 artifact_id=self._artifact.artifact_id,
                 parts=parts,
@@ -319,15 +319,16 @@ class ArtifactWriter:
             )
         else:
             chunk = Artifact(artifact_id=self._artifact.artifact_id, parts=parts)
-        appends = self._append or self._latest is not None
-        self._latest = self._worker.artifact(chunk, append=appends, last=False)
+        self._worker.chunk(chunk, append=appends)
+        self._is_begun = True
         self._is_text = isinstance(parts[-1].text, str)
 
     def close(self) -> None:
-        """Mark the end: on the last chunk, or, if that is out already, with an empty text.
+        """Mark the end: on the last chunk, or, if its readers have waited for that long enough and
+        it is out, with an empty text.
 
         Chunks that are not text get no such mark: an empty part would change the result."""
-        if self._latest is None or self._worker.close_artifact(self._latest):
+        if not self._is_begun or self._worker.close_artifact(self.id):
             return
         if self._is_text:
             end = Artifact(artifact_id=self.id, parts=[Part(text="")])

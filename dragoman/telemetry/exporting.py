@@ -164,6 +164,7 @@ def open(settings: Settings) -> None:
     global _open, _users
     _users += 1
     if _open is not None:
+        tracing.per_event = tracing.per_event or settings.trace_events
         return
     is_on, base = endpoint(settings, os.environ)
     if not is_on:
@@ -176,6 +177,7 @@ def open(settings: Settings) -> None:
         logger.warning(_MISSING)
         return
     tracing.tracer, tracing.on = _open.tracer, True
+    tracing.per_event = settings.trace_events
 
 
 async def close() -> None:
@@ -192,7 +194,7 @@ async def end() -> None:
     if _open is None:
         return
     ending, _open = _open, None
-    tracing.on = False
+    tracing.on = tracing.per_event = False
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 

@@ -118,6 +118,8 @@ class Here:
 
 # Whether spans are made. Read as `tracing.on`; written by `exporting` alone.
 on = False
+# Whether each event of a task has a span of its own, while spans are made.
+per_event = False
 tracer: Tracer | None = None
 here: ContextVar[Here | None] = ContextVar("dragoman_here", default=None)
 
@@ -205,6 +207,12 @@ def begin(
     """Begin a span, below the running code unless a parent is given. Only while `on` is true."""
     assert tracer is not None, "asked before: spans are made only while they are on"
     return tracer.begin(name, kind, parent or current(), attributes)
+
+
+def mark_event(name: str, attributes: Mapping[str, Any], *, parent: Trace | None = None) -> None:
+    """Have a span of its own for an event of a task, as short as the event. Only while `on` and
+    `per_event` are true."""
+    begin(name, attributes, parent=parent).end()
 
 
 def note(attributes: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ SERIES = {
         *(*range(1, 11), *range(20, 25), 30, 31, 32, 33, *range(40, 47), *range(50, 54), 60),
         *(*range(70, 77), *range(80, 84)),
     ],
-    "M": [*range(20, 25), *range(30, 33)],
+    "M": [5, *range(20, 25), *range(30, 33)],
 }
 WANTED = [f"{letter}-{n:03}" for letter, numbers in SERIES.items() for n in numbers]
 WANTED += ["X-14", "X-15"]

@@ -322,11 +322,7 @@ async def test_a_required_extension_has_to_be_asked_for(
             assert "task" in (await wire.ask("SendMessage", said, A2A_Extensions=uri)).result
 
 
-# JSON-RPC answers who accepts a stream with one, though nothing opened.
-NOT_PLAIN = pytest.mark.xfail(strict=True, reason="the error comes as an event of a stream")
-
-
-@pytest.mark.parametrize("binding", [pytest.param("jsonrpc", marks=NOT_PLAIN), "rest"])
+@pytest.mark.parametrize("binding", ["jsonrpc", "rest"])
 async def test_an_error_before_a_stream_is_plain_for_who_accepts_one(
     binding: str, base: str, http: httpx.AsyncClient
 ) -> None:

@@ -20,8 +20,6 @@ sys.path.append(str(ROOT / "tests" / "adapters"))
 from frameworks import python_with_crewai
 
 PLACES = ("server", "gateway")
-STALE = "a stream that carries an answer opens with the question"
-SHAPE = "what is sent with parts of 1.0 is answered in the shape of 0.3"
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ FRAMEWORKS = [
             "cancel": "the library cancels no task",
             "unknown-task": "the library names no task",
         },
-        {"ask-in-a-stream": STALE, "ask-in-words": STALE},
+        {},
     ),
     Framework(
         "strands-agents-1.62.0",
@@ -97,7 +95,7 @@ FRAMEWORKS = [
             "files": "the library sends files with another package",
             "unknown-task": "the library names no task",
         },
-        {"ask-in-a-stream": STALE},
+        {},
     ),
     Framework(
         "a2akit-0.0.32",
@@ -118,7 +116,7 @@ FRAMEWORKS = [
             "auth",
         ),
         {},
-        {"ask-in-a-stream": STALE},
+        {},
     ),
     Framework(
         "a2a-lite-1.2.1",
@@ -142,7 +140,7 @@ FRAMEWORKS = [
         made(*hosts.FASTA2A),
         ("send", "get", "stream", "ask", "failure", "unknown-task", "auth"),
         {"cancel": "the library cancels no task"},
-        dict.fromkeys(("send", "get", "stream", "ask", "failure", "auth"), SHAPE),
+        {},
     ),
     Framework(
         "python-a2a-0.5.10",

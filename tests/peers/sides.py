@@ -278,22 +278,10 @@ def gap_of(side: Side, script: str) -> Gap | None:
     return None
 
 
-UNPUBLISHED = "a task that completes with nothing to show is not read once more"
-FLAT = "flat events of 0.3 in a stream of 1.0 are not read"
 # What our client, or our gateway, owes a library, by server and script, with the reason. The marks
 # are strict: who mends it takes the line away.
-CLIENT_OWES: dict[tuple[str, str], str] = {
-    ("fasta2a-2.1.1-readme", "stream"): UNPUBLISHED,
-    ("fasta2a-2.1.1-readme", "stream-text"): UNPUBLISHED,
-    ("langgraph-api-0.16.7", "stream-text"): FLAT,
-}
-GATEWAY_OWES: dict[tuple[str, str], str] = {
-    # A gateway streams from its agents, whatever it is asked.
-    ("fasta2a-2.1.1-readme", "send"): UNPUBLISHED,
-    ("fasta2a-2.1.1-readme", "stream-text"): UNPUBLISHED,
-    ("langgraph-api-0.16.7", "send"): FLAT,
-    ("langgraph-api-0.16.7", "stream-text"): FLAT,
-}
+CLIENT_OWES: dict[tuple[str, str], str] = {}
+GATEWAY_OWES: dict[tuple[str, str], str] = {}
 
 
 def owed(reason: str | None) -> list[pytest.MarkDecorator]:

@@ -400,6 +400,49 @@ async def test_each_event_of_the_protocol_is_seen_in_the_span_of_its_turn() -> N
         assert not any(CANARY.encode() in body for body in collector.bodies)
 
 
+async def test_each_event_of_the_protocol_may_have_a_span_of_its_own() -> None:
+    agent = Agent("teller", "Tells.")
+
+    @agent.skill
+    async def tell(text: str, turn: Turn) -> str:
+        await turn.say(CANARY)
+        await turn.ask(CANARY)
+        return CANARY
+
+    with collecting() as collector:
+        told = {"otlp_endpoint": collector.url, "trace_events": True}
+        async with serving(agent, **told) as site:
+            headers = V1 | {"traceparent": PARENT}
+            begun = await site.call("SendMessage", {"message": message("x")}, headers=headers)
+            await site.send(CANARY, taskId=begun["task"]["id"])
+            # One that ends where no code works on it.
+            other = await site.call("SendMessage", {"message": message("y")}, headers=headers)
+            await site.call("CancelTask", {"id": other["task"]["id"]})
+        turns = collector.named("agent[teller]")
+        assert turns and not any("a2a.status" in dict(turn.events) for turn in turns)
+        of_task = [
+            span
+            for span in collector.spans
+            if span.name.startswith("a2a.")
+            and span.attributes["agent.task.id"] == begun["task"]["id"]
+        ]
+        of_task.sort(key=lambda span: span.attributes["a2a.event.position"])
+        assert [span.attributes.get("a2a.state", span.name) for span in of_task] == [
+            "submitted",
+            "working",
+            "working",
+            "input_required",
+            "working",
+            "a2a.artifact",
+            "completed",
+        ]
+        assert {span.trace for span in of_task} == {ID}
+        states = [span.attributes.get("a2a.state") for span in collector.named("a2a.status")]
+        assert states.count("canceled") == 1
+        assert not any(CANARY.encode() in body for body in collector.bodies)
+    assert not tracing.per_event
+
+
 async def test_very_many_events_leave_a_span_of_bounded_size() -> None:
     agent = Agent("talker", "Talks.")
 

@@ -54,8 +54,8 @@ async def test_interfaces_name_binding_and_version_and_the_first_is_preferred(si
 
 
 @pytest.mark.requirement("2.14-stateTransitionHistory")
-async def test_0_x_is_told_that_there_is_no_state_transition_history(site: Site) -> None:
-    assert (await card(site, V03))["capabilities"]["stateTransitionHistory"] is False
+async def test_0_x_is_told_that_there_is_a_state_transition_history(site: Site) -> None:
+    assert (await card(site, V03))["capabilities"]["stateTransitionHistory"] is True
     assert "stateTransitionHistory" not in (await card(site, V1))["capabilities"]
 
 

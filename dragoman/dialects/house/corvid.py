@@ -21,6 +21,7 @@ from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, Role
 from dragoman.model.record import TaskReading, encode
 from dragoman.model.task import OVERDUE, Task, TaskState, TaskStatus
+from dragoman.model.transition import TRANSITIONS_URI
 from dragoman.service import Reply, TaskReply
 
 SEND_PATH = "/a2a/tasks/send"
@@ -144,7 +145,7 @@ def encode_task(task: Task) -> Object:
     """Return a task whose state is at the top and whose messages are the conversation."""
     status = task.status
     at = made_at(task.id)
-    return {
+    value: Object = {
         "id": task.id,
         "state": _STATES.get(status.state, "working"),
         "messages": [_encode_message(message) for message in _conversation(task)],
@@ -152,6 +153,9 @@ def encode_task(task: Task) -> Object:
         "createdAt": stamp(at * 1000) if at is not None else status.timestamp,
         "updatedAt": status.timestamp,
     }
+    if TRANSITIONS_URI in task.metadata:
+        value["metadata"] = {TRANSITIONS_URI: task.metadata[TRANSITIONS_URI]}
+    return value
 
 
 def _as_begun(task: Task) -> Task:

@@ -14,6 +14,7 @@ from dragoman.model.artifact import Artifact
 from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Metadata, Part, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.transition import TRANSITIONS_URI
 
 # Where a part keeps what its peer called it, when that says more than the content.
 TYPE = "nexus:type"
@@ -36,8 +37,11 @@ def encode_task(task: Task) -> Object:
         "messages": [encode_message(message) for message in conversation(task)],
         "artifacts": [_encode_artifact(artifact) for artifact in task.artifacts],
     }
-    if state in _NEAREST:
-        value["metadata"] = {"a2aState": STATE_NAMES[state]}
+    metadata: Metadata = {"a2aState": STATE_NAMES[state]} if state in _NEAREST else {}
+    if TRANSITIONS_URI in task.metadata:
+        metadata[TRANSITIONS_URI] = task.metadata[TRANSITIONS_URI]
+    if metadata:
+        value["metadata"] = metadata
     return value
 
 
