@@ -17,6 +17,7 @@ from dragoman.errors import (
     ContentTypeNotSupported,
     InternalError,
     InvalidParams,
+    InvalidRequest,
     PushNotSupported,
     TaskNotCancelable,
     UnsupportedOperation,
@@ -98,6 +99,7 @@ BY_KIND = Gap(
     ContentTypeNotSupported,
 )
 DROPPED = Gap("files are dropped, data becomes text of the prompt")
+FLAT_REST = Gap("over REST the library takes the shapes of JSON-RPC, not those of the proto")
 WHOLE = Gap("the library tells the artifact as a whole")
 MEANWHILE = Gap("chunks are what the agent says meanwhile, the artifact comes as a whole")
 CONFIG = Gap(
@@ -169,7 +171,14 @@ GAPS: dict[str, dict[str, Gap]] = {
         "array-out": TEXT_ONLY,
         "array-in": TEXT_ONLY,
     },
+    # What names nothing but a task is the same in both shapes.
+    "a2akit-0.0.32-0.3-HTTP+JSON": dict.fromkeys(
+        SCRIPTS.keys() - SPOKEN_TO_ALL - {"unknown-task", "unknown-task-in-other-operations"},
+        FLAT_REST,
+    )
+    | {"send": Gap(FLAT_REST.reason, InvalidRequest)},
     "a2akit": {
+        "array-out": NO_ARRAYS,
         "stream-a-direct-message": Gap("a stream of the library is always one of a task"),
         "list-by-context": NO_LIST,
     },
@@ -191,6 +200,7 @@ GAPS: dict[str, dict[str, Gap]] = {
         "array-in": TEXT_GIVEN,
     },
     "google-adk": {
+        "array-out": NO_ARRAYS,
         "direct-message": ONLY_TASKS,
         "stream-a-direct-message": ONLY_TASKS,
         "stream-events-in-order": MEANWHILE,
