@@ -1,5 +1,6 @@
 """What of a failure of an agent's code is told to those who may know."""
 
+import errno
 import socket
 
 import pytest
@@ -32,6 +33,9 @@ def wrapped(error: BaseException) -> BaseException:
         (ConnectionResetError(), "an address could not be reached (ConnectionResetError)"),
         (socket.gaierror(-2, "No name"), "an address could not be reached (No name)"),
         (ConnectionError(1, "a\nb"), "an address could not be reached"),
+        (OSError(errno.EHOSTUNREACH, "No route"), "an address could not be reached (No route)"),
+        (OSError(errno.ENETUNREACH, "No net"), "an address could not be reached (No net)"),
+        (ExceptionGroup("of tasks", [TimeoutError(), ValueError("secret")]), "it timed out"),
     ],
 )
 def test_what_was_not_reached_is_told_however_deep_it_is(error: BaseException, said: str) -> None:
@@ -47,3 +51,12 @@ def test_a_ring_of_causes_has_an_end() -> None:
     one, two = ValueError(), ValueError()
     one.__cause__, two.__cause__ = two, one
     assert known_cause(one) == ""
+
+
+def test_a_cause_that_a_library_leaves_out_is_told_all_the_same() -> None:
+    error = RuntimeError("of a library")
+    error.__context__ = OSError("All connection attempts failed")
+    error.__suppress_context__ = True
+    refused = ConnectionRefusedError(111, "Refused")
+    error.__context__.__cause__ = ExceptionGroup("both", [refused, refused])
+    assert known_cause(error) == "an address could not be reached (Refused)"
