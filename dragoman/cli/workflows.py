@@ -42,11 +42,15 @@ def create(run: Invocation, source: str, dry_run: bool, gateway: str, admin_toke
     and if you like skillId, input, dependsOn (places of earlier steps, from 0), timeout and
     retryPolicy.
     """
+    from dragoman.gateway.workflow_plan import checked
+
     body = read_json(run, source, "FILE")
     if not isinstance(body, dict):
         raise usage("a definition is a JSON object with a name and steps")
     api = GatewayApi(run, gateway, admin_token, {"VALIDATION_ERROR": "agents list"})
     if dry_run:
+        # As the gateway checks it, but for its agents: those it alone knows.
+        checked(body, lambda name: True)
         _show(run, {"result": "would be created", **body}, _record)
         return
     made = api.ask("POST", "workflows", body)

@@ -290,6 +290,25 @@ async def test_a_workflow_is_created_run_and_shown(desk: Shell, tmp_path: Path) 
     assert document(other, 1)["error"]["hint"] == "dragoman workflows list"
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{}", "name"),
+        ('{"name": "Chain", "steps": 5}', "steps"),
+        ('{"name": "Chain", "steps": ["step"]}', "steps[0]"),
+        (
+            '{"name": "Chain", "steps": [{"name": "a", "agentId": "b", "dependsOn": 1}]}',
+            "dependsOn",
+        ),
+    ],
+)
+async def test_what_would_not_be_created_is_not_said_to_be(
+    desk: Shell, text: str, place: str
+) -> None:
+    told = await desk.json("workflows", "create", text, "--dry-run", exit=1)
+    assert told["error"]["code"] == "InvalidParamsError" and place in told["error"]["message"]
+
+
 async def test_how_a_run_ended_is_no_exit_code(desk: Shell) -> None:
     text = json.dumps(definition({"do": "fail"}, {"n": 2}))
     id = (await desk.json("workflows", "create", text))["id"]
