@@ -53,6 +53,10 @@ _UNKNOWN = (
     "Delivery unknown: the agent did not answer the message, and cannot tell it from a repetition. "
     "It may have done the work."
 )
+_FAILED_OVER_IT = (
+    "Delivery unknown: the agent answered {code}, and cannot tell the message from a repetition. "
+    "It may have done the work."
+)
 _UNANSWERED = (
     "Delivery unknown: the agent did not answer the message, however often it was sent. It may "
     "have done the work."
@@ -446,7 +450,11 @@ class Carrier(Relay):
         may_again = retrying.may_send_again(
             problem, works_once=works_once, repeatable=agent.repeatable
         )
-        if may_again and wait is not None and not is_late:
+        # Whoever may be at work on it and could begin anew is not sent it again, only asked for it.
+        is_asked_only = is_unknown and not works_once and not agent.repeatable
+        if may_again and is_asked_only and wait is not None and not is_late:
+            await self._pause(wait)
+        elif may_again and wait is not None and not is_late:
             if (agent.repeatable or not is_unknown) and self._turn_to(upstream):
                 return
             await self._pause(wait)
@@ -454,11 +462,13 @@ class Carrier(Relay):
                 return
         if (agent.repeatable or not is_unknown) and self._move(problem):
             return
-        if isinstance(problem, DeliveryUnknown | TimedOut):
+        if isinstance(problem, DeliveryUnknown | TimedOut) or (may_again and is_asked_only):
             # A look costs the agent a request, like a second try.
             if upstream.budget.may_retry() and await self._is_found(upstream):
                 return
             self._note_cause("delivery-unknown")
+            if is_asked_only and retrying.is_answer(problem):
+                raise TaskFailed(_FAILED_OVER_IT.format(code=problem.code))
             raise TaskFailed(_UNANSWERED if works_once else _UNKNOWN)
         raise await self._failure(problem)
 

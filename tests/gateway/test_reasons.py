@@ -1,6 +1,7 @@
 """Why a task failed, as its requester is told: the agent's own reason, made fit to be shown, and
 what is known of an address to those who may know."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -130,6 +131,26 @@ async def test_what_an_agent_says_of_our_credential_is_nobodys_business(tmp_path
         url = f"{peer.url}/a"
         agent = await gate.register(url, name="No", card=card(url))
         assert "ACME" not in await told(gate, f"/a2a/{agent.name}")
+
+
+async def test_an_agent_that_failed_over_messages_answered_and_is_not_sent_them_again(
+    tmp_path: Path,
+) -> None:
+    sent: list[str] = []
+
+    def fails(name: str, asked: Asked) -> Answer:
+        if asked.operation == "send":
+            sent.append(name)
+        return [http(b"boom", "500 Internal Server Error", "text/plain")]
+
+    async with raw_peer(fails) as peer, gateway(tmp_path) as gate:
+        url = f"{peer.url}/a"
+        agent = await gate.register(url, name="No", card=card(url))
+        # More than there are second tries for: nobody waits for one that would send nothing.
+        async with asyncio.timeout(20):
+            said = await asyncio.gather(*(told(gate, f"/a2a/{agent.name}") for _ in range(15)))
+    assert all(one.startswith("Delivery unknown: the agent answered 500, ") for one in said)
+    assert len(sent) == 15
 
 
 async def test_where_nobody_listens_is_told_to_those_who_may_know(
