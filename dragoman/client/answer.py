@@ -100,10 +100,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def is_empty(task: Task) -> bool:
-    """Tell whether a task is complete and says nothing: no artifact, no word of its agent."""
+    """Tell whether a task is complete and says nothing: no artifact, and no word of its agent since
+    it was last spoken to."""
     return (
         task.status.state is TaskState.COMPLETED
         and not task.artifacts
         and task.status.message is None
-        and not any(message.role is Role.AGENT for message in task.history)
+        and not (task.history and task.history[-1].role is Role.AGENT)
     )

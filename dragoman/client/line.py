@@ -391,10 +391,16 @@ class Line:
         return reply if again is None else TaskReply(TaskReading(0, again))
 
     async def read_again(
-        self, task_id: str, history: int | None = None, noted: Noted | None = None
+        self,
+        task_id: str,
+        history: int | None = None,
+        noted: Noted | None = None,
+        *,
+        has_spoken: bool = False,
     ) -> Task | None:
         """Return a completed task that had nothing in it as the agent shows it now; None: it still
-        has nothing. Some agents tell of a result only who asks for the task."""
+        has nothing, or where the agent `has_spoken` nothing but that. Some agents tell of a result
+        only who asks for the task."""
         asked = ops.GetTask(task_id=TaskId(task_id), history=history)
         try:
             async with asyncio.timeout(READ_AGAIN_WITHIN):
@@ -405,6 +411,8 @@ class Line:
         task = reply.reading.task if isinstance(reply, TaskReply) else None
         is_same = task is not None and task.id == task_id
         if task is None or not is_same or not task.status.state.is_terminal or is_empty(task):
+            return None
+        if has_spoken and not task.artifacts and task.status.message is None:
             return None
         self._note(FOUND_LATER, noted)
         return task

@@ -49,9 +49,14 @@ class Seen:
         return self._status.state if self._status is not None else None
 
     @property
-    def is_empty(self) -> bool:
-        """Whether neither a result nor a word of the agent's was shown."""
-        return not self._artifacts and not self._has_spoken
+    def has_artifacts(self) -> bool:
+        """Whether any of a result was shown."""
+        return bool(self._artifacts)
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether any word of the agent's was shown."""
+        return self._has_spoken
 
     def copy(self) -> "Seen":
         """Return another that goes on from here by itself."""

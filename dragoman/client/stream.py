@@ -511,9 +511,10 @@ class Stream:
         return [event]
 
     def _ends_empty(self, status: TaskStatus) -> bool:
-        """Whether a task is complete with this, and nothing of it was shown."""
+        """Whether a task is complete with this, and no result of it was shown. What was said on the
+        way, how far it is or a question, need not be one."""
         is_complete = status.state is TaskState.COMPLETED and status.message is None
-        return is_complete and not self._line.has_positions and self._seen.is_empty
+        return is_complete and not self._line.has_positions and not self._seen.has_artifacts
 
     async def _filled(self, opening: Opening) -> Opening:
         """Return a task that opens a stream: one that is complete with nothing in it as the agent
@@ -528,7 +529,10 @@ class Stream:
 
     async def _read_again(self) -> Task | None:
         return await self._line.read_again(
-            self._task_id(), self._polling.history, self.leniencies.add
+            self._task_id(),
+            self._polling.history,
+            self.leniencies.add,
+            has_spoken=self._seen.has_spoken,
         )
 
     def _shown(self, events: Sequence[Event]) -> Iterator[Shown]:

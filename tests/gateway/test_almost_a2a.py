@@ -227,6 +227,50 @@ async def test_a_task_that_is_complete_with_nothing_in_it_is_read_once_more(
         assert FOUND_LATER.encode() in b"".join(await log(site, answer.task_id))
 
 
+ASKED = [said("where") | {"role": "ROLE_USER"}, said("which"), said("this") | {"role": "ROLE_USER"}]
+
+
+def _spoken(read: Any) -> Answering:
+    """Say something on the way, and complete tasks with no more than that."""
+
+    def answer(peer: Peer, method: str, body: Any) -> Any:
+        match method:
+            case "SendStreamingMessage":
+                working = status("TASK_STATE_WORKING", message=said("thinking"))
+                return [
+                    {"task": task("TASK_STATE_SUBMITTED")},
+                    working,
+                    status("TASK_STATE_COMPLETED"),
+                ]
+            case "SendMessage":
+                return {"task": task("TASK_STATE_COMPLETED", history=ASKED)}
+            case _:
+                return read
+
+    return answer
+
+
+async def test_what_was_said_on_the_way_is_no_result(tmp_path: Path) -> None:
+    async with playing(Peer(_spoken(FULL))) as peer, gateway(tmp_path) as site:
+        async with Client(peer.url) as client:
+            assert (await within(client.send("this"))).text == "pong"
+            follow = client.stream("ping")
+            await within(_all(follow))
+        assert follow.answer.text == "pong" and FOUND_LATER in follow.leniencies
+        agent = await site.register(peer.url)
+        async with site.client(agent) as client:
+            assert (await within(client.send("ping"))).text == "pong"
+
+
+async def test_one_who_said_all_on_the_way_is_read_for_nothing_and_not_blamed() -> None:
+    read = task("TASK_STATE_COMPLETED", history=[said("thinking")])
+    async with playing(Peer(_spoken(read))) as peer, Client(peer.url) as client:
+        follow = client.stream("ping")
+        await within(_all(follow))
+        assert follow.answer.state is TaskState.COMPLETED
+        assert FOUND_LATER not in follow.leniencies and peer.asked.count("GetTask") == 1
+
+
 @pytest.mark.parametrize("read", [500, 404, task("TASK_STATE_COMPLETED"), task("working")])
 async def test_one_that_stays_empty_is_told_as_it_is(read: Any) -> None:
     async with playing(Peer(_empty(read))) as peer, Client(peer.url) as client:
