@@ -23,7 +23,7 @@ import uvicorn
 from dragoman import Agent, App, Settings
 
 ROOT = Path(__file__).parent.parent
-WAIT = 15.0
+WAIT = 60.0
 START_WITHIN = 30.0
 V1 = {"A2A-Version": "1.0"}
 T = TypeVar("T")

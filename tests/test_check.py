@@ -19,7 +19,7 @@ def run(*command: str) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     if done.returncode != 0:
         pytest.fail(done.stdout, pytrace=False)

@@ -11,6 +11,7 @@ import contextvars
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Literal, TypeVar, overload
 
 import msgspec
@@ -37,8 +38,9 @@ Seen = Changeable | Task
 # Seconds that one call may take, unless told.
 TIMEOUT = 5.0
 MAX_TIMEOUT = 60.0
-# Threads for hooks that are plain functions. One that does not return is lost to the others.
-THREADS = 8
+# Threads for hooks that are plain functions, and how many that did not return in time are made good
+# for: more of them are lost to the others.
+THREADS, MOST_LOST = 8, 56
 
 
 class EventContext(msgspec.Struct, frozen=True):
@@ -152,12 +154,34 @@ class _HookAuthor(Author):
         logger.error("a task of an event hook raised %s", type(error).__name__)
 
 
+class _HookThreads(AuthorThreads):
+    """Threads for hooks: one that is given up has another in its place until it returns."""
+
+    def __init__(self) -> None:
+        super().__init__(THREADS, "event-hook")
+        self._lost: set[Future[Any]] = set()
+
+    def give_up(self, call: Future[Any]) -> None:
+        """Wait for a call no more."""
+        if call.cancel() or call.done():
+            return
+        self._lost.add(call)
+        call.add_done_callback(self._lost.discard)
+        self._max_workers = THREADS + min(len(self._lost), MOST_LOST)
+        # Threads are begun when there is something to do: what waits may have come before.
+        self.submit(_nothing)
+
+
+def _nothing() -> None:
+    pass
+
+
 class HookCalls:
     """Calls the hooks of one agent, within their time."""
 
     def __init__(self, hooks: Sequence[EventHooks] = ()) -> None:
         self._hooks = hooks
-        self._threads: AuthorThreads | None = None
+        self._threads: _HookThreads | None = None
         self._author = _HookAuthor()
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -193,20 +217,22 @@ class HookCalls:
         loop = asyncio.get_running_loop()
         given = hook.arguments(event, context)
         running: asyncio.Future[Any]
+        in_thread: Future[Any] | None = None
         if hook.is_async:
             running = loop.create_task(self._awaited(hook, given))
         else:
             if self._threads is None:
-                self._threads = AuthorThreads(THREADS, "event-hook")
-            running = loop.run_in_executor(self._threads, _called, hook, given)
+                self._threads = _HookThreads()
+            in_thread = self._threads.submit(_called, hook, given)
+            running = asyncio.wrap_future(in_thread)
         try:
             done, _ = await asyncio.wait([running], timeout=hook.timeout)
         except BaseException:
-            running.cancel()
+            self._give_up(running, in_thread)
             raise
         if not done:
             # It may not stop; nobody waits for it any more.
-            running.cancel()
+            self._give_up(running, in_thread)
             running.add_done_callback(_forget)
             raise HookTimeout(f"{hook.name} took longer than {hook.timeout:g} s")
         try:
@@ -215,6 +241,11 @@ class HookCalls:
             raise HookFailed(f"{hook.name} was cancelled") from None
         except Exception as error:
             raise HookFailed(f"{hook.name} raised {type(error).__name__}") from error
+
+    def _give_up(self, running: asyncio.Future[Any], in_thread: Future[Any] | None) -> None:
+        if in_thread is not None and self._threads is not None:
+            self._threads.give_up(in_thread)
+        running.cancel()
 
     async def _awaited(self, hook: EventHook, given: tuple[Any, ...]) -> Any:
         author.set(self._author)

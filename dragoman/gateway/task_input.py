@@ -11,10 +11,10 @@ import msgspec
 
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.house import Nexus
-from dragoman.model.artifact import Artifact
 from dragoman.model.card import AgentCard
 from dragoman.model.message import Message, Part
 from dragoman.model.record import encode
+from dragoman.model.task import Task, TaskState
 
 _MARK = "dragoman:input"
 
@@ -48,14 +48,22 @@ def _takes_json(card: AgentCard, skill: str) -> bool:
     )
 
 
-def result_of(artifacts: Sequence[Artifact]) -> Part | None:
-    """Return the first thing that came of a task: of a text the whole, in however many chunks it
-    was streamed; None: there is nothing."""
-    for artifact in artifacts:
+def result_of(task: Task) -> Part | None:
+    """Return the first thing that came of a task, or what its agent completed it with if there is
+    nothing else; None: there is neither. Of a text it is the whole, in however many chunks it was
+    streamed."""
+    for artifact in task.artifacts:
         if artifact.parts:
-            first = artifact.parts[0]
-            if not isinstance(first.text, str):
-                return first
-            texts = [part.text for part in artifact.parts if isinstance(part.text, str)]
-            return msgspec.structs.replace(first, text="".join(texts))
-    return None
+            return _whole(artifact.parts, "")
+    said = task.status.message
+    if task.status.state is not TaskState.COMPLETED or said is None or not said.parts:
+        return None
+    return _whole(said.parts, "\n")
+
+
+def _whole(parts: Sequence[Part], between: str) -> Part:
+    """Return the first part, if it is a text with all others that are."""
+    if not isinstance(parts[0].text, str):
+        return parts[0]
+    texts = [part.text for part in parts if isinstance(part.text, str)]
+    return msgspec.structs.replace(parts[0], text=between.join(texts))

@@ -150,9 +150,7 @@ def task_of(
 def output_of(task: Task) -> Any:
     """Return what came of a step's task: its first result, or what its agent said last if there is
     none."""
-    found = result_of(task.artifacts)
-    if found is None and task.status.message is not None:
-        found = next(iter(task.status.message.parts), None)
+    found = result_of(task)
     return None if found is None else {"result": _plain(found)}
 
 

@@ -2,8 +2,9 @@
 gateway: what others see of it, what it takes in memory, and how it ends.
 
 Rounds with it and without it take turns, since no machine is the same for a minute. The server has
-one processor to itself where there are two; the load and the agent behind the gateway have the
-other.
+one processor to itself where there are two; the load and the agents behind the gateway have the
+other. The agent behind the gateway that streams without end is a script in this process: it costs
+no disk, and waits as long as nobody reads. Others call another one.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import statistics
 import time
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -42,6 +44,7 @@ from dragoman.proof.harness import (
 )
 from dragoman.proof.machine import Interruptions
 from dragoman.proof.overload import own_processor, serving
+from dragoman.proof.scripted import WORKING, Answer, listening, task
 from dragoman.proof.volley import Tally, open_loop
 
 STREAMS = 24
@@ -61,6 +64,8 @@ _END_WITHIN = 120.0
 _CHUNK_BYTES = 200
 _GREEDY, _OTHER = "a-token-of-a-greedy-caller", "a-token-of-another-caller"
 _CREATED = 201
+# Chunks that the agent behind a gateway writes in one go.
+_AT_ONCE = 32
 
 
 class Scene(msgspec.Struct, kw_only=True):
@@ -206,11 +211,14 @@ class _Look:
 
 
 class _Stage:
-    """A server, its callers, and the path of the agent they call."""
+    """A server, its callers, and the paths of the agents that others and the greedy one call."""
 
-    def __init__(self, server: Server, path: str, interrupted: Interruptions) -> None:
+    def __init__(
+        self, server: Server, path: str, interrupted: Interruptions, *, greedy_path: str = ""
+    ) -> None:
         self.server = server
         self._path = path
+        self._greedy_path = greedy_path or path
         self._interrupted = interrupted
         self._count = itertools.count()
 
@@ -230,7 +238,7 @@ class _Stage:
 
     async def begin(self) -> list[str]:
         """Begin all endless tasks; return their ids."""
-        line = Line(self.server.port, path=self._path, token=_GREEDY)
+        line = Line(self.server.port, path=self._greedy_path, token=_GREEDY)
         tasks: list[str] = []
         try:
             for _ in range(STREAMS):
@@ -244,7 +252,7 @@ class _Stage:
 
     async def end(self, tasks: list[str]) -> None:
         """Cancel them."""
-        line = Line(self.server.port, path=self._path, token=_GREEDY)
+        line = Line(self.server.port, path=self._greedy_path, token=_GREEDY)
         try:
             for task in tasks:
                 with contextlib.suppress(Refused, Gone):
@@ -340,19 +348,39 @@ class _Behind(Settled):
 
 @contextlib.asynccontextmanager
 async def _gateway(
-    folder: Path, seed: int, processor: int | None
-) -> AsyncGenerator[tuple[Server, str]]:
-    """Serve a gateway with one agent behind it; the value is the gateway and the agent's path."""
+    folder: Path, seed: int, processor: int | None, interrupted: Interruptions
+) -> AsyncGenerator[_Stage]:
+    """Serve a gateway with an agent behind it for others, and one for the greedy caller."""
     chance = random.Random(f"{seed}/ports")
     behind = _Behind(folder / "behind.db", chance)
     front = GatewayServer(folder / "gateway.db", chance, environment=_settings(folder))
-    async with serving(behind, None), serving(front, processor):
-        await _register(front.port, behind.url)
-        yield front, "/a2a/behind"
+    async with listening(_flood) as url, serving(behind, None), serving(front, processor):
+        await _register(front.port, endpoint=behind.url, name="behind")
+        await _register(front.port, endpoint=url, name="flooding")
+        yield _Stage(front, "/a2a/behind", interrupted, greedy_path="/a2a/flooding")
 
 
-async def _register(port: int, url: str) -> None:
-    content = msgspec.json.encode({"endpoint": url, "name": "behind"})
+async def _flood(answer: Answer, method: str) -> None:
+    """Stream chunks without end."""
+    if method in ("SendStreamingMessage", "SubscribeToTask"):
+        id = answer.params.get("id") or answer.params["message"]["messageId"]
+        parts = [{"text": "x" * _CHUNK_BYTES}]
+        update = {"taskId": id, "contextId": "c-1", "append": True}
+        update["artifact"] = {"artifactId": "a-1", "parts": parts}
+        chunks = answer.framed({"artifactUpdate": update}) * _AT_ONCE
+        await answer.head()
+        await answer.event(WORKING, id)
+        await answer.piece(answer.framed({"artifactUpdate": update | {"append": False}}))
+        while True:
+            await answer.piece(chunks)
+    elif method == "CancelTask":
+        await answer.whole(result=task("TASK_STATE_CANCELED", answer.params["id"]))
+    else:
+        await answer.whole(result=task(WORKING, answer.params["id"]))
+
+
+async def _register(port: int, **said: Any) -> None:
+    content = msgspec.json.encode(said)
     head = (
         f"POST /api/v1/agents HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {_OTHER}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
@@ -406,8 +434,7 @@ async def prove(
             async with serving(local, processor) as server:
                 stage = _Stage(server, "/", interrupted)
                 scenes.append(await _scene("of its own agent", stage, each, progress))
-            async with _gateway(folder, seed, processor) as (server, path):
-                stage = _Stage(server, path, interrupted)
+            async with _gateway(folder, seed, processor, interrupted) as stage:
                 scenes.append(await _scene("through a gateway", stage, each, progress))
             progress("until the share ends")
             ended, stored, is_refused, is_other_served = await _share_ends(folder, processor)

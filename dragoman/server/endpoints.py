@@ -180,7 +180,10 @@ class Endpoints:
         body = jsonrpc.failure(id, said)
         kind = JSON
         status = dialect.http_status(error) if isinstance(dialect, House) else 200
-        if version != V1_0.version and request.reads_events_alone and status == 200:
+        needs_event = request.reads_events_alone
+        if isinstance(dialect, House) and method in dialect.streams_of_events_alone:
+            needs_event = True
+        if version != V1_0.version and needs_event and status == 200:
             kind, body = sse.CONTENT_TYPE, sse.on_single_lines(sse.frame(body))
         # Errors of the protocol are 200 here; that we are busy, or that the caller may not do
         # this, is a matter of HTTP.

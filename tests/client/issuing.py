@@ -67,7 +67,7 @@ class Gate:
         # Called when what follows waits for something.
         asyncio.get_running_loop().call_soon(waits.set)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return await token_of(credential, http)
         finally:
             await http.close()

@@ -297,7 +297,7 @@ async def test_a_peer_that_does_not_answer_in_time_is_given_up() -> None:
             await asyncio.Event().wait()
             yield Page()
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(TimedOut):
             await fetch(Silent(), cards=Cards(timeout=0.05))
 
@@ -485,7 +485,7 @@ async def test_two_apps_at_one_address_have_a_card_each() -> None:
     cards = Cards()
     for name in ("first", "second"):
         app = App(Agent(name, "It is."), settings=Settings(store="memory:"))
-        async with asyncio.timeout(10), Client(app=app, cards=cards) as agent:
+        async with asyncio.timeout(60), Client(app=app, cards=cards) as agent:
             assert agent.card.name == name
 
 
@@ -520,7 +520,7 @@ async def test_a_card_comes_over_a_real_connection() -> None:
     port = server.sockets[0].getsockname()[1]
     cards = Cards()
     async with server, Egress(policy=Anywhere()) as http:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             first = await cards.fetch(http, parse(f"localhost:{port}"))
             second = await cards.fetch(http, parse(f"localhost:{port}"), fresh=True)
     assert first == second
@@ -534,13 +534,13 @@ async def test_nobody_there_is_unreachable() -> None:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    async with Egress(policy=Anywhere()) as http, asyncio.timeout(10):
+    async with Egress(policy=Anywhere()) as http, asyncio.timeout(60):
         with pytest.raises(Unreachable) as failed:
             await Cards().fetch(http, parse(f"127.0.0.1:{port}"))
     assert str(failed.value) == (
         f"The agent card could not be fetched from 127.0.0.1:{port}: "
         "NotConnected: Connection refused"
     )
-    async with Egress() as guarded, asyncio.timeout(10):
+    async with Egress() as guarded, asyncio.timeout(60):
         with pytest.raises(Unreachable):
             await Cards().fetch(guarded, parse(f"127.0.0.1:{port}"))

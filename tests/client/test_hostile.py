@@ -22,7 +22,7 @@ from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard
 from dragoman.model.task import TaskState
 
 # Each case; a hang is a failure and not a wait.
-WITHIN = 5.0
+WITHIN = 60.0
 ENDED = TaskState.COMPLETED
 counted: dict[str, int] = {}
 

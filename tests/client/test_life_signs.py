@@ -16,7 +16,7 @@ from dragoman.client.life_signs import (
 )
 from dragoman.errors import A2AError, Unreachable
 
-WITHIN = 10.0
+WITHIN = 60.0
 
 
 class Clock:

@@ -17,7 +17,7 @@ from dragoman.client.line import Line
 from dragoman.errors import A2AError
 from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
 
-WITHIN = 20.0
+WITHIN = 60.0
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 SSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 ZEROS = b"[" + b"0," * 40_000_000 + b"0]"

@@ -13,7 +13,7 @@ from dragoman.errors import ConfigError, DeliveryUnknown, TimedOut
 from tests.gateway.peers_raw import STREAM, Answer, Asked, Move, Peer, card, http, raw_peer
 
 PATIENCE = 1.0
-WITHIN = 20.0
+WITHIN = 60.0
 WORKING = {"id": "t-1", "contextId": "c-1", "status": {"state": "TASK_STATE_WORKING"}}
 DONE = WORKING | {"status": {"state": "TASK_STATE_COMPLETED"}}
 

@@ -62,7 +62,7 @@ UNSUPPORTED, NO_METHOD = -32004, -32601
 
 
 async def shown(events: Any) -> list[Shown]:
-    async with asyncio.timeout(10), events:
+    async with asyncio.timeout(60), events:
         return [event async for event in events]
 
 

@@ -9,7 +9,7 @@ from dragoman.client import turns
 from dragoman.client.turns import Turns
 from tests.serving import within
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 async def test_a_turn_on_another_loop_is_waited_for() -> None:

@@ -199,6 +199,20 @@ async def test_agents_on_this_machine_are_called_if_that_is_allowed(
     corvid.clear_agent_card_cache()
 
 
+async def test_a_setting_of_a_server_that_is_wrong_is_no_matter_of_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C-003, C-024: what servers are given in the same environment is not read."""
+    monkeypatch.setenv("DRAGOMAN_WORKERS", "many")
+    monkeypatch.setenv("DRAGOMAN_ALLOW_PRIVATE", "1")
+    corvid.clear_agent_card_cache()
+    async with serving(Agent("Echo", "Says it again.", version="1")) as site:
+        assert await within(corvid.discover_agent(site.url)) is not None
+    corvid.clear_agent_card_cache()
+    gone = await within(corvid.invoke_remote_agent(site.url, "hi"))
+    assert not gone.success and "Submit failed" in (gone.error or "")
+
+
 async def test_a_name_that_leads_to_a_private_address_is_not_called() -> None:
     """C-024: what counts is where a name leads, which is looked at when it is dialled."""
     from dragoman.compat.corvid.remote import Public

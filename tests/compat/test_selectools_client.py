@@ -141,7 +141,8 @@ async def test_a_task_is_watched_and_canceled(make: Make) -> None:
 
 async def test_the_token_and_the_message_go_where_selectools_sends_them() -> None:
     """P-021, P-022: to `/a2a` below the address where there is no card, with an id of its own."""
-    agent, asked = saying(result({"kind": "task", "id": "t", "status": {"state": "completed"}}))
+    done = {"state": "completed", "message": {"role": "agent", "parts": [{"text": "Hello."}]}}
+    agent, asked = saying(result({"kind": "task", "id": "t", "status": done}))
     task = await agent.send_task("hi")
     assert (task.id, task.state) == ("t", "completed")
     assert [str(request.url) for request in asked] == [

@@ -25,7 +25,7 @@ from dragoman.testing.clock import ManualClock
 from .cards import NEWER, Hostile, cases, document
 
 GOOD_EVERY = 100
-SLOWEST = 5.0
+SLOWEST = 30.0
 MOST_GROWTH = 50 * 1024 * 1024
 
 

@@ -39,7 +39,7 @@ async def steady(text: str, turn: Turn) -> str:
         await asyncio.sleep(0.01)
     return text
 """
-WITHIN = 30.0
+WITHIN = 60.0
 LOOK = 0.02
 
 

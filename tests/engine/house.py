@@ -22,7 +22,7 @@ from dragoman.stores.memory import MemoryStore
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.workers import machine_time
 
-WITHIN = 10.0
+WITHIN = 60.0
 T = TypeVar("T")
 _ids = itertools.count(1)
 

@@ -66,7 +66,7 @@ async def settled(site: GatewaySite, token: str, task_id: str) -> str:
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await is_so():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
 

@@ -16,6 +16,7 @@ from dragoman.client.line import FOUND_LATER
 from dragoman.client.remote import NotServed
 from dragoman.dialects.leniency import OTHER_SHAPE
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.identity import Principal
 from dragoman.model.task import Task, TaskState
 
 IDS = {"taskId": "t-1", "contextId": "c-1"}
@@ -348,9 +349,9 @@ async def test_no_a2a_at_an_address_is_said_and_opens_no_circuit(
             for _ in range(7):
                 answer = await within(client.send("ping"))
                 assert (answer.state, answer.text) == (TaskState.FAILED, NO_A2A)
-        upstream = site.gateway.upstreams.of(agent)
-        assert upstream.breaker(agent.url).state == "closed"
-        assert upstream.breaker(agent.url).snapshot().failures == 0
+        circuits = site.gateway.upstreams.of(agent).circuits
+        assert circuits.address(agent.url).snapshot().failures == 0
+        assert circuits.caller(agent.url, Principal("", "")) is None
 
 
 async def _all(events: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 from carrying import gateway, workshop
 from serving import V1, Site, frames, message, old_message, serving
 
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 class Place(NamedTuple):

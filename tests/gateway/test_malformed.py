@@ -23,7 +23,7 @@ SCRIPTS = [*answers.SCRIPTS, *wires.SCRIPTS, *shapes.SCRIPTS, *streams.SCRIPTS]
 NAMED = {f"s{number}": script for number, script in enumerate(SCRIPTS)}
 AT_ONCE = 24
 # A hang is a failure of its script, and not of the run.
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 @pytest.fixture(autouse=True)

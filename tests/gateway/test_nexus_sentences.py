@@ -17,7 +17,7 @@ from msgspec import UNSET
 from peers_raw import Answer, Asked, Peer, http, raw_peer
 from serving import serving, within
 
-from dragoman import Agent, Message
+from dragoman import Agent, Message, Part, Turn
 from dragoman.gateway import retrying
 
 DOOR = "/api/v1/a2a"
@@ -245,6 +245,33 @@ async def test_a_task_s_output_is_the_whole_of_a_streamed_text(tmp_path: Path) -
         done = await made(site, "typed", {"to": 4})
         assert done["output"] == {"result": "1 2 3 4 "}
         assert len(done["artifacts"][0]["parts"]) > 1, "it was streamed"
+
+
+async def test_an_agent_that_answers_with_a_message_has_said_its_output(tmp_path: Path) -> None:
+    """N-049, N-091: to REST and to the steps of a workflow alike, and all of it."""
+    agent = Agent("Brief", "Answers without a task.")
+
+    @agent.skill
+    async def answer(turn: Turn) -> Message:
+        return turn.reply([Part(text="one"), Part(text="two")])
+
+    async with serving(agent) as one, gateway(tmp_path) as site:
+        await site.register(one.url, name="brief")
+        done = await made(site, "brief", {})
+        assert (done["output"], done["artifacts"]) == ({"result": "one\ntwo"}, [])
+        body = {"name": "w", "steps": [{"name": "ask", "agentId": "brief"}]}
+        flow = (await site.http.post("/api/v1/workflows", json=body)).json()["data"]
+        path = f"/api/v1/workflows/{flow['id']}"
+        await site.http.post(f"{path}/execute")
+        run: Any = {}
+
+        async def is_over() -> bool:
+            nonlocal run
+            (run,) = (await site.http.get(path)).json()["data"]["runs"]
+            return run["status"] == "completed"
+
+        await until(is_over)
+        assert run["steps"][0]["output"] == done["output"]
 
 
 async def test_a_typed_skill_is_called_by_rest_with_its_arguments(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dragoman import Client, Part
 from dragoman.client.file_encoding import AS_TEXT
 from dragoman.errors import TaskNotCancelable, TaskNotFound
 
-WITHIN = 30.0
+WITHIN = 60.0
 # Where each serves 0.3, by the binding.
 HOSTS = {
     "a2a-sdk-0.3.26": {"HTTP+JSON": "", "JSONRPC": "/rpc"},

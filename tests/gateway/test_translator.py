@@ -27,7 +27,7 @@ CLIENTS = {
     "0.3-rest": ("0.3", "HTTP+JSON"),
     "0.2-jsonrpc": ("0.2", "JSONRPC"),
 }
-WITHIN = 20.0
+WITHIN = 60.0
 WHOLE = "c0 c1 c2 c3 "
 FILE = b"\x00\x01 bytes \xff"
 

@@ -179,3 +179,20 @@ async def test_what_is_wrong_is_named_in_the_words_of_the_request(
 async def test_a_server_may_leave_it_out() -> None:
     async with serving(agent, dialects="nexus") as site:
         assert (await site.call("message/send", {"message": bare()}))["kind"] == "task"
+
+
+async def test_an_error_of_a_stream_is_an_event_to_a_client_that_reads_nothing_else(
+    site: Site,
+) -> None:
+    lost = {"message": bare(taskId=UNKNOWN)}
+    unread = {"message": bare({"raw": "&"})}
+    for params, code in ((lost, -32001), (unread, -32602)):
+        (frame,) = await site.events("message/stream", params)
+        assert frame.data["error"]["code"] == code
+        # What waits for an answer reads JSON.
+        body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+        assert (await site.post(body)).json()["error"]["code"] == code
+    # Nor does this change what 0.3 gets.
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/stream"}
+    answer = await site.post(body | {"params": {"message": old_message("hi", taskId=UNKNOWN)}})
+    assert answer.headers["content-type"] == "application/json"

@@ -120,7 +120,7 @@ async def test_a_state_that_says_nothing_is_written_as_its_version_has_it(
         wanted = "unknown" if version != "1.0" and binding != "rest" else "TASK_STATE_UNSPECIFIED"
         async with http.stream("POST", path, json=said, headers=headers) as response:
             assert response.status_code == 200, await response.aread()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 async for line in response.aiter_lines():
                     if f'"{wanted}"' in line:
                         return

@@ -28,7 +28,7 @@ async def answering(body: bytes) -> AsyncIterator[str]:
 
 
 async def read(address: str) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.split(":")[-1]))
         writer.write(b"GET /\n")
         found = await reader.read(-1)

@@ -52,7 +52,7 @@ def test_only_what_is_worth_it_is_noted_with_what_follows_it() -> None:
 
 async def test_they_are_noted_while_it_is_watched(stat: Path) -> None:
     found = Interruptions()
-    async with found.watched(), asyncio.timeout(10):
+    async with found.watched(), asyncio.timeout(60):
         stat.write_text(STAT.format(both=40, first=10, second=30))
         while not found._spans:  # noqa: ASYNC110  # it looks by itself
             await asyncio.sleep(0.001)

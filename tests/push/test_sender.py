@@ -28,7 +28,7 @@ from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
 
 SECRET = b"s" * 32
-WITHIN = 10.0
+WITHIN = 60.0
 OK, ERROR = Treatment.OK, Treatment.ERROR
 
 

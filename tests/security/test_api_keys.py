@@ -249,7 +249,7 @@ async def test_a_server_stops_taking_a_key_within_seconds_of_its_end(office: Off
 
         assert await status() == 200
         key_file.revoke(office.path, office.alice.id)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while await status() != 401:
                 pass
 

@@ -28,7 +28,7 @@ from dragoman.security.audit_chain import LONGEST_LINE, NOTHING, Entry, Report, 
 from dragoman.security.audit_file import AuditFile
 from dragoman.security.audit_reading import latest_first, numbered, verify
 
-WAIT = 15.0
+WAIT = 60.0
 MEMBERS = (
     *("seq", "time", "act", "outcome", "who", "object"),
     *("reason", "address", "trace", "count", "prev", "hash"),

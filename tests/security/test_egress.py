@@ -747,7 +747,7 @@ class TestClosing:
             asked.set()
             await asyncio.Event().wait()
 
-        async with serving(answer) as server, asyncio.timeout(10):
+        async with serving(answer) as server, asyncio.timeout(60):
             egress = Egress(policy=Anywhere())
             asking = asyncio.create_task(egress.post(server.url(), b"", {}))
             await asked.wait()
@@ -762,7 +762,7 @@ class TestClosing:
             await writer.drain()
             await asyncio.Event().wait()
 
-        async with serving(answer) as server, asyncio.timeout(10):
+        async with serving(answer) as server, asyncio.timeout(60):
             egress = Egress(policy=Anywhere())
             async with egress.open("GET", server.url(), headers={}) as reply:
                 chunks = reply.chunks()
@@ -782,7 +782,7 @@ class TestClosing:
             await asyncio.Event().wait()
             return ()
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             egress = Egress(policy=Anywhere(), resolver=resolve, connect_timeout=60)
             asking = asyncio.create_task(egress.get("http://slow.example/", timeout=60))
             await asked.wait()
@@ -818,7 +818,7 @@ class TestKeptConnections:
 
     @staticmethod
     async def ask(egress: Egress, url: str, method: str, **more: bool) -> None:
-        async with asyncio.timeout(10), egress.open(method, url, headers={}, **more) as reply:
+        async with asyncio.timeout(60), egress.open(method, url, headers={}, **more) as reply:
             assert [piece async for piece in reply.chunks()] == [b"ok"]
 
     @asynccontextmanager
@@ -866,7 +866,7 @@ def test_each_loop_has_connections_of_its_own() -> None:
     egress = Egress(policy=Anywhere(), keep_alive=True)
 
     async def use(*, is_last: bool = False) -> bytes:
-        async with serving() as server, asyncio.timeout(10):
+        async with serving() as server, asyncio.timeout(60):
             answer = await egress.get(server.url())
             if is_last:
                 await egress.close()

@@ -111,7 +111,7 @@ class Door:
     async def pass_by(self, seconds: float, until: Callable[[], bool] = lambda: True) -> None:
         """Let time go by, and wait until what that led to has happened."""
         self.clock.move_to(self.clock.now() + int(seconds * 1000))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not until():  # noqa: ASYNC110 -- what is waited for has no event of its own
                 await asyncio.sleep(0.001)
 
@@ -506,7 +506,7 @@ async def test_a_fetch_that_fails_in_an_unknown_way_is_tried_again(
         assert not source.current() and "unforeseen" in caplog.text
         await within(_waits(clock))
         clock.move_to(clock.now() + 1000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not source.current():  # noqa: ASYNC110 -- a source has no event
                 await asyncio.sleep(0.001)
         await source.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.security.names import THREADS, Names
 
-WITHIN = 10.0
+WITHIN = 60.0
 
 
 class Directory:

@@ -559,7 +559,7 @@ async def test_a_place_is_not_lost_with_somebody_who_gives_up_as_it_is_given() -
     pool.leave(origin)
     assert not pool.enter(origin)
     waiting[1].cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await waiting[2]
     assert all(task.cancelled() for task in waiting[:2])
     pool.leave(origin)

@@ -524,7 +524,7 @@ async def crowded() -> AsyncIterator[tuple[Site, Shut]]:
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]  # they are the test runner's
     running = asyncio.create_task(server.serve())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         # uvicorn has no event for it.
         while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -740,7 +740,7 @@ async def test_who_hangs_up_is_not_under_way_any_more(crowded: tuple[Site, Shut]
     body = json.dumps(call()).encode()
     writer.write(request(body)[:-1])
     await writer.drain()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not shut.asked:  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.01)
         writer.transport.abort()
@@ -774,7 +774,7 @@ async def test_a_loop_that_is_real_is_watched_only_while_someone_comes(wanted: i
     admission = Admission()
     for _ in range(wanted):
         assert admission.enter("a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         # It notices by itself, within a few turns.
         while admission._is_watching:  # noqa: ASYNC110
             await asyncio.sleep(LOOK / 4)

@@ -25,6 +25,7 @@ from dragoman import (
     TaskState,
     Turn,
 )
+from dragoman.engine.event_hooks import THREADS
 from dragoman.errors import ConfigError
 
 CANARY = "4111-1111-1111-1111"
@@ -379,6 +380,31 @@ async def test_a_transform_that_does_not_return_ends_its_task_and_nothing_else(
     finally:
         let_go.set()
     assert task["status"]["state"] == "TASK_STATE_FAILED" and calls == ["called"]
+
+
+async def test_plain_functions_that_do_not_return_take_no_threads_from_others() -> None:
+    """However many of them there are threads for, tasks with other texts are worked on."""
+    agent = Agent("Echo", "Says it again.")
+    let_go = threading.Event()
+
+    @agent.skill
+    async def echo(text: str) -> str:
+        return text
+
+    @agent.transform(timeout=1)
+    def blocked(event: Any) -> Any:
+        if isinstance(event, ArtifactUpdate) and event.artifact.parts[0].text == "stuck":
+            let_go.wait(30)
+        return event
+
+    try:
+        async with serving(agent) as site:
+            stuck = await asyncio.gather(*(site.send("stuck") for _ in range(2 * THREADS)))
+            fine = await site.send("fine")
+    finally:
+        let_go.set()
+    assert {task["status"]["state"] for task in stuck} == {"TASK_STATE_FAILED"}
+    assert fine["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 async def test_a_task_is_accepted_whatever_its_transforms_do() -> None:

@@ -237,7 +237,7 @@ async def test_a_quiet_stream_gets_a_comment() -> None:
     gates = Gates(asyncio.Event)
     async with (
         serving(make(gates), keepalive=0.05) as site,
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         site.stream("SendStreamingMessage", new("hold")) as stream,
     ):
         async for frame in stream:

@@ -21,7 +21,7 @@ MOVES = {
 
 async def eventually(site: Site, id: str, *states: str) -> Any:
     """Return a task once it is in one of the states."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             task = await site.task(id)
             if state(task).removeprefix("TASK_STATE_") in states:
@@ -42,7 +42,7 @@ async def test_states_follow_each_other_as_the_table_says(
 ) -> None:
     gates["x"].set()
     seen: list[str] = []
-    async with asyncio.timeout(10), site.stream("SendStreamingMessage", new(skill)) as stream:
+    async with asyncio.timeout(60), site.stream("SendStreamingMessage", new(skill)) as stream:
         async for frame in stream:
             ((_, event),) = frame.result.items()
             if "status" in event:
@@ -184,7 +184,7 @@ async def test_stored_messages_bear_the_ids_of_task_and_context(site: Site) -> N
 @pytest.mark.requirement("T-19", "T-20")
 async def test_a_send_waits_for_the_end_or_for_a_question(site: Site, gates: Gates) -> None:
     waiting = asyncio.create_task(task_of(site, new("hold", "wait", contextId="wait")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (page := await site.call("ListTasks", {"contextId": "wait"}))["tasks"]:
             pass
     assert not waiting.done()

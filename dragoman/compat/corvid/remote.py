@@ -18,12 +18,12 @@ from dragoman.compat.corvid.records import (
     RemoteInvocationResult,
     ValidationError,
 )
-from dragoman.config import load
+from dragoman.config import PREFIX, load
 from dragoman.dialects.house.corvid import DEFAULT_TIMEOUT, SEND_PATH, TASK_PATH
 from dragoman.errors import ParseFailed
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.security.egress import Answer, Egress, EgressError, EgressRefused
-from dragoman.security.targets import Anywhere, Policy, Target
+from dragoman.security.targets import Address, Anywhere, Policy, Target
 from dragoman.transports import json_text
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ POLL_EVERY_MS = 3000
 _CARD_SECONDS, _SUBMIT_SECONDS, _POLL_SECONDS = 10.0, 30.0, 10.0
 _MAX_TASK_BYTES = 4 * 1024 * 1024
 _HINT = "allow_private=True, or DRAGOMAN_ALLOW_PRIVATE=1 in the environment, allows it"
+_ALLOW = f"{PREFIX}ALLOW_PRIVATE"
 _HEADERS = {"accept": "application/json", "user-agent": "dragoman-corvid"}
 
 Json = dict[str, Any]
@@ -60,11 +61,15 @@ class Public(Policy):
         if self._lists(target):
             return ""
         if target.address is not None:
-            found = self.refusal_of(target.address, target)
-        else:
-            is_private = self._is_private_name(target.host)
-            found = f"{target.host} is not public" if is_private else ""
-        return f"{found}; {_HINT}" if found else ""
+            return self.refusal_of(target.address, target)
+        is_private = self._is_private_name(target.host)
+        return f"{target.host} is not public; {_HINT}" if is_private else ""
+
+    def refusal_of(self, address: Address, target: Target) -> str:
+        if not super().refusal_of(address, target):
+            return ""
+        # In words of our own: there is no option of a command here.
+        return f"{target.host} is at {address}, which is not public; {_HINT}"
 
 
 class RemoteAgents:
@@ -210,7 +215,9 @@ class RemoteAgents:
     def _egress(self, allow_private: bool | None) -> Egress:
         allows = self._allows if allow_private is None else allow_private
         if allows is None:
-            allows = load(os.environ).allow_private
+            # Alone: what else is set is for servers, and may be wrong.
+            is_set = _ALLOW in os.environ
+            allows = load({_ALLOW: os.environ[_ALLOW]} if is_set else {}).allow_private
         return Egress(policy=Anywhere() if allows else self._public, keep_alive=True)
 
 

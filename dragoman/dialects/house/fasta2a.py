@@ -34,6 +34,7 @@ class Fasta2a(House):
 
     # Readers of its events share their bytes with nobody else's.
     shape = "fasta2a"
+    streams_of_events_alone = ("message/stream",)
 
     def decode_request(self, method: str, params: Object) -> ops.Operation:
         """Return the operation that a request asks for: that of 0.3 but for the parts of a message

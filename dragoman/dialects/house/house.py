@@ -13,6 +13,8 @@ class House(V0):
     names_tasks: bool = False
     # Whether a stream goes on while the task waits for its caller.
     keeps_open: bool = False
+    # Methods whose answer its clients read as events, whatever they accept: errors too.
+    streams_of_events_alone: tuple[str, ...] = ()
 
     def encode_error(self, error: A2AError) -> Object:
         """Return the `error` member of a JSON-RPC answer."""

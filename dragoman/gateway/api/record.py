@@ -188,7 +188,7 @@ def _input(task: Task) -> Any:
 
 
 def _output(task: Task) -> Output | None:
-    found = result_of(task.artifacts)
+    found = result_of(task)
     return None if found is None else Output(_parts([found])[0].data)
 
 

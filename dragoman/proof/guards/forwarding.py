@@ -19,8 +19,8 @@ from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, MessageId, Principal
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import TaskState
-from dragoman.proof.guards.scripted import DONE, WORKING, Answer, Say, card, hang, listening, task
 from dragoman.proof.patches import Patches, Removal
+from dragoman.proof.scripted import DONE, WORKING, Answer, Say, card, hang, listening, task
 from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.service import Call, TaskReply
 

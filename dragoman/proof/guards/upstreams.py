@@ -19,8 +19,8 @@ from dragoman.model.errand import Errand
 from dragoman.model.identity import ANONYMOUS, Caller, MessageId, Principal
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO
-from dragoman.proof.guards.scripted import DONE, WORKING, Answer, Say, card, hang, listening, task
 from dragoman.proof.patches import Patches, Removal
+from dragoman.proof.scripted import DONE, WORKING, Answer, Say, card, hang, listening, task
 from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.service import Call
 from dragoman.stores.sqlite import SQLiteStore

@@ -6,6 +6,8 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from dragoman.model.card import JSONRPC, AgentCapabilities, AgentCard, AgentInterface, AgentSkill
 from dragoman.proof.harness import HOST
 
@@ -35,9 +37,13 @@ class Answer:
         """Write some bytes of it."""
         await self._write(b"%x\r\n%b\r\n" % (len(data), data))
 
-    async def event(self, state: str) -> None:
+    async def event(self, state: str, id: str = "t-1") -> None:
         """Show the task in a state."""
-        await self.piece(b"data: %b\n\n" % self._body(result={"task": task(state)}))
+        await self.piece(self.framed({"task": task(state, id)}))
+
+    def framed(self, result: dict[str, Any]) -> bytes:
+        """Return something as an event of a stream."""
+        return b"data: %b\n\n" % self._body(result=result)
 
     async def whole(self, **said: Any) -> None:
         """Write all of an answer that is no stream."""
@@ -53,9 +59,9 @@ class Answer:
         await self._writer.drain()
 
 
-def task(state: str) -> dict[str, Any]:
-    """Return its one task in a state."""
-    return {"id": "t-1", "contextId": "c-1", "status": {"state": state}}
+def task(state: str, id: str = "t-1") -> dict[str, Any]:
+    """Return a task in a state; most agents here have one."""
+    return {"id": id, "contextId": "c-1", "status": {"state": state}}
 
 
 async def hang() -> None:
@@ -71,6 +77,9 @@ async def listening(say: Say) -> AsyncGenerator[str]:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
             head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"POST"):
+                writer.write(_to_a_look(head, url))
+                return
             length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
             asked = json.loads(await reader.readexactly(length))
             await say(Answer(writer, asked), asked["method"])
@@ -80,13 +89,22 @@ async def listening(say: Say) -> AsyncGenerator[str]:
         made.add_done_callback(talks.discard)
 
     server = await asyncio.start_server(connected, HOST, 0)
+    url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
     try:
-        yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+        yield url
     finally:
         server.close()
         for task in talks:
             task.cancel()
         await asyncio.gather(*talks, return_exceptions=True)
+
+
+def _to_a_look(head: bytes, url: str) -> bytes:
+    """Return the answer to who looks whether an agent is there, and wants its card."""
+    if not head.startswith(b"GET /.well-known/agent-card.json "):
+        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+    shown = msgspec.json.encode(card(url))
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(shown), shown)
 
 
 def card(url: str) -> AgentCard:
