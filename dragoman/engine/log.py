@@ -356,24 +356,17 @@ class TaskLog:
     @property
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
-        if (
-            self.hooks is not None
-            and self.hooks.is_transforming
-            and len(self._unwritten) >= _MOST_UNTRANSFORMED
-        ):
+        events = len(self._unwritten)
+        if events >= _MOST_UNTRANSFORMED and self.hooks is not None and self.hooks.is_transforming:
             return True
         if self.account.is_narrow:
-            events = len(self._unwritten)
             return (
                 events >= NARROW_EVENTS
                 or self._unwritten_bytes >= NARROW_BYTES
                 # A short task has its first slice whole: it is one write, however many there are.
                 or (events > SHORT_EVENTS and self.shares.is_late)
             )
-        return (
-            len(self._unwritten) >= MAX_UNWRITTEN_EVENTS
-            or self._unwritten_bytes >= MAX_UNWRITTEN_BYTES
-        )
+        return events >= MAX_UNWRITTEN_EVENTS or self._unwritten_bytes >= MAX_UNWRITTEN_BYTES
 
     def release(self) -> None:
         """Write what was held."""

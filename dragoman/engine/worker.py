@@ -446,7 +446,8 @@ class Worker:
         self.decide()
         if self._chunks is None:
             self._chunks = HeldChunks(self._record, self._fail_outside)
-        self._chunks.put(self._artifact_update(artifact, append, last=False))
+        log = self.log
+        self._chunks.put(ArtifactUpdate(log.task_id, log.context_id, artifact, append, False))
 
     def close_artifact(self, artifact_id: str) -> bool:
         """Mark the latest chunk as the last one; False: it is out already."""
