@@ -41,9 +41,11 @@ class HeldChunks:
         artifact_id = chunk.artifact.artifact_id
         held = self._held
         if len(held) == 1 and artifact_id in held:
-            # Most artifacts are written alone.
+            # Most artifacts are written alone. Their timer is set, or the code waits for its turn.
             self._record(held.pop(artifact_id)[0])
-        elif held:
+            held[artifact_id] = chunk, self._loop.time() + HOLD_FOR
+            return
+        if held:
             self.release(artifact_id)
             if len(held) >= MAX_HELD:
                 self._release_one(next(iter(held)))

@@ -294,7 +294,8 @@ class TaskLog:
         recorded = Recorded(seq, event, body)
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
-        self._write_soon()
+        if not self._is_scheduled:
+            self._write_soon()
         return recorded
 
     def withhold(self, seq: int, body: bytes) -> None:

@@ -443,7 +443,8 @@ class Worker:
 
     def chunk(self, artifact: Artifact, *, append: bool) -> None:
         """Record a chunk of an artifact that may be its last: it is held back for a moment."""
-        self.decide()
+        if not self.decision.done():
+            self.decide()
         if self._chunks is None:
             self._chunks = HeldChunks(self._record, self._fail_outside)
         log = self.log
