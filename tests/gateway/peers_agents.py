@@ -7,8 +7,9 @@ what their dialect has words for.
 import importlib.util
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -214,8 +215,14 @@ async def our_agents() -> AsyncGenerator[dict[str, str]]:
         yield {name: site.url for name, site in zip(served, sites, strict=True)}
 
 
-def peer_folder(folder: Path, name: str) -> Path:
-    """Return a folder for what a peer says."""
-    found = folder / name
-    found.mkdir(exist_ok=True)
-    return found
+@contextmanager
+def hosting_all(names: Collection[str], folder: Path) -> Iterator[dict[str, str]]:
+    """Run servers of public libraries, started side by side; the values are their addresses."""
+    from hosts import hosting as hosting_peer
+
+    def started(name: str) -> str:
+        (own := folder / name).mkdir()
+        return stack.enter_context(hosting_peer(name, own))
+
+    with ExitStack() as stack, ThreadPoolExecutor(len(names)) as pool:
+        yield dict(zip(names, pool.map(started, names), strict=True))

@@ -1,16 +1,9 @@
 """An agent that keeps failing is left alone, tried by one call, and trusted again slowly."""
 
 import pytest
+from hand_clock import Time
 
 from dragoman.gateway.breaker import Breaker
-
-
-class Time:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 @pytest.fixture

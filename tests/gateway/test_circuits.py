@@ -1,6 +1,7 @@
 """Whose breakers an outcome counts for: an address's, for everybody, or one caller's."""
 
 import pytest
+from hand_clock import Time
 
 from dragoman.errors import (
     A2AError,
@@ -20,13 +21,6 @@ from dragoman.model.identity import Principal
 
 URL = "http://a.example.com"
 ALICE, BOB = Principal("", "alice"), Principal("", "bob")
-
-
-class Time:
-    at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ authors see, and what comes back."""
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from carrying import GatewaySite, gateway, log
-from peers_agents import peer_folder
+from peers_agents import hosting_all
 
 from dragoman import Client, Part
 from dragoman.client.file_encoding import AS_TEXT
@@ -46,14 +44,8 @@ def card(url: str, binding: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    from hosts import hosting
-
-    folder = tmp_path_factory.mktemp("hosts")
-    with ExitStack() as stack, ThreadPoolExecutor(len(HOSTS)) as pool:
-        entered = pool.map(
-            lambda name: stack.enter_context(hosting(name, peer_folder(folder, name))), HOSTS
-        )
-        yield dict(zip(HOSTS, entered, strict=True))
+    with hosting_all(HOSTS, tmp_path_factory.mktemp("hosts")) as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,12 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any
 
 import httpx
 import pytest
 from carrying import GatewaySite, gateway
-from peers_agents import OURS, QUESTION, corvid_agent, nexus_agent, our_agents, peer_folder
+from peers_agents import OURS, QUESTION, corvid_agent, hosting_all, nexus_agent, our_agents
 from peers_libraries import FASTA2A, LIBRARIES, Report, driven
 
 from dragoman import Client, Part
@@ -197,14 +195,8 @@ LIBRARY_DEEDS = ("send", "stream", "ask", "answer_in_a_stream", "cancel")
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Run the servers of the public libraries; the values are their addresses."""
-    from hosts import hosting
-
-    folder = tmp_path_factory.mktemp("hosts")
-    with ExitStack() as stack, ThreadPoolExecutor(len(HOSTS)) as pool:
-        entered = pool.map(
-            lambda name: stack.enter_context(hosting(name, peer_folder(folder, name))), HOSTS
-        )
-        yield dict(zip(HOSTS, entered, strict=True))
+    with hosting_all(HOSTS, tmp_path_factory.mktemp("hosts")) as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="module")

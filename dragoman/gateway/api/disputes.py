@@ -55,10 +55,6 @@ class Disputes(msgspec.Struct, frozen=True):
     offset: int
 
 
-class DisputeQuery(Paged, frozen=True, kw_only=True):
-    """Which part of the list is wanted."""
-
-
 class Resolution(msgspec.Struct, frozen=True):
     """What is decided: upheld, the task was not done; rejected, it was."""
 
@@ -83,7 +79,7 @@ def _check(ask: Ask, act: str) -> None:
 
 async def _list(ask: Ask) -> Disputes:
     _check(ask, "list_disputes")
-    query: DisputeQuery = ask.query
+    query: Paged = ask.query
 
     def read(connection: apsw.Connection) -> tuple[list[outcomes.Dispute], int]:
         found = outcomes.disputes(connection, query.limit, query.offset)
@@ -130,7 +126,7 @@ ENDPOINTS = [
         name="list_disputes",
         summary="Read disputes that nobody decided on, as an operator",
         answer=_list,
-        query=DisputeQuery,
+        query=Paged,
         reply=Disputes,
     ),
     Endpoint(

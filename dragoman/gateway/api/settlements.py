@@ -64,10 +64,6 @@ class Escrows(msgspec.Struct, frozen=True):
     offset: int
 
 
-class EscrowQuery(Paged, frozen=True, kw_only=True):
-    """Which part of the list is wanted."""
-
-
 class RefundRecord(msgspec.Struct, frozen=True, rename="camel"):
     """What was given back."""
 
@@ -98,16 +94,15 @@ async def _accept(ask: Ask) -> AcceptRecord:
 async def _escrow(ask: Ask) -> EscrowRecord:
     task_id = task_id_of(ask)
     with one_task(task_id):
+        task = reference(task_id, ask.query.number)
         errand = await ask.gateway.ledger.escrow(
-            reference(task_id, ask.query.number),
-            owner=ask.principal,
-            is_operator=is_operator(ask),
+            task, owner=ask.principal, is_operator=is_operator(ask)
         )
     return _kept(ask, errand)
 
 
 async def _escrows(ask: Ask) -> Escrows:
-    query: EscrowQuery = ask.query
+    query: Paged = ask.query
     found, total = await ask.gateway.ledger.escrows(
         ask.principal, limit=query.limit, offset=query.offset
     )
@@ -176,7 +171,7 @@ ENDPOINTS = [
         name="list_escrows",
         summary="Read which completed tasks of one's own, asked for or done, are in escrow",
         answer=_escrows,
-        query=EscrowQuery,
+        query=Paged,
         reply=Escrows,
     ),
     Endpoint(
