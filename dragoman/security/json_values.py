@@ -13,14 +13,14 @@ from dragoman.errors import ParseFailed
 MAX_VALUES = 200_000
 # What is looked at in one call: the interpreter does nothing else meanwhile, in any thread.
 _SLICE_BYTES = 256 * 1024
-_SPACE = b" \t\r\n"
+SPACE = b" \t\r\n"
 # What begins another value, or the name of a member.
 _STARTS = (b",", b"[", b"{", b":")
 _STRUCTURE = b',[]{}:"'
 # What is no structure, as one and the same.
 _AS_SCALARS = bytes(byte if byte in _STRUCTURE else ord("v") for byte in range(256))
 # Every digit as one and the same, so that a long number is found as a plain text.
-_AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
+AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
 
 
 def check_values(body: bytes, most: int = MAX_VALUES) -> None:
@@ -57,9 +57,7 @@ def has_long_number(body: bytes, longest: int) -> bool:
     # Of a long number the whole part, the fraction or the exponent is long.
     digits = b"0" * (longest // 4)
     slices = range(0, len(body), _SLICE_BYTES)
-    if not any(
-        digits in body[n : n + _SLICE_BYTES + longest].translate(_AS_DIGITS) for n in slices
-    ):
+    if not any(digits in body[n : n + _SLICE_BYTES + longest].translate(AS_DIGITS) for n in slices):
         return False
     run, last = b"v" * (longest + 1), b""
     for outside in _outline(body):
@@ -82,7 +80,7 @@ def _outline(body: bytes) -> Iterator[bytes]:
             end += 1
             piece = body[begin:end]
         plain = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        pieces = plain.translate(_AS_SCALARS, _SPACE).split(b'"')
+        pieces = plain.translate(_AS_SCALARS, SPACE).split(b'"')
         # Where a string was, of whatever slice, there is a value.
         yield b"v".join([b"", *pieces[1::2]] if is_inside else pieces[::2])
         is_inside ^= len(pieces) % 2 == 0

@@ -13,7 +13,14 @@ import msgspec
 from msgspec import UNSET
 
 from dragoman.errors import ParseFailed
-from dragoman.security.json_values import MAX_VALUES, check_values, has_long_number, has_names
+from dragoman.security.json_values import (
+    AS_DIGITS,
+    MAX_VALUES,
+    SPACE,
+    check_values,
+    has_long_number,
+    has_names,
+)
 from dragoman.service import off_loop, reserve
 
 MAX_DEPTH = 64
@@ -24,10 +31,7 @@ READ_IN_LINE_BYTES = 64 * 1024
 # Bytes that a large document takes for each of its own: a text with one rare character takes four
 # for each, and is there twice.
 _MEMORY = 9
-# Every digit as one and the same, so that a long number is found as a plain text.
-_AS_DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_NUMBER = b"0" * MAX_NUMBER_LENGTH
-_SPACE = b" \t\r\n"
 _read = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
@@ -89,14 +93,14 @@ def _compact(body: bytes) -> Any:
     if (
         body.count(b"{") + body.count(b"[") > MAX_DEPTH
         or body.count(b":") > MAX_MEMBERS
-        or _LONG_NUMBER in body.translate(_AS_DIGITS)
+        or _LONG_NUMBER in body.translate(AS_DIGITS)
     ):
         return UNSET
     try:
         value = _read(body)
         written = _write(value)
         # Also without the space in strings, which is as good.
-        if written == body or written.translate(None, _SPACE) == body.translate(None, _SPACE):
+        if written == body or written.translate(None, SPACE) == body.translate(None, SPACE):
             return value
     except (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, ValueError):
         pass
