@@ -12,9 +12,11 @@ from pathlib import Path
 
 import uvloop
 
+from dragoman.testing.processes import CannotStart
+
 from .measures import ALL, FULL, QUICK, Bench
 from .report import document, errors, table
-from .servers import OURS, PEER_KINDS, CannotStart
+from .servers import OURS, PEER_KINDS
 
 
 def arguments(words: list[str]) -> argparse.Namespace:

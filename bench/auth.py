@@ -1,8 +1,8 @@
 """`python -m bench.auth`: what it costs a blocking send to know who asks.
 
 One server for each way, on a processor of its own; rounds alternate between them, and the medians
-are compared with the server that asks nobody, so that a busy machine favours none. Verdicts are
-remembered, as they are for any caller that comes back.
+are compared with the server without authentication, so that a busy machine favours none. Verdicts
+are remembered, as they are for any caller that comes back.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from joserfc import jwk, jwt
 
-from dragoman.proof.harness import Server
-from dragoman.proof.overload import own_processor, serving, worked
-from dragoman.proof.volley import closed_loop, sends
+from proof.overload.overload import own_processor, serving
+from proof.overload.volley import closed_loop, sends
+from proof.servers import Server
 
 CALLERS = 64
 TOKEN = "a-token-of-the-bench-0123456789"
@@ -71,10 +71,10 @@ async def measure(rounds: int, seconds: float) -> dict[str, Figures]:
                 running[name] = await servers.enter_async_context(serving(server, processor)), token
             for number in range(rounds + 1):
                 for name, (server, token) in running.items():
-                    before = worked(server)
+                    before = server.process.processor_seconds()
                     tally = await closed_loop(server.port, sends(token), CALLERS, seconds)
                     assert not sum(tally.others.values()), f"{name}: {tally.others}"
-                    work = (worked(server) - before) / len(tally.accepted) * 1e6
+                    work = (server.process.processor_seconds() - before) / len(tally.accepted) * 1e6
                     # The first round warms up.
                     if number:
                         found.setdefault(name, []).append(Figures(tally.goodput, work))

@@ -10,14 +10,13 @@ thousand registered agents.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,16 +25,20 @@ import httpx
 import uvloop
 
 from dragoman import Settings
-from dragoman.gateway import wishes
-from dragoman.gateway.gateway import Gateway, books_of, store_of
+from dragoman.config import StoreSettings
+from dragoman.gateway.app import order_rules_of
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing import routing_options
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage
-from dragoman.proof.harness import Server
-from dragoman.security.audit import NoAudit
+from dragoman.security.audit.log import NoAudit
+from dragoman.security.vault import vault_of
+from dragoman.stores.opening import gateway_store_of
+from proof.servers import Server
 
 from . import registry, wire
-from .load import Calls, Outcome, call
+from .calls import Calls, Outcome, call
 
 AGENT = Path(__file__).parent / "agents" / "instant.py"
 LATENCY_CONNECTIONS = (1, 16)
@@ -67,13 +70,6 @@ class Fronting(Server):
         return [*words, "--store", str(self.store), "--workers", str(self.processes)]
 
 
-def sends(path: str) -> Iterator[tuple[bytes, bytes]]:
-    """Endless blocking sends to an address."""
-    first = b"POST %b HTTP/1.1" % path.encode()
-    for request, token in wire.sends(wire.V1, "echo"):
-        yield request.replace(b"POST / HTTP/1.1", first, 1), token
-
-
 async def register(gateway: Server, agent: Server) -> str:
     """Register the agent; return its path at the gateway."""
     url = f"http://127.0.0.1:{gateway.port}/api/v1/agents"
@@ -85,15 +81,7 @@ async def register(gateway: Server, agent: Server) -> str:
 
 def work(server: Server) -> float:
     """Seconds of processor time a server and its processes have used."""
-    ticks = 0
-    for folder in Path("/proc").iterdir():
-        # Those that end meanwhile are none of ours.
-        with contextlib.suppress(OSError):
-            if folder.name.isdigit():
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                if server.pid in (int(folder.name), int(fields[1])):
-                    ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return server.process.processor_seconds(with_children=True)
 
 
 async def forwarded(folder: Path, rounds: int, seconds: float) -> Figures:
@@ -114,7 +102,9 @@ async def forwarded(folder: Path, rounds: int, seconds: float) -> Figures:
         for number in range(rounds + 1):
             for connections in (*LATENCY_CONNECTIONS, RATE_CONNECTIONS):
                 for way, server in servers.items():
-                    calls = Calls(sends(paths[way]), wire.V1.completed, window=seconds)
+                    calls = Calls(
+                        wire.sends(wire.V1, "echo", paths[way]), wire.V1.completed, window=seconds
+                    )
                     before = work(server)
                     outcome = await call(server.port, calls, connections)
                     if outcome.errors:
@@ -150,10 +140,10 @@ def timed(what: Callable[[], object], rounds: int) -> float:
 
 async def choosing(folder: Path, rounds: int) -> Figures:
     """Return how many milliseconds it takes to choose among many agents."""
-    settings = Settings(store=str(folder / "choosing.db"))
-    books = books_of(settings)
-    store = store_of(settings, books)
-    gateway = Gateway(store, books, settings, NoAudit(), is_local=True)
+    settings = Settings(stores=StoreSettings(location=str(folder / "choosing.db")))
+    rules = order_rules_of(settings)
+    store = gateway_store_of(settings, vault_of, rules)
+    gateway = Gateway(store, rules, settings, NoAudit(), is_local=True)
     async with asyncio.timeout(_WITHIN):
         await store.open()
         await gateway.open()
@@ -161,7 +151,7 @@ async def choosing(folder: Path, rounds: int) -> Figures:
             # As if they had been registered, which would take a while.
             many = registry.agents(random.Random(7))
             gateway.registry._index.fill(many)  # pyright: ignore[reportPrivateUsage]
-            gateway.shortlist.fill(many)
+            gateway.router.shortlist.fill(many)
             wanted = {
                 "an agent by its name": {"agentId": "agent-77"},
                 "a skill": {"skillId": "skill-77"},
@@ -178,7 +168,9 @@ def _chosen(gateway: Gateway, metadata: dict[str, Any], rounds: int) -> float:
     parts = [Part(text="Who does word0007 and word0042 for me?")]
     message = Message(MessageId("m"), Role.USER, parts)
     operation = SendMessage(message=message, metadata=metadata)
-    return timed(lambda: gateway.choose(operation, wishes.read(operation), ""), rounds)
+    return timed(
+        lambda: gateway.router.choose(operation, routing_options.read(operation), ""), rounds
+    )
 
 
 def table(figures: Figures) -> str:

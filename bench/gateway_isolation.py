@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,9 +24,11 @@ from typing import Any
 import httpx
 import uvloop
 
+from dragoman.testing.load import HOLE, Load, Tally, fresh, percentile, rpc, run_on_connections
+
 from . import wire
-from .gateway import Fronting, Upstream, sends, work
-from .load import Calls, call
+from .calls import Calls, call
+from .gateway import Fronting, Upstream, work
 
 CONNECTIONS = 4
 OFFERED = 50
@@ -89,24 +92,23 @@ async def registered(http: httpx.AsyncClient, name: str, url: str) -> str:
     return f"/a2a/{answer.json()['data']['slug']}"
 
 
-async def offer(http: httpx.AsyncClient, path: str, seconds: float) -> int:
+@dataclass
+class Taken(Tally):
+    """How many tasks were taken."""
+
+    count: int = 0
+
+    def take(self, status: int, body: bytes, expected: bytes, took: float, at: float) -> None:
+        self.count += status == 200
+
+
+async def offer(port: int, path: str, seconds: float) -> int:
     """Send tasks at a steady rate and wait for none; return how many were taken."""
-    taken = 0
-
-    async def one(number: int) -> None:
-        nonlocal taken
-        said = {"messageId": f"{path}-{time.time_ns()}-{number}", "role": "ROLE_USER"}
-        message = said | {"parts": [{"text": "x"}]}
-        body = {"message": message, "configuration": {"returnImmediately": True}}
-        answer = await http.post(f"{path}/message:send", json=body)
-        taken += answer.status_code == 200
-
-    began = time.monotonic()
-    async with asyncio.TaskGroup() as group:
-        for number in range(int(seconds * OFFERED)):
-            await asyncio.sleep(max(0.0, began + number / OFFERED - time.monotonic()))
-            group.create_task(one(number))
-    return taken
+    said = {"messageId": HOLE, "role": "ROLE_USER", "parts": [{"text": "x"}]}
+    params = {"message": said, "configuration": {"returnImmediately": True}}
+    load = Load(Taken, seconds=seconds, rate=OFFERED)
+    requests = fresh(rpc("SendMessage", params, path=path))
+    return (await run_on_connections(load, port, requests, OFFERED)).count
 
 
 async def measured(folder: Path, rounds: int, seconds: float) -> Figures:
@@ -130,8 +132,10 @@ async def measured(folder: Path, rounds: int, seconds: float) -> Figures:
                 for number in range(rounds + 1):
                     for way, path in ways.items():
                         before = dead.dials.get(way, 0)
-                        calls = Calls(sends(timed), wire.V1.completed, window=seconds)
-                        offering = asyncio.create_task(offer(http, path, seconds))
+                        calls = Calls(
+                            wire.sends(wire.V1, "echo", timed), wire.V1.completed, window=seconds
+                        )
+                        offering = asyncio.create_task(offer(gateway.port, path, seconds))
                         outcome = await call(gateway.port, calls, CONNECTIONS)
                         taken = await offering
                         if outcome.errors:
@@ -182,9 +186,7 @@ async def refusals(http: httpx.AsyncClient, path: str) -> Figures:
             refused += 1
     if not times:
         return {"refused": 0, "p50_ms": float("nan"), "p99_ms": float("nan")}
-    ordered = sorted(times)
-    p99 = ordered[int(0.99 * (len(ordered) - 1))]
-    return {"refused": refused, "p50_ms": median(ordered), "p99_ms": p99}
+    return {"refused": refused, "p50_ms": median(times), "p99_ms": percentile(times, 0.99)}
 
 
 def table(figures: Figures) -> str:

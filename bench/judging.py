@@ -1,18 +1,18 @@
-"""Are replies what they should be? Kept ones are taken apart after a round, so that looking costs
-no throughput; what is wrong counts as an error of the round."""
+"""Are replies what they should be? Samples are taken apart after a round, so that looking costs no
+throughput; what is wrong counts as an error of the round."""
 
 import json
 from typing import Any
 
 from . import wire
-from .load import Calls, Outcome, call
+from .calls import Calls, Outcome, call
 from .servers import Server
 
 PAGE = 50
 
 
 async def echoed(server: Server, outcome: Outcome) -> None:
-    """Each kept reply holds a completed task with the text as its artifact.
+    """Each sample holds a completed task with the text as its artifact.
 
     A server that does not block is asked for the task afterwards instead.
     """
@@ -23,25 +23,25 @@ async def echoed(server: Server, outcome: Outcome) -> None:
         if later.errors:
             outcome.fail(f"accepted but not completed: {later.error}")
         return
-    for token, body in outcome.kept:
+    for token, body in outcome.samples:
         artifacts = json.loads(body)["result"]["task"].get("artifacts", [])
         expect(outcome, text(artifacts[-1:]), token)
 
 
 async def replied(server: Server, outcome: Outcome) -> None:
-    for token, body in outcome.kept:
+    for token, body in outcome.samples:
         expect(outcome, text([json.loads(body)["result"]["message"]]), token)
 
 
 async def got(server: Server, outcome: Outcome) -> None:
-    for token, body in outcome.kept:
+    for token, body in outcome.samples:
         task = json.loads(body)["result"]
         if task["id"].encode() != token or not text(task["artifacts"]).startswith("echo "):
             outcome.fail(f"not the task asked for: {body[:200]!r}")
 
 
 async def listed(server: Server, outcome: Outcome) -> None:
-    for _, body in outcome.kept:
+    for _, body in outcome.samples:
         if (length := len(json.loads(body)["result"]["tasks"])) != PAGE:
             outcome.fail(f"a page of {length} tasks instead of {PAGE}")
 

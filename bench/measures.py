@@ -1,5 +1,5 @@
 """What is measured and how. Every comparison is made in rounds that alternate between a peer
-and Dragoman and is reported as a median, so that a slow moment of the machine favours nobody;
+and Dragoman and is reported as a median, so that a slow moment of the machine favours none;
 figures that only Dragoman promises (growth, the cost of a late chunk) are measured alone.
 """
 
@@ -19,10 +19,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from dragoman.testing.processes import CannotStart
+
 from . import wire
+from .calls import CONNECTIONS, Calls, Outcome, call
 from .judging import PAGE, echoed, got, listed, replied
-from .load import CONNECTIONS, Calls, Outcome, Reader, call, connect, read
-from .servers import OURS, CannotStart, Kind, Server, new_server, prepare
+from .servers import OURS, Kind, Server, new_server, prepare
+from .streams import Reader, connect, read
 
 SEEDED = 60
 STREAMS, CHUNKS, CHUNK_SIZE = 200, 50, 32
@@ -479,7 +482,7 @@ async def fill(port: int, calls: Calls) -> Outcome:
 
 async def revive(server: Server) -> None:
     """Start a server again that was killed while busy; its tasks begin anew."""
-    if server.process is None:
+    if not server.is_running:
         await server.start()
         await seed(server)
 
@@ -508,7 +511,7 @@ async def total(server: Server) -> int:
     """How many tasks the server says it holds."""
     request = wire.lists(server.kind.dialect, 1)
     outcome = await call(server.port, Calls(request, b"", count=1), connections=1)
-    return json.loads(outcome.kept[0][1])["result"]["totalSize"] if outcome.kept else -1
+    return json.loads(outcome.samples[0][1])["result"]["totalSize"] if outcome.samples else -1
 
 
 def import_seconds(kind: Kind) -> float:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from dragoman.gateway.agents import Registered
-from dragoman.gateway.search import Index, Search
+from dragoman.gateway.registry.registered import Registered
+from dragoman.gateway.registry.search import Search, SearchIndex
 from dragoman.model.card import AgentSkill
 
 AGENTS = 10_000
@@ -27,7 +27,7 @@ TAGS = [f"tag{number:02}" for number in range(100)]
 
 SEARCHES: dict[str, Search] = {
     "everything": Search(),
-    "everything, as a caller": Search(viewer="somebody"),
+    "everything, as a caller": Search(viewer="ada"),
     "the last page": Search(limit=100, offset=AGENTS - 100),
     "a rare word": Search(text="word0007"),
     "a word that all have": Search(text="agent"),
@@ -36,7 +36,7 @@ SEARCHES: dict[str, Search] = {
     "a part of every name": Search(text="gent-"),
     "a part of some names": Search(text="gent-77"),
     "a letter": Search(text="e"),
-    "a word nobody has": Search(text="nobody-has-this"),
+    "a word that none has": Search(text="no-agent-has-this"),
     "a skill": Search(skill="skill-77"),
     "two tags": Search(tags=["tag01", "tag02"]),
     "a category": Search(category="tag03"),
@@ -49,7 +49,7 @@ SEARCHES: dict[str, Search] = {
         min_trust=20,
         max_price=8_000_000,
         status="online",
-        viewer="somebody",
+        viewer="ada",
     ),
 }
 
@@ -111,7 +111,7 @@ def measure(rounds: int) -> dict[str, dict[str, Any]]:
         # As deep as a gateway's is.
         return score(id)
 
-    index = Index()
+    index = SearchIndex()
     figures: dict[str, dict[str, Any]] = {}
     loading = Timed()
     loading.run(lambda: index.fill(found))

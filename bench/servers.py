@@ -5,21 +5,19 @@ use and keyed by its exact version; nothing of a peer enters the environment of 
 """
 
 import asyncio
-import fcntl
-import os
-import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dragoman.testing.processes import CannotStart, ServerProcess
+from proof.environments import EnvironmentFailed, python_with
+
 from .wire import FASTA2A, V1, Dialect
 
 HERE = Path(__file__).parent
-PEERS = Path(os.environ.get("DRAGOMAN_PEERS_DIR") or HERE.parent / ".peers")
 START_LIMIT = 60.0
 STOP_LIMIT = 8.0
 # What uvicorn's own documentation calls its standard speed-ups, for every peer alike.
@@ -41,15 +39,12 @@ class Kind:
     can: frozenset[str] = EVERYTHING
 
     @property
-    def environment(self) -> Path:
-        return PEERS / f"bench-{self.package}"
-
-    @property
     def python(self) -> str:
-        return str(self.environment / "bin" / "python") if self.package else sys.executable
+        """The interpreter; that of a peer is made on first use."""
+        return str(python_with(*self.requirements)) if self.requirements else sys.executable
 
     def command(self, port: int, store: Path) -> list[str]:
-        if not self.package:
+        if not self.requirements:
             agent = str(HERE / "agents" / "dragoman_echo.py")
             address = ["--listen", f"127.0.0.1:{port}"]
             command = [self.python, "-m", "dragoman", "serve", agent, *address]
@@ -84,32 +79,12 @@ PEER_KINDS = (
 )
 
 
-class CannotStart(Exception):
-    """A server could not be installed or did not become ready."""
-
-
 def prepare(kind: Kind) -> None:
-    """Make the peer's environment if it is not there; safe to call from several runs at once."""
-    if not kind.package:
-        return
-    PEERS.mkdir(parents=True, exist_ok=True)
-    mark = kind.environment / "ready.txt"
-    wanted = "\n".join(kind.requirements)
-    with open(PEERS / f"bench-{kind.package}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if mark.exists() and mark.read_text() == wanted:
-            return
-        print(f"installing {kind.package} into its own environment", file=sys.stderr)
-        shutil.rmtree(kind.environment, ignore_errors=True)
-        commands = (
-            [sys.executable, "-m", "venv", str(kind.environment)],
-            [kind.python, "-m", "pip", "install", "--quiet", *kind.requirements],
-        )
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise CannotStart(f"{kind.package} not installed: {done.stderr.strip()[-300:]}")
-        mark.write_text(wanted)
+    """Make the environment of a peer if it is not there."""
+    try:
+        _ = kind.python
+    except EnvironmentFailed as error:
+        raise CannotStart(f"{kind.name} not installed: {error}") from None
 
 
 @dataclass
@@ -120,64 +95,58 @@ class Server:
     folder: Path
     store: Path
     port: int = 0
-    process: subprocess.Popen[bytes] | None = None
     ready_after: float = 0.0
     tasks: list[bytes] = field(default_factory=list[bytes])
+    _process: ServerProcess | None = None
 
     @property
     def name(self) -> str:
         return self.kind.name
 
     @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def process(self) -> ServerProcess:
+        assert self._process is not None
+        return self._process
 
     async def start(self) -> None:
         """Start and wait for the first answered request; its time is `ready_after`."""
         self.port = free_port()
         began = time.perf_counter()
-        command = self.kind.command(self.port, self.store)
-        with open(self.folder / f"{self.name}.log", "ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=HERE.parent)
+        self._process = process = ServerProcess(
+            self.kind.command(self.port, self.store),
+            log=self.folder / f"{self.name}.log",
+            cwd=HERE.parent,
+        )
         while not await answers(self.port):
-            if self.process.poll() is not None or time.perf_counter() - began > START_LIMIT:
-                text = (self.folder / f"{self.name}.log").read_text(errors="replace")
+            if process.process.poll() is not None or time.perf_counter() - began > START_LIMIT:
                 await self.stop()
-                raise CannotStart(f"{self.name} did not start: {text.strip()[-500:]}")
+                raise CannotStart(f"{self.name} did not start: {process.log.strip()[-500:]}")
             await asyncio.sleep(0.005)
         self.ready_after = time.perf_counter() - began
 
     async def stop(self) -> None:
         """Ask it to end, insist after a while; the store stays."""
-        process, self.process = self.process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            await asyncio.to_thread(process.wait, STOP_LIMIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(process.stop, STOP_LIMIT)
 
     def kill(self) -> None:
-        """End it at once; for a peer that is still busy with work nobody waits for."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
+        """End it at once: a peer may still be busy with work that no caller waits for."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
 
     def rss(self) -> int:
         """Resident kilobytes."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1])
-        return 0
+        return (self.process.memory() or 0) // 1024
 
     def cpu(self) -> float:
         """Seconds of processor time used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return self.process.processor_seconds()
 
     def stored_bytes(self) -> int:
         return sum(path.stat().st_size for path in self.folder.glob(f"{self.store.name}*"))

@@ -23,7 +23,8 @@ from typing import Any
 from unittest.mock import patch
 
 from dragoman import Agent, App, Settings
-from dragoman.telemetry import exporting, metrics, tracing, watching
+from dragoman.config import StoreSettings, TelemetrySettings
+from dragoman.telemetry import exporting, metrics, observation, tracing
 
 WAYS = ("bare", "off", "joined", "traced")
 CALLERS = 32
@@ -104,7 +105,7 @@ def unwatched() -> Generator[None]:
         for kind in (metrics.Counter, metrics.Histogram):
             stack.enter_context(patch.object(kind, "add", nothing))
         for name in watched:
-            stack.enter_context(patch.object(watching.Observed, name, nothing))
+            stack.enter_context(patch.object(observation.RequestObservation, name, nothing))
         stack.enter_context(patch.object(tracing, "here", _Nowhere()))
         yield
 
@@ -122,7 +123,7 @@ def collector() -> ThreadingHTTPServer:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
+            """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -139,7 +140,9 @@ async def run(app: App, endpoint: str, calls: int, rounds: int) -> dict[str, lis
                 with unwatched() if way == "bare" else ExitStack():
                     # The app has opened it without a collector; a second one may name one.
                     if way == "traced":
-                        exporting.open(Settings(otlp_endpoint=endpoint))
+                        exporting.open(
+                            Settings(telemetry=TelemetrySettings(otlp_endpoint=endpoint))
+                        )
                     found[way].append(await measured(app, calls, joined=way == "joined"))
                     if way == "traced":
                         await exporting.end()
@@ -154,7 +157,7 @@ def main(words: list[str]) -> int:
     chosen = parser.parse_args(words)
     server = collector()
     with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as folder:
-        settings = Settings(store=str(Path(folder) / "tasks.db"))
+        settings = Settings(stores=StoreSettings(location=str(Path(folder) / "tasks.db")))
         app = App(echo(), settings=settings, is_local=True)
         endpoint = f"http://127.0.0.1:{server.server_address[1]}"
         found = asyncio.run(run(app, endpoint, chosen.calls, chosen.rounds))

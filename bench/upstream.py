@@ -1,4 +1,4 @@
-"""`python -m bench.upstream`: an agent that answers at once, for whoever calls it.
+"""`python -m bench.upstream`: an agent that answers at once.
 
 It completes every message with its own text and keeps nothing, in a tenth of the time that any
 server of agents takes: what is measured is the way to it. Its card says that a message sent twice

@@ -5,14 +5,14 @@ a2a-sdk, the method names of its own for fasta2a, whose 1.0 names are a translat
 """
 
 import itertools
-import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-HOLE = "\0hole\0"
+from dragoman.testing.load import HOLE, Request, fresh, rpc
+
 TASK_ID = re.compile(rb'"id":\s*"([^"]+)"')
 
 
@@ -52,20 +52,6 @@ FASTA2A = Dialect(
 )
 
 
-def request(method: str, params: dict[str, Any], *, hole: int = len(HOLE)) -> bytes:
-    """One HTTP request; `hole` is the length of what will replace each hole."""
-    envelope = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    # Without spaces, as the clients of both SDKs write it.
-    body = json.dumps(envelope, separators=(",", ":"))
-    body = body.replace(json.dumps(HOLE)[1:-1], HOLE)
-    length = len(body) + body.count(HOLE) * (hole - len(HOLE))
-    head = (
-        "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"A2A-Version: 1.0\r\nContent-Length: {length}\r\n\r\n"
-    )
-    return (head + body).encode()
-
-
 def message(dialect: Dialect, skill: str, text: str, message_id: str) -> dict[str, Any]:
     return {
         "message": {
@@ -77,31 +63,27 @@ def message(dialect: Dialect, skill: str, text: str, message_id: str) -> dict[st
     }
 
 
-def sends(dialect: Dialect, skill: str) -> Iterator[tuple[bytes, bytes]]:
+def sends(dialect: Dialect, skill: str, path: str = "/") -> Iterator[Request]:
     """Endless send requests, each with an id that its reply must contain."""
-    run = secrets.token_hex(4)
-    whole = request(dialect.send, message(dialect, skill, f"echo {HOLE}", HOLE), hole=18)
-    first, second, third = whole.split(HOLE.encode())
-    for number in itertools.count():
-        fresh = b"%s%010d" % (run.encode(), number)
-        yield b"".join((first, fresh, second, fresh, third)), fresh
+    params = message(dialect, skill, f"echo {HOLE}", HOLE)
+    return fresh(rpc(dialect.send, params, path=path))
 
 
-def gets(dialect: Dialect, ids: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def gets(dialect: Dialect, ids: Sequence[bytes]) -> Iterator[Request]:
     """Endless get requests over the ids in turn."""
-    requests = [(request(dialect.get, {"id": task.decode()}), task) for task in ids]
+    requests = [(rpc(dialect.get, {"id": task.decode()}), task) for task in ids]
     return itertools.cycle(requests)
 
 
-def lists(dialect: Dialect, size: int) -> Iterator[tuple[bytes, bytes]]:
+def lists(dialect: Dialect, size: int) -> Iterator[Request]:
     """Endless requests for the first page of `size` tasks."""
-    return itertools.repeat((request(dialect.list, {"pageSize": size}), b'"totalSize"'))
+    return itertools.repeat((rpc(dialect.list, {"pageSize": size}), b'"totalSize"'))
 
 
 def stream(dialect: Dialect, skill: str, text: str) -> bytes:
     """One streaming send with a fresh message id."""
-    return request(dialect.stream, message(dialect, skill, text, secrets.token_hex(8)))
+    return rpc(dialect.stream, message(dialect, skill, text, secrets.token_hex(8)))
 
 
 def subscription(dialect: Dialect, task: bytes) -> bytes:
-    return request(dialect.subscribe, {"id": task.decode()})
+    return rpc(dialect.subscribe, {"id": task.decode()})

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-
-from cli.requirements.registry import CARRIED, REGISTRY  # noqa: E402 - found by the path above
+sys.path.insert(0, str(ROOT))
 
 from dragoman.cli import failures  # noqa: E402 - see above
+from tests.cli.requirements.registry import CARRIED, REGISTRY  # noqa: E402 - found by the path above
 
 REPORT = ROOT / "docs" / "cli-conformance.yaml"
 PAGE = ROOT / "docs" / "cli-conformance.md"

@@ -13,26 +13,27 @@ from typing import Any
 
 import click
 from msgspec import Meta
+from msgspec.structs import fields
 
 from dragoman import errors
 from dragoman.cli.failures import CODES, EXITS
 from dragoman.cli.main import COMMANDS, cli
 from dragoman.cli.options import ROWS as OPTIONS
-from dragoman.config import PREFIX, Settings
+from dragoman.config import FIELDS, PREFIX, Settings
 from dragoman.dialects import errors as error_table
 from dragoman.dialects import operations as operation_table
 from dragoman.dialects import push, reading, v1_0
 from dragoman.engine.receivers import MAX_PUSHES
 from dragoman.gateway.api.table import Endpoint
-from dragoman.model.identity import MAX_ID_LENGTH
-from dragoman.server import request
-from dragoman.server.connections import (
+from dragoman.http import request
+from dragoman.http.deadlines import (
     BODY_SECONDS,
     BYTES_PER_SECOND,
     HEAD_SECONDS,
     IDLE_SECONDS,
     WRITE_SECONDS,
 )
+from dragoman.model.identity import MAX_ID_LENGTH
 from dragoman.transports import json_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,22 +55,24 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def settings() -> str:
-    """Return every setting: name, type, default, environment name, option and meaning."""
-    hints = typing.get_type_hints(Settings, include_extras=True)
-    rows: list[tuple[str, ...]] = []
-    for name, default in zip(Settings.__struct_fields__, Settings.__struct_defaults__, strict=True):
-        kind, meta = typing.get_args(hints[name])
-        rows.append(
+    """Return every setting by group: name, type, default, environment name, option and meaning."""
+    parts: list[str] = []
+    for group in fields(Settings):
+        rows = [
             (
-                f"`{name}`",
-                type_of(kind, meta),
-                shown(default),
+                f"`{field.group}.{field.field}`",
+                type_of(field.type, field.meta),
+                shown(field.default),
                 f"`{PREFIX}{name.upper()}`",
                 option_of(name),
-                meta.description,
+                field.meta.description or "",
             )
-        )
-    return table(("setting", "type", "default", "environment", "option", "meaning"), rows)
+            for name, field in FIELDS.items()
+            if field.group == group.name
+        ]
+        header = ("setting", "type", "default", "environment", "option", "meaning")
+        parts.append(f"### `{group.name}`\n{group.type.__doc__}\n\n{table(header, rows)}")
+    return "\n\n".join(parts)
 
 
 def type_of(kind: Any, meta: Meta) -> str:
@@ -81,13 +84,16 @@ def type_of(kind: Any, meta: Meta) -> str:
         for sign, bound in (("≥", meta.ge), (">", meta.gt), ("≤", meta.le))
         if bound is not None
     ]
-    return " ".join([kind.__name__, *bounds])
+    name = "list" if typing.get_origin(kind) is list else kind.__name__
+    return " ".join([name, *bounds])
 
 
 def shown(default: Any) -> str:
     """Return a default as one would type it."""
     if isinstance(default, bool):
         return "`true`" if default else "`false`"
+    if isinstance(default, list):
+        default = ",".join(typing.cast("list[str]", default))
     return f"`{default}`" if default != "" else "empty"
 
 
@@ -224,8 +230,8 @@ def api_endpoints() -> str:
 
 def _key_scope(row: Endpoint) -> str:
     """Return what the key of an agent has to be for."""
-    from dragoman.gateway.agent_keys import SCOPES
-    from dragoman.server.routes import Access
+    from dragoman.gateway.registry.agent_keys import SCOPES
+    from dragoman.http.routes import Access
 
     if row.access is not Access.CALLER:
         return "none"

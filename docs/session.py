@@ -7,11 +7,12 @@ what the README shows is still what happens.
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from dragoman.testing.processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -30,7 +31,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._port = 0
-        self._server: subprocess.Popen[str] | None = None
+        self._server: ServerProcess | None = None
         self._lines: list[str] = []
         self._ids: dict[str, str] = {}
 
@@ -38,19 +39,15 @@ class Terminal:
         """Start a server and wait until it is ready."""
         self._typed("serve", *arguments, ending=" &")
         listen = f"127.0.0.1:{self._port}"
-        self._server = subprocess.Popen(
+        self._server = ServerProcess(
             [*_DRAGOMAN, "serve", *arguments, "--listen", listen],
+            log=self._folder / "server.log",
             cwd=ROOT,
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            environment=self._environment(),
         )
-        assert self._server.stdout is not None
-        line = self._server.stdout.readline().strip()
-        assert line.startswith("Ready: "), line
-        self._port = int(line.rpartition(":")[2])
-        self._lines.append(self._fixed(line))
+        url = self._server.ready(WITHIN)
+        self._port = self._server.port
+        self._lines.append(self._fixed(f"Ready: {url}"))
 
     def kill(self) -> None:
         """End the server as a power cut would."""
@@ -59,10 +56,8 @@ class Terminal:
 
     def stop(self) -> None:
         """End the server without a word about it."""
-        if self._server is not None and self._server.poll() is None:
-            self._server.send_signal(signal.SIGKILL)
-            # Also reads what is left and closes the pipe.
-            self._server.communicate(timeout=WITHIN)
+        if self._server is not None:
+            self._server.kill()
 
     def run(self, *arguments: str) -> str:
         """Type a command; return what it printed."""

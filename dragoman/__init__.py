@@ -6,12 +6,17 @@ Names are loaded when they are first used: calling an agent needs no server, and
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dragoman.authoring import hosting
+
 if TYPE_CHECKING:
     from dragoman.agents.local_tools import tool
     from dragoman.agents.loop import AgentLoop
+    from dragoman.authoring.agent import Agent
+    from dragoman.authoring.budget import Budget
+    from dragoman.authoring.turn import Turn
     from dragoman.client.answer import Answer
     from dragoman.client.client import Client
-    from dragoman.client.stream import Stream
+    from dragoman.client.streams.stream import Stream
     from dragoman.config import Settings
     from dragoman.engine.event_hooks import EventContext, EventHooks
     from dragoman.errors import A2AError, BudgetExceeded, TaskFailed, TaskRejected
@@ -22,11 +27,8 @@ if TYPE_CHECKING:
     from dragoman.model.message import Message, Part
     from dragoman.model.push import PushConfig
     from dragoman.model.task import Task, TaskState
-    from dragoman.security.tokens import BearerTokens
-    from dragoman.server.agent import Agent
+    from dragoman.security.bearer_tokens import BearerTokens
     from dragoman.server.app import App
-    from dragoman.server.budget import Budget
-    from dragoman.server.turn import Turn
 
 __all__ = [
     "A2AError",
@@ -59,14 +61,14 @@ __all__ = [
     "Turn",
     "tool",
 ]
-__version__ = "0.6.0"
+__version__ = "0.8.0"
 
 _HOMES = {
     "tool": "agents.local_tools",
     "AgentLoop": "agents.loop",
     "Answer": "client.answer",
     "Client": "client.client",
-    "Stream": "client.stream",
+    "Stream": "client.streams.stream",
     "Settings": "config",
     "EventContext": "engine.event_hooks",
     "EventHooks": "engine.event_hooks",
@@ -86,11 +88,11 @@ _HOMES = {
     "PushConfig": "model.push",
     "Task": "model.task",
     "TaskState": "model.task",
-    "BearerTokens": "security.tokens",
-    "Agent": "server.agent",
-    "Budget": "server.budget",
+    "BearerTokens": "security.bearer_tokens",
+    "Agent": "authoring.agent",
+    "Budget": "authoring.budget",
     "App": "server.app",
-    "Turn": "server.turn",
+    "Turn": "authoring.turn",
 }
 
 
@@ -101,6 +103,16 @@ def __getattr__(name: str) -> Any:
     # Found once, it is an attribute like any other.
     globals()[name] = value
     return value
+
+
+def _make_app(agent: "Agent", settings: "Settings | None" = None) -> hosting.AsgiApp:
+    from dragoman.server.app import agent_app
+
+    return agent_app(agent, settings)
+
+
+# An agent is an ASGI app by itself, but the room where it is written does not know the server.
+hosting.make_app = _make_app
 
 
 def __dir__() -> list[str]:

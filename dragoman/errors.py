@@ -19,11 +19,11 @@
     ├── Unauthenticated
     ├── PermissionDenied
     ├── Overloaded                  try again later
-    │   └── RateLimited             it is this caller who asks for too much
-    ├── NoAgentAvailable            a gateway has nobody for it
+    │   └── RateLimited             this caller asks for too much
+    ├── NoAgentAvailable            a gateway has no agent for it
     ├── InsufficientCredits         the task costs more than its requester has, or will pay
     ├── TrustTooLow                 no agent is trusted as much as the requester wants
-    ├── AgentOffline                nobody who could do it answers at present
+    ├── AgentOffline                no agent that could do it answers at present
     ├── HopLimit                    the task came round in a circle, or through too many gateways
     ├── InternalError               our fault; the cause is in our log under the incident
     └── CallFailed                  raised by our client alone: no peer says these on a wire
@@ -42,7 +42,7 @@
     StepFailed                      a step failed in an earlier run of the code
 
     StoreRefused                    a write did not happen
-    ├── StoreConflict               a compare-and-append lost: someone else wrote first
+    ├── StoreConflict               a compare-and-append lost: another writer was first
     ├── HoldRefused                 the account has not what the task would cost
     └── StoreUnavailable            the disk would not take it
         ├── StoreFull               for want of space; it will once there is some
@@ -51,7 +51,7 @@
             └── StoreLost           its file is gone, or another one
     ConfigError                     the settings make no sense; says what to change
 
-A class's docstring is its default public message; facts are fields, so nobody parses text.
+A class's docstring is its default public message; facts are fields, so that no caller parses text.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class A2AError(Exception):
     facts: dict[str, str]
     # What the peer called it on its binding: -32001, 404. None: the error is of our own making.
     code: int | str | None = None
-    # Whether the public message is a peer's own words, which may be anything.
+    # Whether the public message is the text of a peer, which may be anything.
     is_quoted = False
 
     def __init__(self, message: str = "", **facts: Any) -> None:
@@ -86,7 +86,7 @@ class BodyTooLarge(InvalidRequest):
     """Request body is too large"""
 
 
-# Characters of a method that nobody knows, in the sentence that says so.
+# Characters of an unknown method that its error repeats.
 _METHOD_LENGTH = 128
 
 
@@ -179,12 +179,12 @@ class RateLimited(Overloaded):
         super().__init__(message, **facts)
         # Seconds after which there is room again.
         self.retry_after = retry_after
-        # What the caller is told about its limits.
+        # Headers that tell the caller its limits.
         self.headers = headers
 
 
 def retry_after(error: BaseException) -> int:
-    """Return after how many seconds what was refused may go better; 1 where nobody knows."""
+    """Return after how many seconds a refused call may be repeated; 1 if that is not known."""
     if isinstance(error, RateLimited):
         return error.retry_after
     text = error.facts.get("retryAfter", "") if isinstance(error, A2AError) else ""
@@ -252,7 +252,7 @@ class AuthorError(Exception):
 
     @property
     def public(self) -> str:
-        """What the caller is told."""
+        """The text for the caller."""
         return str(self.args[0]) if self.args else ""
 
 
@@ -272,10 +272,10 @@ class BudgetExceeded(TaskFailed):
 
 
 class InputTimeout(TaskFailed):
-    """Nobody answered a question in time. Code that does not catch it fails its task."""
+    """A question was not answered in time. Code that does not catch it fails its task."""
 
     def __init__(self, task_id: str, seconds: float) -> None:
-        super().__init__(f"Input timeout: nobody answered within {seconds:g} s.")
+        super().__init__(f"Input timeout: no answer within {seconds:g} s.")
         self.facts: dict[str, Any] = {"taskId": task_id, "timeoutSeconds": seconds}
 
 
@@ -338,7 +338,7 @@ class StoreFull(StoreUnavailable):
 class StoreBroken(StoreUnavailable):
     """The disk failed to keep what it was given."""
 
-    # For those who may not know where the store is.
+    # For callers that may not know where the store is.
     public = "the disk lost a write"
 
 

@@ -1,7 +1,7 @@
-"""The waist: whatever can answer an A2A call has this shape, so that they stack.
+"""The waist: everything that can answer an A2A call has this shape, so that they stack.
 
-A call may have megabytes, and then each step of answering it takes milliseconds. Such calls take
-their steps in a thread and one at a time: the loop has its turn between any two of them.
+A call of megabytes takes milliseconds in each step. Such calls take their steps in a thread, one at
+a time, so that the loop runs between any two of them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from dragoman.model.message import Message
 from dragoman.model.operations import Operation
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.model.transition import Transitions
+from dragoman.model.task import Transitions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ T = TypeVar("T")
 LARGE_BYTES = 256 * 1024
 _steps = ThreadPoolExecutor(1, "large")
 # Held by the call that is at a step. Two at once would only wait for each other, since there is one
-# interpreter, and the loop for both.
+# interpreter, and the loop would wait for both.
 _lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
@@ -39,13 +39,13 @@ async def off_loop(step: Callable[P, T], *given: P.args, **named: P.kwargs) -> T
     try:
         return await loop.run_in_executor(_steps, functools.partial(step, *given, **named))
     finally:
-        # What the caller goes on with at once is part of it.
+        # Released later: what the caller does next without awaiting is part of the step.
         loop.call_soon(_lanes[loop].release)
 
 
 def reserve(size: int) -> None:
-    """Raise `MemoryError` unless there is room for so many bytes. What reads and writes JSON in C
-    ends the process where it gets none, so it is asked for before: untouched, it costs nothing."""
+    """Raise `MemoryError` unless so many bytes can be allocated. The JSON code in C ends the
+    process when an allocation fails; memory that is not touched costs nothing."""
     bytes(size)
 
 
@@ -64,11 +64,11 @@ async def _enter(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation, who asks, and from where in a stream."""
+    """An operation, its caller, and the position of a reader."""
 
     operation: Operation
     caller: Caller = ANONYMOUS
-    # The last position a reader has seen; None: from here.
+    # The last position that the reader has seen; None: begin with the present.
     after: int | None = None
     # Extensions the caller asked for.
     extensions: frozenset[str] = frozenset()
@@ -80,11 +80,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     client_task_id: bool = False
     # Bytes of the request that it came in; 0: it did not come in one.
     size: int = 0
-
-    @property
-    def is_large(self) -> bool:
-        """Whether its steps take so long that others have their turn between them."""
-        return self.size > LARGE_BYTES
 
 
 class TaskReply(msgspec.Struct, frozen=True):
@@ -114,7 +109,7 @@ class PushPage(msgspec.Struct, frozen=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """It is done, and there is nothing to say about it."""
+    """The operation is done; there is no result."""
 
 
 Reply = TaskReply | Message | TaskPage | AgentCard | PushConfig | PushPage | Nothing

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from dragoman import Agent, Turn
 
-agent = Agent("Payments", "Pays once somebody said yes.")
+agent = Agent("Payments", "Pays after an approval.")
 
 
 def transfer(amount: int) -> str:

@@ -1,7 +1,7 @@
 """Results that come bit by bit: each `yield` is a chunk that streams as soon as the next one comes
 or 50 ms later, so that the last one can say that it is the last.
 
-The second skill is plain blocking code; it runs in a thread and holds up nobody.
+The second skill is plain blocking code; it runs in a thread and blocks no other task.
 
     dragoman serve examples/chunks.py
     curl -N localhost:8000/message:stream -H 'content-type: application/json' -d \

@@ -11,7 +11,7 @@ never from the message.
 
 from dragoman import Agent, Turn
 
-agent = Agent("Guarded", "Greets whoever is known, and approves for those who may.")
+agent = Agent("Guarded", "Greets known callers, and approves for callers with the scope.")
 
 
 @agent.skill

@@ -11,7 +11,7 @@ import sys
 
 from mcp.server.mcpserver import MCPServer
 
-from dragoman.agents.mcp_skills import mcp_agent
+from dragoman.mcp.skills import mcp_agent
 
 tools = MCPServer("Thermometer")
 

@@ -15,14 +15,15 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from dragoman import Agent, App, Settings
+from dragoman.config import StoreSettings
 
 agent = Agent("Greeter", "Greets.")
-agent_app = App(agent, settings=Settings(store="memory:"))
+agent_app = App(agent, settings=Settings(stores=StoreSettings(location="memory:")))
 
 
 @agent.skill(tags=["greeting"])
 async def greet(name: str) -> str:
-    """Greets somebody by name."""
+    """Greets a person by name."""
     return f"Hello {name}"
 
 

@@ -6,7 +6,7 @@
 
 Kill the server while it packs (`kill -9`) and start it again: the order goes on, and `ledger.txt`
 has one line of each step. Only a step that was under way when the process died is done again; the
-task's id goes along with it, so that whoever is on the other side can tell.
+task's id goes along with it, so that the other side can tell.
 """
 
 import os

@@ -7,7 +7,7 @@
       '{"message": {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "Oslo"}]},
         "configuration": {"taskPushNotificationConfig": {"url": "http://127.0.0.1:8900/hook"}}}'
 
-It answers before it works on a post: the sender waits for the answer, nobody for the work.
+It answers before it works on a post: the sender waits for the answer, not for the work.
 """
 
 import os

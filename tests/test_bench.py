@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import gateway, wire
-from bench.load import Calls, call
+from bench import gateway, postgres, wire
+from bench.calls import Calls, call
 from bench.measures import Bench, Plan, running, seed
 from bench.report import document, errors, ratios, table
 from bench.servers import OURS, new_server
+from proof.results import workplace
 
 TINY = Plan(0.05, 1, 1, 20.0, 4, 1.0, 0, 20, (40, 80), 1, 1, 1.0, float("inf"))
 LIMIT = 120
@@ -75,3 +76,34 @@ def test_a_gateway_is_measured_beside_the_agent_behind_it(tmp_path: Path) -> Non
     assert "added with 16 connections" in gateway.table(figures)
     # One that takes too long to choose is said to, however fast the machine is.
     assert [text for text in gateway.missed(figures) if "a skill" in text]
+
+
+async def test_a_call_on_postgresql_is_measured_with_what_postgresql_uses() -> None:
+    # Not under pytest's folder: PostgreSQL may run as another user, who has to get there.
+    with workplace() as folder:
+        bench = postgres.PostgresBench(folder, rounds=1, window=0.3, limit=30.0)
+        await asyncio.to_thread(bench.postgres.start)
+        try:
+            await bench.stored(100, 300)
+        finally:
+            await asyncio.to_thread(bench.postgres.kill)
+    stored = bench.figures["stored"]
+    assert (stored["few"], stored["many"]) == (100, 300)
+    for name in ("send", "get"):
+        assert stored[name]["few_us"] > 0 and stored[name]["ratio"] > 0
+
+
+def test_medians_of_rounds_on_postgresql_keep_every_error() -> None:
+    rounds = [
+        {"per_second": rate, "errors": errors, "error": error, "ended": True}
+        for rate, errors, error in ((3.0, 0, ""), (1.0, 2, "no"), (2.0, 1, "never"))
+    ]
+    assert postgres.medians(rounds) == {
+        "per_second": 2.0, "errors": 3, "error": "no", "ended": True
+    }  # fmt: skip
+
+
+def test_ratios_on_postgresql_are_ours_over_theirs() -> None:
+    row = {"per_second": 10.0, "whole_us": 300.0}
+    figures = {"send": {"dragoman": {"per_second": 40.0, "whole_us": 100.0}, "peer": row}}
+    assert postgres.ratios(figures) == {"send/peer": 4.0, "send/peer/work": 3.0}

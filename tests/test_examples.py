@@ -16,7 +16,9 @@ from unittest.mock import ANY
 
 import httpx
 import pytest
-from serving import ROOT, client, environment, hosting, message, run, running, within
+from harness.processes import ROOT, environment, run, running
+from harness.serving import client, hosting, message
+from harness.waiting import within
 
 EXAMPLES = ROOT / "examples"
 SHOWN: dict[str, Callable[[httpx.Client], None]] = {}
@@ -170,9 +172,9 @@ def test_every_example_is_run() -> None:
 def served(name: str, folder: Path, **env: str) -> Iterator[httpx.Client]:
     options = ("--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with running("serve", EXAMPLES / name, *options, cwd=folder, env=env) as child:
-        with httpx.Client(base_url=child.ready(), timeout=15, trust_env=False) as http:
+        with httpx.Client(base_url=child.ready(), timeout=60, trust_env=False) as http:
             yield http
-        assert child.end() == 0
+        assert child.stop() == 0
         assert "Traceback" not in child.log
 
 
@@ -203,7 +205,7 @@ CALLING = {
 def test_an_example_that_calls_prints_what_the_agent_answers(name: str, tmp_path: Path) -> None:
     with served("weather.py", tmp_path) as http:
         asked = [sys.executable, str(EXAMPLES / name), str(http.base_url), "Oslo"]
-        ended = subprocess.run(asked, capture_output=True, text=True, timeout=30)
+        ended = subprocess.run(asked, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[: len(CALLING[name])] == CALLING[name]
 
@@ -219,14 +221,14 @@ ALONE = {
 def test_an_example_that_needs_nobody_prints_what_it_shows(name: str, tmp_path: Path) -> None:
     asked = [sys.executable, str(EXAMPLES / name)]
     env = environment(tmp_path)
-    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30, cwd=tmp_path, env=env)
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.splitlines() == ALONE[name]
 
 
 def test_an_example_that_calls_nobody_says_so_in_a_sentence(tmp_path: Path) -> None:
     asked = [sys.executable, str(EXAMPLES / "calling.py"), "127.0.0.1:9", "Oslo"]
-    ended = subprocess.run(asked, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and ended.stderr.startswith("Unreachable: ")
 
 
@@ -280,7 +282,7 @@ async def test_the_webhook_receiver_believes_what_the_agent_posts_and_nothing_el
             assert (await other.post("/hook", content=posted, headers=forged)).status_code == 401
             assert (await other.post("/hook", content=posted)).status_code == 401
             assert worked.empty()
-        assert child.end() == 0
+        assert child.stop() == 0
 
 
 async def test_the_mounted_example_answers_beside_its_app() -> None:

@@ -26,10 +26,12 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
-from serving import ROOT, START_WITHIN, hosting
+from harness.processes import ROOT, START_WITHIN
+from harness.serving import hosting
+from harness.stub_servers import listening
 
-from dragoman.mock.issuer import Issuer
-from tests.security import minting
+from dragoman.testing.issuer import Issuer
+from tests.security.jwt import minting
 
 GUIDE = ROOT / "docs" / "security.md"
 BLOCK = re.compile(r"^<!-- run: ([\w-]+) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -204,13 +206,8 @@ class Proxy:
     header: bytes = b"x-client-cert"
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(START_WITHIN):
-                await self._pass_on(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+        async with asyncio.timeout(START_WITHIN):
+            await self._pass_on(reader, writer)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).strip().split(b"\r\n")
@@ -242,13 +239,8 @@ async def proxying(folder: Path, port: str, target: str) -> AsyncGenerator[None]
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     context.load_verify_locations(folder / "ca.pem")
     context.verify_mode = ssl.CERT_OPTIONAL
-    server = await asyncio.start_server(
-        Proxy(int(target)).talk, "127.0.0.1", int(port), ssl=context
-    )
-    try:
+    async with listening(Proxy(int(target)).talk, port=int(port), tls=context):
         yield
-    finally:
-        server.close()
 
 
 PLAIN = ("token", "api-key", "operate", "card")

@@ -1,13 +1,16 @@
 """The same agent on `a2a-sdk`, run in that package's own environment: the request handler,
 task stores and JSON-RPC routes of its documentation on one uvicorn process.
 
-    python a2a_sdk_server.py PORT [DATABASE_FILE]      (no file: the in-memory task store)
+    python a2a_sdk_server.py PORT [DATABASE_FILE | POSTGRESQL_URL [cluster]]
+
+No file: the in-memory task store. `cluster`: the store and the event stream for several servers.
 """
 
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import uvicorn
 from a2a.helpers import get_message_text, new_task_from_user_message, new_text_message
@@ -72,11 +75,28 @@ def task_store(path: str | None) -> tuple[TaskStore, Callable[[], Awaitable[None
     use otherwise, and concurrent first requests fail on it."""
     if path is None:
         return InMemoryTaskStore(), no_preparation
-    store = DatabaseTaskStore(create_async_engine(f"sqlite+aiosqlite:///{path}"))
+    store = DatabaseTaskStore(create_async_engine(url_of(path)))
     return store, store.initialize
 
 
-def main(port: int, path: str | None = None) -> None:
+def url_of(path: str) -> str:
+    """The address as SQLAlchemy has it."""
+    if path.startswith("postgresql://"):
+        return path.replace("postgresql://", "postgresql+asyncpg://", 1)
+    return f"sqlite+aiosqlite:///{path}"
+
+
+def cluster_store(path: str) -> tuple[Any, dict[str, Any], Callable[[], Awaitable[None]]]:
+    """The store for several servers, what the handler needs beside it, and what to await."""
+    from a2a.server.cluster import DatabaseTaskEventStream, VersionedDatabaseTaskStore
+
+    engine = create_async_engine(url_of(path))
+    store = VersionedDatabaseTaskStore(engine)
+    stream = DatabaseTaskEventStream(engine, create_table=False)
+    return store, {"event_stream": stream}, store.initialize
+
+
+def main(port: int, path: str | None = None, mode: str = "") -> None:
     card = AgentCard(
         name="Echo",
         description="Echoes; answers directly; streams; waits.",
@@ -91,18 +111,24 @@ def main(port: int, path: str | None = None) -> None:
         default_output_modes=["text/plain"],
         skills=[AgentSkill(id="echo", name="echo", description="Echoes.", tags=["bench"])],
     )
-    store, prepare = task_store(path)
+    more: dict[str, Any] = {}
+    if mode == "cluster" and path is not None:
+        store, more, prepare = cluster_store(path)
+    else:
+        store, prepare = task_store(path)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await prepare()
         yield
 
-    handler = DefaultRequestHandler(agent_executor=Echo(), task_store=store, agent_card=card)
+    handler = DefaultRequestHandler(
+        agent_executor=Echo(), task_store=store, agent_card=card, **more
+    )
     routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")]
     app = Starlette(routes=routes, lifespan=lifespan)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:3])
+    main(int(sys.argv[1]), *sys.argv[2:4])

@@ -1,1 +1,7 @@
-"""Agents that think with a model: the loop, its models, tools, hooks and memory."""
+"""Agents that answer with a chat model, their tools and hooks, and adapters of other frameworks.
+
+`AgentLoop` (`loop.py`) asks a `Model`, lets `calling.py` execute the tool calls as durable steps,
+and runs the `Hook`s around both. Providers of tools: functions, other agents, the caller, the user.
+`adapters/` serves agents of other frameworks. Imports authoring, engine, client,
+security and egress. Begin with `loop.py`.
+"""

@@ -1,8 +1,8 @@
-"""Calls of tools as durable steps, so many beside each other.
+"""Executes tool calls as durable steps, several at the same time.
 
-Steps are found by the order in which they begin. Calls therefore begin in the order the model gave
-them, take one place of the log each and go on beside each other; whatever needs more places waits
-until all of them are there, and goes in the same order.
+Steps are identified by the order in which they begin. Calls therefore begin in the model's order,
+take one position of the log each and run concurrently. A call that needs more positions waits until
+all of the batch have begun, and continues in the same order.
 """
 
 import asyncio
@@ -13,45 +13,45 @@ from typing import Any
 
 import msgspec
 
-from dragoman.agents.hooks import Hooks
+from dragoman.agents.hooks import LoopHooks
+from dragoman.agents.model_metrics import span
 from dragoman.agents.tools import ToolCall, ToolProvider, ToolResult, Unfinished
-from dragoman.agents.watching import span
-from dragoman.engine.worker import TaskCompleted
+from dragoman.authoring.turn import Turn
+from dragoman.engine.running.worker import TaskCompleted
 from dragoman.errors import BudgetExceeded, TaskFailed, TaskRejected
-from dragoman.server.turn import Turn
 
 logger = logging.getLogger("dragoman.agents")
 
-# Not a tool's failure: the author ends the task.
-_ENDS = (TaskCompleted, TaskRejected)
-# What calls of other agents are refused with before they do anything.
-_AT_ONCE = (TaskFailed, BudgetExceeded)
+# Not failures of a tool: the author ends the task.
+_TASK_ENDS = (TaskCompleted, TaskRejected)
+# Errors that refuse a call of another agent before it does anything.
+_REFUSALS = (TaskFailed, BudgetExceeded)
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """A call, and who makes it: decided with the model's answer and recorded with it, so that a
-    turn that goes on after a crash asks no provider for its list."""
+class PlannedCall(msgspec.Struct, frozen=True):
+    """A call and its provider. Recorded with the model's reply, so that a turn that continues after
+    a crash asks no provider for its list of tools."""
 
     call: ToolCall
-    # None: nobody has such a tool, or none that was offered.
+    # The index of the provider; None: there is no such tool, or it was not offered.
     provider: int | None = None
     records_itself: bool = False
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """A call as the hooks want it, or a result instead of it."""
+class PreparedCall(msgspec.Struct, frozen=True):
+    """A call after the hooks, or a result instead of it."""
 
     call: ToolCall
     result: ToolResult | None = None
 
 
-class Caller:
-    """Makes the calls of a loop."""
+class ToolCaller:
+    """Executes the tool calls of a loop."""
 
     def __init__(
         self,
         providers: Sequence[ToolProvider],
-        hooks: Hooks,
+        hooks: LoopHooks,
         *,
         parallel: int,
         timeout: float | None,
@@ -63,21 +63,21 @@ class Caller:
         self._timeout = timeout
         self._max_result = max_result
 
-    async def results(self, calls: Sequence[Planned], turn: Turn) -> list[ToolResult]:
-        """Return the results of calls, in their order; so many are made at once."""
+    async def results(self, calls: Sequence[PlannedCall], turn: Turn) -> list[ToolResult]:
+        """Return the results of calls, in their order."""
         found: list[ToolResult] = []
         for start in range(0, len(calls), self._parallel):
             found += await self._batch(calls[start : start + self._parallel], turn)
         return found
 
-    async def _batch(self, batch: Sequence[Planned], turn: Turn) -> list[ToolResult]:
-        ready = [Prepared(planned.call) for planned in batch]
+    async def _batch(self, batch: Sequence[PlannedCall], turn: Turn) -> list[ToolResult]:
+        ready = [PreparedCall(planned.call) for planned in batch]
         has_own = any(planned.records_itself for planned in batch)
         if has_own:
-            # What the hooks decide must be the same in a second run.
+            # The hooks' decision must be the same in a second run.
             ready = await turn.step("prepare tools", self._prepare, batch, turn)
-        # Made at once: their first slices, in which each takes its place, follow one another with
-        # nothing in between.
+        # Created together: each takes its position of the log before its first await, so nothing
+        # comes in between.
         tasks = [
             asyncio.ensure_future(self._one(planned, prepared, turn))
             for planned, prepared in zip(batch, ready, strict=True)
@@ -90,55 +90,56 @@ class Caller:
             await asyncio.gather(*tasks, return_exceptions=True)
         if any(isinstance(outcome, Exception) for outcome in outcomes):
             await _note_failure(turn)
-        for place, outcome in enumerate(outcomes):
+        for index, outcome in enumerate(outcomes):
             while isinstance(outcome, Unfinished):
-                outcome = await _gone_on(outcome, turn)
-            outcomes[place] = outcome
+                outcome = await _continue(outcome, turn)
+            outcomes[index] = outcome
         if has_own:
             return await turn.step("conclude tools", self._conclude, batch, outcomes, turn)
         return [result for result in outcomes if isinstance(result, ToolResult)]
 
     async def _one(
-        self, planned: Planned, prepared: Prepared, turn: Turn
+        self, planned: PlannedCall, prepared: PreparedCall, turn: Turn
     ) -> ToolResult | Unfinished | Exception:
         if not planned.records_itself:
             return await turn.step(f"tool {planned.call.name}", self._execute, planned, turn)
         if prepared.result is not None:
             return prepared.result
-        assert planned.provider is not None, "a tool that records itself is someone's"
+        assert planned.provider is not None, "a tool that records itself has a provider"
         try:
             with _traced(prepared.call, "agent.invoke"):
                 return await self._providers[planned.provider].execute(prepared.call, turn)
-        except _ENDS:
+        except _TASK_ENDS:
             raise
         except Exception as error:
-            if type(error) in _AT_ONCE:
-                # The next call may be of the same name, and begins before anything else can.
+            if type(error) in _REFUSALS:
+                # The next call may have the same name, and begins before anything else can.
                 await _note_failure(turn)
             return error
 
-    async def _prepare(self, batch: Sequence[Planned], turn: Turn) -> list[Prepared]:
-        """Return what the hooks make of calls that record themselves."""
-        ready: list[Prepared] = []
+    async def _prepare(self, batch: Sequence[PlannedCall], turn: Turn) -> list[PreparedCall]:
+        """Run the hooks before calls that record themselves."""
+        ready: list[PreparedCall] = []
         for planned in batch:
             call = planned.call
             if not planned.records_itself:
-                ready.append(Prepared(call))
+                ready.append(PreparedCall(call))
                 continue
             try:
                 made = await self._hooks.before_tool(call, turn)
-            except _ENDS:
+            except _TASK_ENDS:
                 raise
             except Exception as error:
-                made = ToolResult(_text(error), is_error=True)
+                # Only this call is refused.
+                made = _refused_by_hook(call, error)
             if isinstance(made, ToolResult):
-                ready.append(Prepared(call, made))
+                ready.append(PreparedCall(call, made))
             else:
-                ready.append(Prepared(made))
+                ready.append(PreparedCall(made))
         return ready
 
-    async def _execute(self, planned: Planned, turn: Turn) -> ToolResult:
-        """Make one call, as a step; whatever a tool raises becomes a result."""
+    async def _execute(self, planned: PlannedCall, turn: Turn) -> ToolResult:
+        """Execute one call, as a step; an exception of the tool becomes a result."""
         call = planned.call
         if planned.provider is None:
             return ToolResult(f"There is no tool {call.name}.", is_error=True)
@@ -148,16 +149,19 @@ class Caller:
         try:
             made = await self._hooks.before_tool(call, turn)
             outcome = (
-                made if isinstance(made, ToolResult) else await self._made(planned, made, turn)
+                made if isinstance(made, ToolResult) else await self._call(planned, made, turn)
             )
-        except _ENDS:
+        except _TASK_ENDS:
             raise
         except Exception as error:
+            # The model is told of it, by the result of the call.
             outcome = error
         return await self._finished(outcome, call, turn)
 
-    async def _made(self, planned: Planned, call: ToolCall, turn: Turn) -> ToolResult | Unfinished:
-        assert planned.provider is not None, "asked before"
+    async def _call(
+        self, planned: PlannedCall, call: ToolCall, turn: Turn
+    ) -> ToolResult | Unfinished:
+        assert planned.provider is not None, "checked by the caller"
         limit = asyncio.timeout(self._timeout)
         try:
             with _traced(call, "tool.execute"):
@@ -170,11 +174,11 @@ class Caller:
 
     async def _conclude(
         self,
-        batch: Sequence[Planned],
+        batch: Sequence[PlannedCall],
         outcomes: Sequence[ToolResult | Unfinished | Exception],
         turn: Turn,
     ) -> list[ToolResult]:
-        """Return the results of a batch; those of steps are finished already."""
+        """Return the results of a batch; results of steps are final already."""
         return [
             await self._finished(outcome, planned.call, turn)
             if planned.records_itself or not isinstance(outcome, ToolResult)
@@ -185,7 +189,7 @@ class Caller:
     async def _finished(
         self, outcome: ToolResult | Unfinished | Exception, call: ToolCall, turn: Turn
     ) -> ToolResult:
-        """Return what the model is told of a call."""
+        """Return the result of a call as the model gets it."""
         try:
             if isinstance(outcome, Unfinished):
                 outcome = RuntimeError("the tool goes on after its step: let it record itself")
@@ -193,11 +197,11 @@ class Caller:
                 logger.info("tool %s failed: %s", call.name, type(outcome).__name__)
                 outcome = await self._hooks.on_tool_error(outcome, call, turn)
             result = await self._hooks.after_tool(outcome, call, turn)
-        except _ENDS:
+        except _TASK_ENDS:
             raise
         except Exception as error:
-            # A hook's own: the call is over, and its result nothing to go by.
-            result = ToolResult(_text(error), is_error=True)
+            # The result of the call is not used.
+            result = _refused_by_hook(call, error)
         if len(result.content) <= self._max_result:
             return result
         cut = f"{result.content[: self._max_result]}\n[cut: {len(result.content)} characters]"
@@ -208,25 +212,28 @@ def _traced(call: ToolCall, name: str) -> AbstractContextManager[Any]:
     return span(name, {"agent.tool.name": call.name, "agent.tool.call_id": call.id})
 
 
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _refused_by_hook(call: ToolCall, error: Exception) -> ToolResult:
+    kind = type(error).__name__
+    logger.info("a hook refused the tool %s: %s", call.name, kind)
+    return ToolResult(f"{kind}: {error}", is_error=True)
 
 
-async def _gone_on(left: Unfinished, turn: Turn) -> ToolResult | Unfinished | Exception:
+async def _continue(call: Unfinished, turn: Turn) -> ToolResult | Unfinished | Exception:
     try:
-        return await left.go_on()
-    except _ENDS:
+        return await call.go_on()
+    except _TASK_ENDS:
         raise
     except Exception as error:
+        # The model is told of it, by the result of the call.
         await _note_failure(turn)
         return error
 
 
 async def _note_failure(turn: Turn) -> None:
-    """Have a step that failed recorded as failed: another of its name would be taken for its
-    repetition, and get its place."""
-    await turn.step("failed", _nothing)
+    """Record a step after a failed one: the next step of the same name would otherwise be taken for
+    its repetition, and get its position."""
+    await turn.step("failed", _no_op)
 
 
-async def _nothing() -> None:
+async def _no_op() -> None:
     pass

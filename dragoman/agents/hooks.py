@@ -1,8 +1,8 @@
-"""What an author has done around a turn, around each model call and around each call of a tool.
+"""Hooks around a turn, around each model call and around each tool call.
 
-Hooks run in the order of their priority, low first, each given what the one before made of it.
-Those around a call run inside its durable step: they run once for a call that is on record, and
-what they made of it is what is recorded. An observer's errors are logged and change nothing.
+Hooks run in the order of their priority, low first; each gets the result of the one before. Hooks
+around a call run inside its durable step: once for a recorded call, and their result is what is
+recorded. Errors of an observer are logged and change nothing.
 """
 
 import logging
@@ -15,23 +15,23 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from dragoman.agents.models import ModelRequest, Reply, Said, Usage
+from dragoman.agents.models import ModelMessage, ModelReply, ModelRequest, TokenUsage
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
+from dragoman.authoring.turn import Turn
 from dragoman.errors import TaskFailed, is_interruption
 from dragoman.model.identity import Principal
 from dragoman.model.money import credits_text, micro_credits
-from dragoman.server.turn import Turn
 from dragoman.telemetry import logs
 
 logger = logging.getLogger("dragoman.agents")
 T = TypeVar("T")
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What came of a turn."""
+class TurnOutcome(msgspec.Struct, frozen=True):
+    """The result of a turn."""
 
     text: str
-    usage: Usage = Usage()
+    usage: TokenUsage = TokenUsage()
     # Micro-credits, where a hook counts them.
     cost: int = 0
     model_calls: int = 0
@@ -39,44 +39,44 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Hook:
-    """What may be done. A method that returns None leaves things as they are; one that raises fails
-    the turn, or the one call of a tool."""
+    """Base of all hooks. A method that returns None changes nothing; one that raises fails the
+    turn, or the one tool call."""
 
     priority: int = 100
-    # Watches only: what it returns is ignored, what it raises is logged.
+    # Observes only: its results are ignored, its errors are logged.
     is_observer: bool = False
-    # Whether `after_model` leaves the text alone. Otherwise text is held back until it has run:
-    # what was streamed cannot be taken back.
+    # Whether `after_model` never changes the text. Otherwise text is held back until it has run:
+    # streamed text cannot be taken back.
     keeps_text: bool = False
 
     async def before_turn(self, turn: Turn) -> None:
-        """A message came."""
+        """Called when a message came."""
 
-    async def after_turn(self, outcome: Outcome, turn: Turn) -> None:
-        """There is an answer. Called again if the process ends right then."""
+    async def after_turn(self, outcome: TurnOutcome, turn: Turn) -> None:
+        """Called when there is an answer, and again if the process ends right then."""
 
     async def filter_tools(self, tools: Sequence[Tool], turn: Turn) -> Sequence[Tool] | None:
         """Return the tools that the model is offered."""
 
     async def before_model(self, request: ModelRequest, turn: Turn) -> ModelRequest | None:
-        """Return what the model is asked."""
+        """Return the request that the model gets."""
 
-    async def after_model(self, reply: Reply, turn: Turn) -> Reply | None:
-        """Return what the model is taken to have said."""
+    async def after_model(self, reply: ModelReply, turn: Turn) -> ModelReply | None:
+        """Return the reply that the loop uses."""
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> ToolCall | ToolResult | None:
-        """Return the call that is made, or a result, which spares it."""
+        """Return the call to make, or a result instead of making it."""
 
     async def after_tool(self, result: ToolResult, call: ToolCall, turn: Turn) -> ToolResult | None:
-        """Return what the model is told."""
+        """Return the result that the model gets."""
 
     async def on_tool_error(
         self, error: Exception, call: ToolCall, turn: Turn
     ) -> ToolResult | None:
-        """Return what the model is told of a call that raised; the first result counts."""
+        """Return the result that the model gets for a call that raised; the first one counts."""
 
 
-class Hooks:
+class LoopHooks:
     """All hooks of a loop, in their order."""
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -88,30 +88,30 @@ class Hooks:
         )
 
     async def before_turn(self, turn: Turn) -> None:
-        """Tell all that a turn begins."""
+        """Run all hooks before a turn."""
         await self._chain("before_turn", None, turn)
 
-    async def after_turn(self, outcome: Outcome, turn: Turn) -> None:
-        """Tell all that a turn is over."""
+    async def after_turn(self, outcome: TurnOutcome, turn: Turn) -> None:
+        """Run all hooks after a turn."""
         for hook in self._hooks:
             await self._one(hook, "after_turn", outcome, turn)
 
     async def filter_tools(self, tools: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
-        """Return the tools that all let pass."""
+        """Return the tools that pass all filters."""
         return await self._chain("filter_tools", tools, turn)
 
     async def before_model(self, request: ModelRequest, turn: Turn) -> ModelRequest:
-        """Return the request that all made."""
+        """Return the request after all hooks."""
         return await self._chain("before_model", request, turn)
 
-    async def after_model(self, reply: Reply, turn: Turn) -> Reply:
-        """Return the reply that all made."""
+    async def after_model(self, reply: ModelReply, turn: Turn) -> ModelReply:
+        """Return the reply after all hooks."""
         made = await self._chain("after_model", reply, turn)
-        # A hook that said it leaves the text alone is held to it: the text is out already.
+        # A hook with `keeps_text` cannot change the text: it was streamed already.
         return made if self.holds_text else msgspec.structs.replace(made, text=reply.text)
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> ToolCall | ToolResult:
-        """Return the call that all made, or the first result instead of it."""
+        """Return the call after all hooks, or the first result instead of it."""
         made: ToolCall | ToolResult = call
         for hook in self._hooks:
             made = await self._one(hook, "before_tool", made, turn) or made
@@ -120,11 +120,11 @@ class Hooks:
         return made
 
     async def after_tool(self, result: ToolResult, call: ToolCall, turn: Turn) -> ToolResult:
-        """Return the result that all made."""
+        """Return the result after all hooks."""
         return await self._chain("after_tool", result, call, turn)
 
     async def on_tool_error(self, error: Exception, call: ToolCall, turn: Turn) -> ToolResult:
-        """Return what the model is told of an error."""
+        """Return the result that stands for an error."""
         found: ToolResult | None = None
         for hook in self._hooks:
             made = await self._one(hook, "on_tool_error", error, call, turn)
@@ -145,14 +145,14 @@ class Hooks:
         except BaseException as error:
             if not hook.is_observer or is_interruption(error):
                 raise
-            logs.tell(logger, "%s.%s failed", type(hook).__name__, name, error=error)
+            logs.log_error(logger, "%s.%s failed", type(hook).__name__, name, error=error)
             return None
         return None if hook.is_observer else made
 
 
 class RateLimit(Hook):
-    """So many model calls of one principal in so many seconds; one more fails the turn. Counted in
-    this process alone."""
+    """Limits the model calls of one principal in a period; a further call fails the turn. Counted
+    per process."""
 
     priority = 10
 
@@ -162,17 +162,17 @@ class RateLimit(Hook):
         self._calls = calls
         self._per = per
         self._now = now
-        self._made: dict[Principal, deque[float]] = {}
+        self._call_times: dict[Principal, deque[float]] = {}
 
     async def before_model(self, request: ModelRequest, turn: Turn) -> None:
         """Count a call."""
         now = self._now()
-        for principal, made in list(self._made.items()):
+        for principal, made in list(self._call_times.items()):
             while made and made[0] <= now - self._per:
                 made.popleft()
             if not made:
-                del self._made[principal]
-        made = self._made.setdefault(turn.caller.principal, deque())
+                del self._call_times[principal]
+        made = self._call_times.setdefault(turn.caller.principal, deque())
         if len(made) >= self._calls:
             wait = math.ceil(made[0] + self._per - now)
             raise TaskFailed(f"Too many model calls. Try again in {wait} s.")
@@ -180,11 +180,11 @@ class RateLimit(Hook):
 
 
 class Logging(Hook):
-    """Writes a line for each call: names, sizes and tokens, never what was said."""
+    """Logs a line for each call: names, sizes and tokens, never contents."""
 
     is_observer = True
 
-    async def after_model(self, reply: Reply, turn: Turn) -> None:
+    async def after_model(self, reply: ModelReply, turn: Turn) -> None:
         """Log a model call."""
         logger.info(
             "task %s: the model read %d tokens, wrote %d and wants %d tools",
@@ -200,7 +200,7 @@ class Logging(Hook):
         size = len(result.content)
         logger.info("task %s: tool %s %s, %d characters", turn.task_id, call.name, outcome, size)
 
-    async def after_turn(self, outcome: Outcome, turn: Turn) -> None:
+    async def after_turn(self, outcome: TurnOutcome, turn: Turn) -> None:
         """Log the end."""
         logger.info(
             "task %s: answered after %d model calls and %d tool calls, %s credits",
@@ -211,7 +211,7 @@ class Logging(Hook):
         )
 
 
-# Addresses of mail, numbers of cards, keys of well-known shapes.
+# Mail addresses, card numbers, keys of well-known formats.
 PRIVATE = (
     r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+",
     r"\b\d(?:[ -]?\d){12,18}\b",
@@ -222,11 +222,10 @@ PRIVATE = (
 
 
 class Redaction(Hook):
-    """Replaces what matches a pattern: in what the model reads, in what it says and in what tools
-    return. What the caller wrote stays in the task's history as it is, and tools are called with
-    what the model said."""
+    """Replaces what matches a pattern, in the model's input, in its replies and in tool results.
+    The task's history keeps the caller's text, and tools get the model's arguments unchanged."""
 
-    # First on the way in, and its results are what the others see.
+    # First: the other hooks see its results.
     priority = 0
 
     def __init__(self, patterns: Sequence[str] = PRIVATE, *, by: str = "[redacted]") -> None:
@@ -237,7 +236,7 @@ class Redaction(Hook):
         return self._pattern.sub(lambda _: self._by, text)
 
     def _cleaned(self, value: Any) -> Any:
-        """Return a value of JSON with every text in it cleaned."""
+        """Return a JSON value with every text in it redacted."""
         if isinstance(value, str):
             return self._clean(value)
         if isinstance(value, list):
@@ -247,34 +246,34 @@ class Redaction(Hook):
             return {self._clean(name): self._cleaned(item) for name, item in members.items()}
         return value
 
-    def _said(self, said: Said) -> Said:
+    def _redacted(self, message: ModelMessage) -> ModelMessage:
         calls = [
             msgspec.structs.replace(
                 call, arguments=self._cleaned(call.arguments), broken=self._clean(call.broken)
             )
-            for call in said.tool_calls
+            for call in message.tool_calls
         ]
-        return msgspec.structs.replace(said, text=self._clean(said.text), tool_calls=calls)
+        return msgspec.structs.replace(message, text=self._clean(message.text), tool_calls=calls)
 
     async def before_model(self, request: ModelRequest, turn: Turn) -> ModelRequest:
-        """Clean what the model reads, but for what the author wrote."""
+        """Redact the model's input, except the author's system prompt."""
         messages = [
-            said if said.role == "system" else self._said(said) for said in request.messages
+            one if one.role == "system" else self._redacted(one) for one in request.messages
         ]
         return msgspec.structs.replace(request, messages=messages)
 
-    async def after_model(self, reply: Reply, turn: Turn) -> Reply:
-        """Clean what the model says."""
+    async def after_model(self, reply: ModelReply, turn: Turn) -> ModelReply:
+        """Redact the reply."""
         return msgspec.structs.replace(reply, text=self._clean(reply.text))
 
     async def after_tool(self, result: ToolResult, call: ToolCall, turn: Turn) -> ToolResult:
-        """Clean what a tool returned."""
+        """Redact a tool result."""
         return msgspec.structs.replace(result, content=self._clean(result.content))
 
 
 class Cost(Hook):
-    """Counts credits: prices are for a million tokens, read and written. A turn that has spent its
-    limit makes no further model call and fails."""
+    """Counts credits; prices are per million input and output tokens. A turn that has spent its
+    limit fails before the next model call."""
 
     priority = 20
     keeps_text = True
@@ -285,12 +284,12 @@ class Cost(Hook):
         self._limit = micro_credits(limit) if limit else None
 
     async def before_model(self, request: ModelRequest, turn: Turn) -> None:
-        """Refuse what nobody would pay."""
+        """Fail the turn if its limit is spent."""
         if self._limit is not None and request.spent >= self._limit:
             raise TaskFailed(f"The turn has spent its {credits_text(self._limit)} credits.")
 
-    async def after_model(self, reply: Reply, turn: Turn) -> Reply:
-        """Say what a call cost, rounded up to the micro-credit."""
+    async def after_model(self, reply: ModelReply, turn: Turn) -> ModelReply:
+        """Set the cost of a call, rounded up to the micro-credit."""
         usage = reply.usage
         price = usage.input * self._input + usage.output * self._output
         return msgspec.structs.replace(reply, cost=-(-price // 1_000_000))

@@ -1,8 +1,7 @@
-"""What goes on inside a loop, as events for whoever watches it: each model call, and each call of a
-tool as it begins and ends.
+"""Internal events of a loop: each model call, and the begin and end of each tool call.
 
-Callers of the agent see none of them unless the author offers them and the caller asks. They say
-that something was done and how it went, never what was said.
+Callers see them only if the author offers them and the caller asks for them. They say what was done
+and how it ended, never contents.
 """
 
 import inspect
@@ -12,18 +11,18 @@ from typing import Literal
 import msgspec
 
 from dragoman.agents.hooks import Hook
-from dragoman.agents.models import Reply
+from dragoman.agents.models import ModelReply
 from dragoman.agents.tools import ToolCall, ToolResult
+from dragoman.authoring.turn import Turn
 from dragoman.model.message import Part
-from dragoman.server.turn import Turn
 
-# In a request's metadata: its caller wants to see the events of its task.
-ASKED = "internalEvents"
+# In a request's metadata: the caller asks for the internal events of its task.
+REQUESTED = "internalEvents"
 INTERNAL_EVENT = "application/vnd.dragoman.internal-event+json"
 
 
 class InternalEvent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One thing that a loop did."""
+    """One event of a loop."""
 
     kind: Literal["llm-call", "tool-start", "tool-complete"]
     task_id: str
@@ -37,7 +36,7 @@ class InternalEvent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     output_tokens: int = 0
 
 
-Watch = Callable[[InternalEvent], Awaitable[None] | None]
+Watcher = Callable[[InternalEvent], Awaitable[None] | None]
 
 
 class InternalEvents(Hook):
@@ -46,15 +45,15 @@ class InternalEvents(Hook):
     may come again if the process ends right then."""
 
     is_observer = True
-    # After the others: it sees what they made.
+    # Last: it sees the results of the other hooks.
     priority = 1000
 
-    def __init__(self, watch: Watch | None = None, *, to_callers: bool = False) -> None:
+    def __init__(self, watch: Watcher | None = None, *, to_callers: bool = False) -> None:
         self._watch = watch
         self._to_callers = to_callers
 
-    async def after_model(self, reply: Reply, turn: Turn) -> None:
-        """Tell of a model call."""
+    async def after_model(self, reply: ModelReply, turn: Turn) -> None:
+        """Report a model call."""
         event = InternalEvent(
             kind="llm-call",
             task_id=turn.task_id,
@@ -62,24 +61,24 @@ class InternalEvents(Hook):
             input_tokens=reply.usage.input,
             output_tokens=reply.usage.output,
         )
-        await self._tell(event, turn)
+        await self._report(event, turn)
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> None:
-        """Tell that a tool is called."""
-        await self._tell(_of_tool("tool-start", call, turn), turn)
+        """Report the begin of a tool call."""
+        await self._report(_of_tool("tool-start", call, turn), turn)
 
     async def after_tool(self, result: ToolResult, call: ToolCall, turn: Turn) -> None:
-        """Tell what came of it."""
+        """Report the end of a tool call."""
         event = _of_tool("tool-complete", call, turn)
-        await self._tell(msgspec.structs.replace(event, success=not result.is_error), turn)
+        await self._report(msgspec.structs.replace(event, success=not result.is_error), turn)
 
-    async def _tell(self, event: InternalEvent, turn: Turn) -> None:
-        if self._to_callers and turn.metadata.get(ASKED) is True:
+    async def _report(self, event: InternalEvent, turn: Turn) -> None:
+        if self._to_callers and turn.metadata.get(REQUESTED) is True:
             await turn.say(Part(data=msgspec.to_builtins(event), media_type=INTERNAL_EVENT))
         if self._watch is not None:
-            told = self._watch(event)
-            if inspect.isawaitable(told):
-                await told
+            result = self._watch(event)
+            if inspect.isawaitable(result):
+                await result
 
 
 def _of_tool(

@@ -1,7 +1,7 @@
-"""Functions as tools: their schema is read from their types, their arguments checked against it.
+"""Functions as tools: the schema is derived from their types, and arguments are checked against it.
 
-Plain functions run in threads. A function that takes the turn may ask its caller and take steps of
-its own; it is then not a step itself, as a skill is none.
+Plain functions run in threads. A function that takes the turn may ask the caller and take steps; it
+is then not a step itself.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished
-from dragoman.engine.author_code import AuthorThreads
+from dragoman.authoring.turn import Turn
+from dragoman.engine.running.author_code import AuthorThreads
 from dragoman.errors import ConfigError
 from dragoman.model.content import json_value
-from dragoman.server.turn import Turn
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__dragoman_tool__"
-# Plain functions at once, of all turns together.
+# Concurrent plain functions, of all turns together.
 THREADS = 32
 
 
@@ -37,7 +37,7 @@ def tool(
 
 
 def tool(function: Any = None, /, *, name: str = "", description: str = "") -> Any:
-    """Say what a model is told about a function: its name and docstring unless given here."""
+    """Set the name and description of a function as a tool; by default its name and docstring."""
 
     def mark(function: Any) -> Any:
         setattr(function, _MARK, (name, description))
@@ -78,20 +78,20 @@ class LocalTools:
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._threads is None:
-            # By this name a server knows what must not keep it from ending.
+            # The server recognises this name: such threads do not delay its end.
             self._threads = AuthorThreads(THREADS, "agent-tools")
         run = functools.partial(contextvars.copy_context().run, call)
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
     async def close(self) -> None:
-        """Let go of the threads; a function that still blocks in one is not waited for."""
+        """Release the threads; a function that still blocks is not waited for."""
         threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Function:
-    """One function, what is told about it, and how it is called."""
+    """One function, as a tool and as a callable."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.call = function
@@ -104,7 +104,7 @@ class _Function:
             raise ConfigError(f"the tool {name} takes the turn: write it with `async def`")
         self.tool = Tool(
             name=name,
-            # Of a long docstring the beginning says most.
+            # A long docstring is cut at the end.
             description=description[:MAX_DESCRIPTION],
             schema=_schema(name, self._kinds, self._required),
             records_itself=bool(self.turn_name),
@@ -120,7 +120,7 @@ class _Function:
         arguments: dict[str, Any] = {}
         for name, value in given.items():
             try:
-                # Models like to write numbers as text.
+                # Models often write numbers as text.
                 arguments[name] = msgspec.convert(value, self._kinds[name], strict=False)
             except msgspec.ValidationError as error:
                 raise ValueError(f"the argument {name}: {error}") from None
@@ -128,7 +128,7 @@ class _Function:
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> tuple[dict[str, Any], list[str], str]:
-    """Return a function's parameters with their types, those it needs, and the one for the turn."""
+    """Return a function's parameters with types, the required ones, and the one for the turn."""
     hints = typing.get_type_hints(function, include_extras=True)
     kinds: dict[str, Any] = {}
     required: list[str] = []
@@ -167,7 +167,7 @@ def _schema(name: str, kinds: Mapping[str, Any], required: list[str]) -> dict[st
 
 
 def _result(value: Any) -> ToolResult:
-    """Return what a function returned as a model reads it: text as it is, all else as JSON."""
+    """Return a function's result as a model reads it: text unchanged, anything else as JSON."""
     if isinstance(value, ToolResult):
         return value
     if value is None:

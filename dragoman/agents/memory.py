@@ -1,32 +1,30 @@
-"""What was said before in a conversation: read from its tasks, so nothing else has to be kept.
+"""The earlier messages of a conversation, read from its tasks: nothing else is stored.
 
-A memory belongs to one owner and one context of one agent, as the tasks themselves do, and it is
-gone when they are: pruning a task forgets it here too. Only what the caller said and what was
-answered is remembered, not what tools did in between. What was said before in the same task counts,
-whatever became of it.
+A memory belongs to one owner and one context of one agent, as the tasks do; pruning a task removes
+it here too. Messages of the caller and answers are included, tool calls are not. Earlier messages
+of the same task are included whatever its state.
 """
 
 import msgspec
 
-from dragoman.agents.models import Said, text_of
+from dragoman.agents.models import ModelMessage, text_of
+from dragoman.authoring.turn import Turn
 from dragoman.model.artifact import Artifact
 from dragoman.model.message import Message, Role
 from dragoman.model.task import Task, TaskState
-from dragoman.server.turn import Turn
 from dragoman.stores.interface import Query
 
 
 class ContextMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a conversation the model is reminded of: the latest exchanges, and no more
-    characters than this."""
+    """How much of a conversation the model gets: the latest exchanges, up to a number of
+    characters."""
 
     exchanges: int = 20
     characters: int = 60_000
 
-    async def recall(self, turn: Turn) -> list[Said]:
-        """Return what was said in the turn's context before, oldest first."""
-        # The engine's own record: authors have no use for it, and no other module of ours reads it
-        # through a turn.
+    async def recall(self, turn: Turn) -> list[ModelMessage]:
+        """Return the earlier messages of the turn's context, oldest first."""
+        # The engine's log is not part of the authoring API; this is its only reader through a turn.
         log = turn._worker.log  # pyright: ignore[reportPrivateUsage] - see above
         store = log._store  # pyright: ignore[reportPrivateUsage] - see above
         query = Query(log.scope, self.exchanges, context_id=turn.context, state=TaskState.COMPLETED)
@@ -37,44 +35,44 @@ class ContextMemory(msgspec.Struct, frozen=True, kw_only=True):
             reading = await store.snapshot(log.number)
             under_way = reading.task if reading is not None else None
         past = _before(under_way, turn.message) if under_way is not None else []
-        while (left := self.characters - sum(len(said.text) for said in past)) < 0:
+        while (left := self.characters - sum(len(message.text) for message in past)) < 0:
             past = past[1:]
-        # Latest first: what no longer fits is the oldest.
+        # Latest first: the oldest exchanges are left out.
         for head in (await store.page(query)).heads:
             reading = await store.snapshot(head.number)
             exchange = _exchange(reading.task) if reading is not None else []
-            left -= sum(len(said.text) for said in exchange)
+            left -= sum(len(message.text) for message in exchange)
             if left < 0:
                 break
             past = exchange + past
         return past
 
 
-def _before(task: Task, message: Message) -> list[Said]:
-    """Return what was said in a task that goes on, before a message to it came."""
-    said: list[Said] = []
+def _before(task: Task, message: Message) -> list[ModelMessage]:
+    """Return the messages of an unfinished task before a message."""
+    earlier: list[ModelMessage] = []
     for one in task.history:
         if one.message_id == message.message_id:
             break
         if one.role is Role.USER:
-            said.append(Said("user", text_of(one)))
-    answer = _answer(task) if said else ""
-    return [*said, Said("assistant", answer)] if answer else said
+            earlier.append(ModelMessage("user", text_of(one)))
+    answer = _answer(task) if earlier else ""
+    return [*earlier, ModelMessage("assistant", answer)] if answer else earlier
 
 
 def _answer(task: Task) -> str:
     return "\n\n".join(filter(None, map(_text, task.artifacts)))
 
 
-def _exchange(task: Task) -> list[Said]:
-    """Return what a task's caller said and what came of it."""
-    said = [Said("user", text_of(one)) for one in task.history if one.role is Role.USER]
+def _exchange(task: Task) -> list[ModelMessage]:
+    """Return the messages of a task's caller, and the answer."""
+    messages = [ModelMessage("user", text_of(one)) for one in task.history if one.role is Role.USER]
     answer = _answer(task)
     if not answer and task.status.message is not None:
         answer = text_of(task.status.message)
-    return [*said, Said("assistant", answer)] if answer else []
+    return [*messages, ModelMessage("assistant", answer)] if answer else []
 
 
 def _text(artifact: Artifact) -> str:
-    """Return an artifact's chunks of text as one."""
+    """Return the text of an artifact."""
     return "".join(part.text for part in artifact.parts if isinstance(part.text, str))

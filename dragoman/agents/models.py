@@ -1,7 +1,7 @@
-"""What a chat model is asked and answers, whoever makes it: two methods and plain values.
+"""The interface of a chat model: two methods and plain values.
 
-A model keeps nothing between calls. Whatever a call depends on is in its request, so that the same
-conversation can go on in another process.
+A model has no state between calls. All that a call depends on is in its request, so that a
+conversation can continue in another process.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -16,88 +16,88 @@ Speaker = Literal["system", "user", "assistant", "tool"]
 
 
 class ModelFailed(Exception):
-    """The model gave no answer that can be used. What it says is for the operator's log."""
+    """The model gave no usable answer. The text is for the operator's log."""
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class ModelMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a conversation with a model."""
 
     role: Speaker
     text: str = ""
-    # What an assistant asks for.
+    # The calls of an assistant.
     tool_calls: list[ToolCall] = []
     # Of a tool's result: the call it belongs to, and whether it failed.
     call_id: str = ""
     is_error: bool = False
 
 
-class Usage(msgspec.Struct, frozen=True):
-    """Tokens that calls took."""
+class TokenUsage(msgspec.Struct, frozen=True):
+    """Tokens of model calls."""
 
     input: int = 0
     output: int = 0
 
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(self.input + other.input, self.output + other.output)
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(self.input + other.input, self.output + other.output)
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """What a model is asked."""
+    """A request to a model."""
 
-    messages: list[Said]
+    messages: list[ModelMessage]
     tools: list[Tool] = []
-    # Settings of the one model, such as `temperature`, passed on as they are.
+    # Settings of the model, such as `temperature`, passed on unchanged.
     options: dict[str, Any] = {}
-    # What this turn took before: tokens, and micro-credits where a hook counts them.
-    used: Usage = Usage()
+    # Used by this turn so far: tokens, and micro-credits if a hook counts them.
+    used: TokenUsage = TokenUsage()
     spent: int = 0
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """What a model answers: text, or calls of tools, or both."""
+class ModelReply(msgspec.Struct, frozen=True):
+    """A reply of a model: text, tool calls, or both."""
 
     text: str = ""
     tool_calls: list[ToolCall] = []
-    usage: Usage = Usage()
-    # Micro-credits, where a hook counts them.
+    usage: TokenUsage = TokenUsage()
+    # Micro-credits, if a hook counts them.
     cost: int = 0
 
 
-class Chunk(msgspec.Struct, frozen=True):
-    """A piece of an answer. Calls of tools come whole."""
+class ReplyChunk(msgspec.Struct, frozen=True):
+    """A chunk of a reply. Tool calls come whole."""
 
     text: str = ""
     tool_calls: list[ToolCall] = []
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
 
 
 class Model(Protocol):
     """A chat model. Both methods raise `ModelFailed`."""
 
-    async def complete(self, request: ModelRequest) -> Reply:
+    async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the whole answer."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """Yield the answer as it comes."""
+    def stream(self, request: ModelRequest) -> AsyncIterator[ReplyChunk]:
+        """Yield the answer in chunks."""
         ...
 
 
-def gathered(chunks: Iterable[Chunk]) -> Reply:
-    """Return the answer that pieces make up."""
+def joined_reply(chunks: Iterable[ReplyChunk]) -> ModelReply:
+    """Return the reply that chunks make up."""
     text: list[str] = []
     calls: list[ToolCall] = []
-    usage = Usage()
+    usage = TokenUsage()
     for chunk in chunks:
         text.append(chunk.text)
         calls += chunk.tool_calls
         usage = chunk.usage or usage
-    return Reply("".join(text), calls, usage)
+    return ModelReply("".join(text), calls, usage)
 
 
 def text_of(message: Message) -> str:
-    """Return a message as a model reads it. A file is only mentioned: models differ in what they
-    take, and none can open an address."""
+    """Return a message as a model reads it. A file is only mentioned: models differ in the formats
+    they accept, and none can open a URL."""
     texts: list[str] = []
     for part in message.parts:
         if isinstance(part.text, str):
@@ -111,11 +111,11 @@ def text_of(message: Message) -> str:
     return "\n".join(texts)
 
 
-def asked(messages: Sequence[Said]) -> int:
-    """Return how many answers the last user's message has got so far."""
+def answer_count(messages: Sequence[ModelMessage]) -> int:
+    """Return how many replies the last user message has so far."""
     count = 0
-    for said in reversed(messages):
-        if said.role == "user":
+    for entry in reversed(messages):
+        if entry.role == "user":
             break
-        count += said.role == "assistant"
+        count += entry.role == "assistant"
     return count

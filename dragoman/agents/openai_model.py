@@ -1,8 +1,8 @@
-"""Models behind the HTTP interface of chat completions, which most makers and local servers speak.
+"""Models behind the chat completions API, which most vendors and local servers offer.
 
-Requests go through the one client that dials out. The key comes from the environment or a file,
-goes to the one origin of `url` and is shown nowhere. A request that surely did not reach the model,
-or that it put off, is made again; one that had begun to answer is not.
+Requests go through `egress`. The key comes from the environment or a file, is sent to the origin of
+`url` only and is never logged. A request that did not reach the model, or that the server deferred,
+is retried; one whose answer had begun is not.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.agents.models import Chunk, ModelFailed, ModelRequest, Reply, Usage
+from dragoman.agents.models import ModelFailed, ModelReply, ModelRequest, ReplyChunk, TokenUsage
 from dragoman.agents.openai_wire import (
     CallParts,
     Completion,
@@ -23,26 +23,27 @@ from dragoman.agents.openai_wire import (
     call_of,
     usage_of,
 )
-from dragoman.client.http import Exchange, Http, read_all, wish
+from dragoman.client.http import Http, HttpExchange, read_all, wish
+from dragoman.egress.egress import Egress
+from dragoman.egress.errors import EgressError, EgressFailed
+from dragoman.egress.targets import Anywhere
 from dragoman.errors import ConfigError, ParseFailed
-from dragoman.security.egress import Egress, EgressError, EgressFailed
 from dragoman.security.json_values import check_values
-from dragoman.security.targets import Anywhere
 
 OPENAI = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
-# What a server says that will do better later.
-_LATER = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+# Statuses after which a retry may succeed.
+_RETRYABLE = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 MAX_ANSWER = 8 * 1024 * 1024
 MAX_LINE = 1024 * 1024
-# Seconds before the next try, doubled each time; and the longest that a server may wish for.
+# Seconds before the next try, doubled each time; and the longest `Retry-After` that is honoured.
 PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
 class OpenAIModel:
     """A model by its name. `url` is what `/chat/completions` follows; without one it is
     `OPENAI_BASE_URL` or OpenAI's own. The key is read from `key_file`, else from the variable
-    `key_variable`, each time it is needed, so that it can change. Servers of one's own need none.
+    `key_variable`, each time it is needed, so that it can change. Local servers need none.
     """
 
     def __init__(
@@ -66,16 +67,16 @@ class OpenAIModel:
         self._key_variable = key_variable
         self._timeout = timeout
         self._tries = tries
-        self._given = http
-        self._own: Egress | None = None
+        self._given_egress = http
+        self._own_egress: Egress | None = None
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
 
-    async def complete(self, request: ModelRequest) -> Reply:
+    async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the whole answer."""
         async with AsyncExitStack() as opened:
-            exchange = await self._opened(request, opened, streams=False)
+            exchange = await self._open(request, opened, streams=False)
             try:
                 async with asyncio.timeout(self._timeout):
                     body, is_cut = await read_all(exchange, MAX_ANSWER)
@@ -88,15 +89,15 @@ class OpenAIModel:
             raise ModelFailed("the answer has no choices")
         message = answer.choices[0].message
         calls = [
-            call_of(call.id, call.function.name, call.function.arguments, place)
-            for place, call in enumerate(message.tool_calls or [])
+            call_of(call.id, call.function.name, call.function.arguments, index)
+            for index, call in enumerate(message.tool_calls or [])
         ]
-        return Reply(message.content or "", calls, usage_of(answer.usage) or Usage())
+        return ModelReply(message.content or "", calls, usage_of(answer.usage) or TokenUsage())
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk]:
-        """Yield the answer as it comes."""
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ReplyChunk]:
+        """Yield the answer in chunks."""
         async with AsyncExitStack() as opened:
-            exchange = await self._opened(request, opened, streams=True)
+            exchange = await self._open(request, opened, streams=True)
             if not exchange.headers.get("content-type", "").startswith("text/event-stream"):
                 raise ModelFailed("the server does not stream; use streaming=False")
             parts: dict[int, CallParts] = {}
@@ -108,30 +109,30 @@ class OpenAIModel:
                     for piece in choice.delta.tool_calls or []:
                         parts.setdefault(piece.index, CallParts()).add(piece)
                     if choice.delta.content:
-                        yield Chunk(choice.delta.content)
+                        yield ReplyChunk(choice.delta.content)
                 if usage is not None:
-                    yield Chunk(usage=usage)
+                    yield ReplyChunk(usage=usage)
             if not is_finished:
                 raise ModelFailed("the stream broke off")
-            yield Chunk(tool_calls=[parts[place].call(place) for place in sorted(parts)])
+            yield ReplyChunk(tool_calls=[parts[index].call(index) for index in sorted(parts)])
 
     async def close(self) -> None:
-        """Close what is open; the next call opens it again."""
-        own, self._own = self._own, None
+        """Close the connections; the next call opens them again."""
+        own, self._own_egress = self._own_egress, None
         if own is not None:
             await own.close()
 
     @property
     def _http(self) -> Http:
-        if self._given is not None:
-            return self._given
-        if self._own is None:
-            # Where it goes is the author's word, as with any client of theirs.
-            self._own = Egress(policy=Anywhere())
-        return self._own
+        if self._given_egress is not None:
+            return self._given_egress
+        if self._own_egress is None:
+            # The author chose the address, as with any client in author code.
+            self._own_egress = Egress(policy=Anywhere())
+        return self._own_egress
 
-    async def _events(self, exchange: Exchange) -> AsyncGenerator[StreamEvent]:
-        """Yield the events of a stream up to its mark of the end."""
+    async def _events(self, exchange: HttpExchange) -> AsyncGenerator[StreamEvent]:
+        """Yield the events of a stream up to `[DONE]`."""
         rest = b""
         chunks = aiter(exchange.chunks())
         while True:
@@ -153,10 +154,10 @@ class OpenAIModel:
                     return
                 yield _decoded(data.strip(), StreamEvent)
 
-    async def _opened(
+    async def _open(
         self, request: ModelRequest, opened: AsyncExitStack, *, streams: bool
-    ) -> Exchange:
-        """Return the head of a good answer, after as many tries as it takes and may take."""
+    ) -> HttpExchange:
+        """Return the head of a successful answer, after as many tries as are allowed."""
         body = msgspec.json.encode(body_of(self.name, request, streams=streams))
         headers = {"content-type": "application/json", **self._authorization()}
         pause, problem = PAUSE, ""
@@ -182,9 +183,9 @@ class OpenAIModel:
             wanted = wish(exchange.headers).get("retryAfter")
             pause = min(float(wanted), LONGEST_PAUSE) if wanted else pause
             await opened.aclose()
-            if exchange.status not in _LATER:
+            if exchange.status not in _RETRYABLE:
                 break
-        # Without what the server wrote: it may quote the request, or the key.
+        # Without the server's text: it may quote the request, or the key.
         raise ModelFailed(f"{self.name}: {problem}{_advice(problem)}")
 
     def _authorization(self) -> dict[str, str]:
@@ -211,4 +212,4 @@ def _decoded(body: bytes, kind: Any) -> Any:
         check_values(body)
         return msgspec.json.decode(body, type=kind)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ModelFailed("the answer is not one of chat completions") from None
+        raise ModelFailed("the answer is not a chat completion") from None

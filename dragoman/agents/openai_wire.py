@@ -1,25 +1,25 @@
-"""The JSON of chat completions, as far as we read and write it."""
+"""The JSON of chat completions, as far as it is used."""
 
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from dragoman.agents.models import ModelRequest, Said, Usage
+from dragoman.agents.models import ModelMessage, ModelRequest, TokenUsage
 from dragoman.agents.tools import ToolCall
 from dragoman.errors import ParseFailed
 from dragoman.security.json_values import check_values
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
-    """What is called, and with what."""
+    """The function and the arguments of a call."""
 
     name: str | None = None
     arguments: str | None = None
 
 
 class WholeCall(msgspec.Struct, frozen=True):
-    """A call of a tool in a whole answer."""
+    """A tool call in a whole answer."""
 
     function: FunctionCall
     id: str | None = None
@@ -27,7 +27,7 @@ class WholeCall(msgspec.Struct, frozen=True):
 
 
 class CallPiece(msgspec.Struct, frozen=True):
-    """A piece of a call."""
+    """A chunk of a tool call."""
 
     index: int = 0
     id: str | None = None
@@ -35,34 +35,34 @@ class CallPiece(msgspec.Struct, frozen=True):
 
 
 class AnswerMessage(msgspec.Struct, frozen=True):
-    """What the model says."""
+    """The model's message."""
 
     content: str | None = None
     tool_calls: list[WholeCall] | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What is added to it."""
+    """What a chunk adds to the message."""
 
     content: str | None = None
     tool_calls: list[CallPiece] | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """One answer of several; we ask for one."""
+class CompletionChoice(msgspec.Struct, frozen=True):
+    """One answer of several; one is requested."""
 
     message: AnswerMessage
 
 
 class DeltaChoice(msgspec.Struct, frozen=True):
-    """A piece of it."""
+    """A chunk of an answer."""
 
     delta: Delta = Delta()
     finish_reason: str | None = None
 
 
-class Tokens(msgspec.Struct, frozen=True):
-    """What it took."""
+class CompletionTokens(msgspec.Struct, frozen=True):
+    """The tokens of a call."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -71,19 +71,19 @@ class Tokens(msgspec.Struct, frozen=True):
 class Completion(msgspec.Struct, frozen=True):
     """A whole answer."""
 
-    choices: list[Choice]
-    usage: Tokens | None = None
+    choices: list[CompletionChoice]
+    usage: CompletionTokens | None = None
 
 
 class StreamEvent(msgspec.Struct, frozen=True):
     """An event of a stream."""
 
     choices: list[DeltaChoice] = []
-    usage: Tokens | None = None
+    usage: CompletionTokens | None = None
 
 
 class CallParts:
-    """One call of a tool, put together from its pieces."""
+    """One tool call, assembled from its chunks."""
 
     def __init__(self) -> None:
         self._id = ""
@@ -91,36 +91,36 @@ class CallParts:
         self._arguments: list[str] = []
 
     def add(self, piece: CallPiece) -> None:
-        """Take in a piece."""
+        """Add a chunk."""
         self._id = self._id or piece.id or ""
         if piece.function is not None:
             self._name = self._name or piece.function.name or ""
             self._arguments.append(piece.function.arguments or "")
 
-    def call(self, place: int) -> ToolCall:
-        """Return the call, once all pieces are there."""
-        return call_of(self._id, self._name, "".join(self._arguments), place)
+    def call(self, index: int) -> ToolCall:
+        """Return the call, after its last chunk."""
+        return call_of(self._id, self._name, "".join(self._arguments), index)
 
 
-def call_of(id: str | None, name: str | None, arguments: str | None, place: int) -> ToolCall:
-    """Return a call as the loop knows it. Some servers give no ids: then it is its place."""
-    own, called = id or f"call_{place}", name or ""
-    if not (arguments or "").strip():
-        return ToolCall(own, called)
+def call_of(id: str | None, name: str | None, arguments: str | None, index: int) -> ToolCall:
+    """Return a call as the loop knows it. Some servers give no ids: then the index is used."""
+    id, name, text = id or f"call_{index}", name or "", arguments or ""
+    if not text.strip():
+        return ToolCall(id, name)
     with suppress(ParseFailed, msgspec.DecodeError, RecursionError):
-        check_values((arguments or "").encode(errors="replace"))
-        return ToolCall(own, called, msgspec.json.decode(arguments or "", type=dict[str, Any]))
-    return ToolCall(own, called, broken=arguments or "")
+        check_values(text.encode(errors="replace"))
+        return ToolCall(id, name, msgspec.json.decode(text, type=dict[str, Any]))
+    return ToolCall(id, name, broken=text)
 
 
-def usage_of(tokens: Tokens | None) -> Usage | None:
-    """Return the tokens of a call, if they are told."""
-    return None if tokens is None else Usage(tokens.prompt_tokens, tokens.completion_tokens)
+def usage_of(tokens: CompletionTokens | None) -> TokenUsage | None:
+    """Return the tokens of a call, if the server reports them."""
+    return None if tokens is None else TokenUsage(tokens.prompt_tokens, tokens.completion_tokens)
 
 
 def body_of(name: str, request: ModelRequest, *, streams: bool) -> dict[str, Any]:
-    """Return a request."""
-    body: dict[str, Any] = {"model": name, "messages": [_said(one) for one in request.messages]}
+    """Return the body of a request."""
+    body: dict[str, Any] = {"model": name, "messages": [_message(one) for one in request.messages]}
     if request.tools:
         body["tools"] = [
             {
@@ -138,11 +138,11 @@ def body_of(name: str, request: ModelRequest, *, streams: bool) -> dict[str, Any
     return body | request.options
 
 
-def _said(said: Said) -> dict[str, Any]:
-    if said.role == "tool":
-        return {"role": "tool", "tool_call_id": said.call_id, "content": said.text}
-    message: dict[str, Any] = {"role": said.role, "content": said.text}
-    if said.tool_calls:
+def _message(entry: ModelMessage) -> dict[str, Any]:
+    if entry.role == "tool":
+        return {"role": "tool", "tool_call_id": entry.call_id, "content": entry.text}
+    message: dict[str, Any] = {"role": entry.role, "content": entry.text}
+    if entry.tool_calls:
         message["tool_calls"] = [
             {
                 "id": call.id,
@@ -152,6 +152,6 @@ def _said(said: Said) -> dict[str, Any]:
                     "arguments": call.broken or msgspec.json.encode(call.arguments).decode(),
                 },
             }
-            for call in said.tool_calls
+            for call in entry.tool_calls
         ]
     return message

@@ -1,8 +1,8 @@
 """Other agents as tools: `agent__<name>__invoke`, which takes one `prompt`.
 
-A call is what `turn.call` is: a task of its own there, linked to this one, canceled with it and
-taken up again after a crash. What the other agent says on its way is said here too, and its
-questions go to this task's caller.
+A call is like `turn.call`: a task at the other agent, linked to this one, canceled with it and
+continued after a crash. Status messages of the other agent are relayed, and its questions go to
+this task's caller.
 """
 
 import asyncio
@@ -10,25 +10,25 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished, humanized
+from dragoman.agents.tools import MAX_DESCRIPTION, Tool, ToolCall, ToolResult, Unfinished, tool_name
+from dragoman.authoring.budget import CallOptions
+from dragoman.authoring.delegates import Ref, guarded_client
+from dragoman.authoring.turn import Turn
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
-from dragoman.client.seen import Seen
+from dragoman.client.streams.replay_filter import ReplayFilter
 from dragoman.errors import A2AError, ConfigError
 from dragoman.model.card import AgentCard
 from dragoman.model.events import StatusUpdate
 from dragoman.model.message import Message
 from dragoman.model.requests import open_requests
 from dragoman.model.task import TaskState
-from dragoman.server.budget import CallOptions
-from dragoman.server.delegates import Ref, guarded
-from dragoman.server.turn import Turn
 
 # Seconds that reading a card may take; without one the tool is described by its name alone.
 CARD_WITHIN = 5.0
-# Of 64 characters, what `agent__` and `__invoke` leave.
+# 64 characters less `agent__` and `__invoke`.
 _LONGEST = 49
-# Of what other agents say of their way: so many steps, and characters of each.
+# Limits of a path that another agent reports: steps, and characters of each.
 _DEEPEST = 16
 _LONGEST_STEP = 256
 _WAITS = "The agent waits for more."
@@ -43,13 +43,13 @@ _SCHEMA = {
 class RemoteAgents:
     """Agents by the names their tools have: `RemoteAgents(weather="https://weather.example.com")`.
 
-    Names are given and not read from cards: a turn that goes on after a crash must find them
-    though the other agent may be away."""
+    Names are given and not read from cards: a turn that continues after a crash needs them even if
+    the other agent is unreachable."""
 
     def __init__(self, agents: Mapping[str, Ref] | None = None, **more: Ref) -> None:
         self._agents: dict[str, tuple[str, Ref]] = {}
         for name, ref in {**(agents or {}), **more}.items():
-            tool = f"agent__{humanized(name)[:_LONGEST]}__invoke"
+            tool = f"agent__{tool_name(name)[:_LONGEST]}__invoke"
             if tool in self._agents:
                 raise ConfigError(f"two agents would be called {tool}; rename one")
             self._agents[tool] = (name, ref)
@@ -64,22 +64,22 @@ class RemoteAgents:
         ]
 
     async def execute(self, call: ToolCall, turn: Turn) -> ToolResult | Unfinished:
-        """Have an agent do something."""
+        """Call an agent."""
         name, ref = self._agents[call.name]
         prompt = call.arguments.get("prompt")
         if not isinstance(prompt, str) or call.arguments.keys() != {"prompt"}:
             raise ValueError("give one argument, the text prompt")
-        return await _asked(turn, name, ref, prompt)
+        return await _call(turn, name, ref, prompt)
 
     async def close(self) -> None:
-        """The clients are the turn's."""
+        """Nothing to close: the turn owns the clients."""
 
 
-async def _asked(
+async def _call(
     turn: Turn, name: str, ref: Ref, content: Any, task_id: str = ""
 ) -> ToolResult | Unfinished:
-    """Return what an agent answers, or what is left to do where it asks back."""
-    seen = Seen()
+    """Return an agent's answer, or an unfinished call if it asks a question."""
+    seen = ReplayFilter()
     message: Message | None = None
     more = CallOptions(task_id=task_id) if task_id else CallOptions()
     async with contextlib.aclosing(turn.follow(ref, content, **more)) as events:
@@ -103,28 +103,27 @@ async def _asked(
     async def go_on() -> ToolResult | Unfinished:
         is_auth = status.state is TaskState.AUTH_REQUIRED
         ask = turn.authorize if is_auth else turn.ask
-        said = status.message.parts if status.message is not None else _WAITS
-        # What is a secret there is none of anybody's business here.
+        question = status.message.parts if status.message is not None else _WAITS
+        # An answer that is secret for the other agent is secret here.
         is_sensitive = any(request.sensitive for request in open_requests(status))
-        reply = await ask(said, sensitive=is_sensitive)
-        return await _asked(turn, name, ref, reply.parts, task.id)
+        reply = await ask(question, sensitive=is_sensitive)
+        return await _call(turn, name, ref, reply.parts, task.id)
 
     return Unfinished(go_on)
 
 
 async def _say(turn: Turn, name: str, event: StatusUpdate) -> None:
-    """Pass on what an agent says while it works, and by whom it was said."""
-    said = event.status.message
-    if said is not None:
-        facts = {"parentTaskId": turn.task_id, "path": [f"agent:{name}", *_path(said)]}
-        await turn.say(said.parts, metadata=facts)
+    """Relay a status message of an agent, with the path it came by."""
+    message = event.status.message
+    if message is not None:
+        facts = {"parentTaskId": turn.task_id, "path": [f"agent:{name}", *_path(message)]}
+        await turn.say(message.parts, metadata=facts)
 
 
-def _path(said: Message) -> list[str]:
-    """Return by whom else it came, as far as the agent tells that."""
-    value: Any = said.metadata.get("path")
+def _path(message: Message) -> list[str]:
+    """Return the path that the agent reports for a message, shortened."""
+    value: Any = message.metadata.get("path")
     steps = cast("list[Any]", value) if isinstance(value, list) else []
-    # Not how long somebody else's list is.
     return [step[:_LONGEST_STEP] for step in steps[:_DEEPEST] if isinstance(step, str)]
 
 
@@ -141,7 +140,7 @@ async def _card(ref: str | Client) -> AgentCard:
     async with asyncio.timeout(CARD_WITHIN):
         if isinstance(ref, Client):
             return await ref.look()
-        client = guarded(ref)
+        client = guarded_client(ref)
         try:
             return await client.look()
         finally:

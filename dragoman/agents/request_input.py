@@ -1,9 +1,8 @@
-"""The tool `request_input`: the model asks the person in front of the caller, and goes on with the
-answer.
+"""The tool `request_input`: the model asks the user, and continues with the answer.
 
-What is asked is a question of the task as an author's code puts it, so it may wait for days, and is
-answered as any other. The form of an answer is the model's word: patterns and references are
-refused in it, for they would be run on what a stranger writes.
+The request is a question of the task like one of an author's code: it may wait for days, and is
+answered in the same way. The model supplies the schema of an answer: patterns and references are
+refused in it, because they would be run on untrusted input.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,17 +11,17 @@ from typing import Any, Literal, cast
 import msgspec
 
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
+from dragoman.authoring.asking import MAX_PROMPT
+from dragoman.authoring.turn import Turn
 from dragoman.model.content import json_value
-from dragoman.server.asking import MAX_PROMPT
-from dragoman.server.turn import Turn
 
 NAME = "request_input"
-# How deep a form may nest.
+# How deep a schema may nest.
 _DEPTH = 16
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a model asks for."""
+class InputRequest(msgspec.Struct, frozen=True):
+    """The arguments of the tool."""
 
     type: Literal["confirmation", "clarification", "selection", "data"]
     prompt: str
@@ -59,41 +58,41 @@ class RequestInput:
         return [TOOL]
 
     async def execute(self, call: ToolCall, turn: Turn) -> ToolResult:
-        """Ask, and return what was answered: yes or no, the text, the option, or the JSON."""
-        asked = msgspec.convert(call.arguments, Asked)
-        if not asked.prompt.strip() or len(asked.prompt) > MAX_PROMPT:
+        """Ask, and return the answer: yes or no, the text, the option, or the JSON."""
+        request = msgspec.convert(call.arguments, InputRequest)
+        if not request.prompt.strip() or len(request.prompt) > MAX_PROMPT:
             raise ValueError(f"prompt has 1 to {MAX_PROMPT} characters")
-        match asked.type:
+        match request.type:
             case "confirmation":
-                return ToolResult("yes" if await turn.confirm(asked.prompt) else "no")
+                return ToolResult("yes" if await turn.confirm(request.prompt) else "no")
             case "clarification":
-                return ToolResult((await turn.ask(asked.prompt)).text)
+                return ToolResult((await turn.ask(request.prompt)).text)
             case "selection":
-                if not asked.options:
+                if not request.options:
                     raise ValueError("a selection needs options")
-                return ToolResult(await turn.choose(asked.prompt, asked.options))
+                return ToolResult(await turn.choose(request.prompt, request.options))
             case "data":
-                check_form(asked.schema)
-                answer = await turn.fill(asked.prompt, asked.schema)
+                check_schema(request.schema)
+                answer = await turn.fill(request.prompt, request.schema)
                 return ToolResult(msgspec.json.encode(json_value(answer)).decode())
 
     async def close(self) -> None:
-        """Nothing is open here."""
+        """Nothing to close."""
 
 
-def check_form(schema: Any, depth: int = 0) -> None:
-    """Raise `ValueError` unless answers can be held to a schema that a model wrote."""
+def check_schema(schema: Any, depth: int = 0) -> None:
+    """Raise `ValueError` unless answers can be checked against a schema that a model wrote."""
     if not isinstance(schema, dict) or depth > _DEPTH:
         raise ValueError(f"schema: JSON Schemas are objects, at most {_DEPTH} in one another")
     members = cast("dict[str, Any]", schema)
     for keyword in ("pattern", "$ref"):
         if keyword in members:
             raise ValueError(f"schema: leave out {keyword}, it is not used here")
-    for keyword, fits in _FITTING.items():
+    for keyword, fits in _CHECKS.items():
         if keyword in members and not fits(members[keyword]):
             raise ValueError(f"schema: {keyword} has no value that JSON Schema knows")
     for inner in _inner(members):
-        check_form(inner, depth + 1)
+        check_schema(inner, depth + 1)
 
 
 def _inner(members: Mapping[str, Any]) -> list[Any]:
@@ -125,7 +124,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_FITTING: dict[str, Callable[[Any], bool]] = {
+_CHECKS: dict[str, Callable[[Any], bool]] = {
     "type": _is_type,
     "properties": lambda value: isinstance(value, dict),
     "required": _is_texts,

@@ -1,11 +1,8 @@
-"""The names of tools as people write them, and what the words in them say a tool is for.
-
-Pure functions of a name: tools that are skills of an agent are shown by them in its card.
-"""
+"""Titles and tags of tools, derived from their names: for cards that show tools as skills."""
 
 import re
 
-# Dropped from names, as it says nothing about what a tool does.
+# Dropped from titles.
 OWN_PREFIX = "corvid_"
 _SPELLED = {"github": "GitHub", "gitlab": "GitLab", "prs": "PRs", "urls": "URLs", "ids": "IDs"} | {
     word: word.upper()
@@ -29,7 +26,7 @@ DEFAULT_TAGS = ["general"]
 
 
 def title_of(name: str) -> str:
-    """Return a tool's name for people: `corvid_github_star_repo` is GitHub Star Repo."""
+    """Return the title of a tool: `corvid_github_star_repo` is GitHub Star Repo."""
     words = _words(name.removeprefix(OWN_PREFIX)) or [name]
     return " ".join(_SPELLED.get(word.lower(), word[:1].upper() + word[1:]) for word in words)
 

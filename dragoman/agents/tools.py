@@ -1,8 +1,7 @@
-"""Tools: what a model may ask to have done, and who does it.
+"""Tools: what a model may call, and the providers that execute the calls.
 
-A provider offers tools and executes calls of them. The loop makes each call a durable step, so a
-provider does plain work and records nothing; only a tool that works through the turn, by asking the
-caller or another agent, records what it does itself and says so.
+The loop makes each call a durable step, so a provider records nothing. Only a tool that works
+through the turn, by loading the caller or another agent, records its work itself; it is marked.
 """
 
 import asyncio
@@ -15,20 +14,20 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dragoman.authoring.turn import Turn
 from dragoman.errors import ConfigError, is_interruption
-from dragoman.server.turn import Turn
 
 logger = logging.getLogger("dragoman.agents")
 
 MAX_DESCRIPTION = 1024
-# Seconds that a provider's list is used for, and that it may take to come.
+# Seconds that a list of tools is cached, and that reading it may take.
 LIST_KEPT = 300.0
 LIST_WITHIN = 30.0
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told about a tool. Raises `ConfigError` if no model would take it."""
+    """A tool as a model sees it. Raises `ConfigError` if no model would accept it."""
 
     name: str
     description: str = ""
@@ -36,7 +35,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     schema: dict[str, Any] = msgspec.field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    # Whether it records what it does through the turn: the loop then makes no step of it.
+    # Whether it records its work through the turn: the loop then makes no step of it.
     records_itself: bool = False
 
     def __post_init__(self) -> None:
@@ -54,16 +53,16 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 class ToolCall(msgspec.Struct, frozen=True):
     """One call of a tool that a model asks for."""
 
-    # The model's id for it, which its result goes back under.
+    # The model's id of the call, which its result refers to.
     id: str
     name: str
     arguments: dict[str, Any] = {}
-    # What the model wrote instead, where that is no JSON object.
+    # The model's text, if it is not a JSON object.
     broken: str = ""
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """What came of a call, as the model reads it."""
+    """The result of a call, as the model reads it."""
 
     content: str
     is_error: bool = False
@@ -72,42 +71,42 @@ class ToolResult(msgspec.Struct, frozen=True):
 class Unfinished:
     """A call that needs the caller or further steps before there is a result.
 
-    Calls begin beside each other; what is left of them is done one after the other in the order of
-    the calls, because steps are found by their order."""
+    Calls begin concurrently; unfinished ones continue one after another in the order of the calls,
+    because steps are identified by their order."""
 
     def __init__(self, go_on: Callable[[], "Awaitable[ToolResult | Unfinished]"]) -> None:
         self.go_on = go_on
 
 
 class ToolProvider(Protocol):
-    """Whoever has tools. One that is asked for a tool it does not have raises `LookupError`; any
-    exception becomes a failed result, whose text the model reads."""
+    """Offers tools and executes calls. Raises `LookupError` for an unknown tool; any exception
+    becomes a failed result, whose text the model reads."""
 
     async def list_tools(self) -> Sequence[Tool]:
-        """Return the tools it has at present. The loop keeps the list for some minutes."""
+        """Return its tools at present. The loop caches the list for some minutes."""
         ...
 
     async def execute(self, call: ToolCall, turn: Turn) -> ToolResult | Unfinished:
-        """Do what a call asks. Only tools that record themselves may take steps, ask or call other
-        agents by the turn: one of that at once, and what follows as `Unfinished`."""
+        """Execute a call. Only tools that record themselves may take steps, ask or call other
+        agents through the turn: the first at once, all further ones as `Unfinished`."""
         ...
 
     async def close(self) -> None:
-        """Let go of what is open; the next use opens it again."""
+        """Close connections; the next use opens them again."""
         ...
 
 
-class Offered(msgspec.Struct, frozen=True):
-    """A tool, and which of the providers has it."""
+class OfferedTool(msgspec.Struct, frozen=True):
+    """A tool, and the index of its provider."""
 
     tool: Tool
     provider: int
 
 
 class Toolbox:
-    """The tools of several providers: of two with one name, the first provider's is used.
+    """The tools of several providers; of two with the same name the first provider's is used.
 
-    A provider whose list cannot be had is left out and asked again the next time."""
+    A provider whose list cannot be read is left out, and tried again the next time."""
 
     def __init__(
         self, providers: Sequence[ToolProvider], *, now: Callable[[], float] = time.monotonic
@@ -115,30 +114,30 @@ class Toolbox:
         self.providers = providers
         self._now = now
         self._lists: dict[int, tuple[float, Sequence[Tool]]] = {}
-        self._asking: dict[int, asyncio.Task[Sequence[Tool]]] = {}
+        self._loading: dict[int, asyncio.Task[Sequence[Tool]]] = {}
 
-    async def offered(self) -> list[Offered]:
+    async def offered(self) -> list[OfferedTool]:
         """Return all tools, in the order of their providers."""
         lists = await asyncio.gather(*(self._list(n) for n in range(len(self.providers))))
-        found: dict[str, Offered] = {}
+        found: dict[str, OfferedTool] = {}
         for provider, tools in enumerate(lists):
             for tool in tools:
-                found.setdefault(tool.name, Offered(tool, provider))
+                found.setdefault(tool.name, OfferedTool(tool, provider))
         return list(found.values())
 
     async def _list(self, provider: int) -> Sequence[Tool]:
         made_at, tools = self._lists.get(provider, (-math.inf, ()))
         if self._now() - made_at < LIST_KEPT:
             return tools
-        # Turns that ask at the same time wait for one answer.
-        asking = self._asking.get(provider)
-        if asking is None:
-            asking = asyncio.ensure_future(self._ask(provider))
-            self._asking[provider] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(provider, None))
-        return await asyncio.shield(asking)
+        # Concurrent turns share one request.
+        loading = self._loading.get(provider)
+        if loading is None:
+            loading = asyncio.ensure_future(self._load(provider))
+            self._loading[provider] = loading
+            loading.add_done_callback(lambda _: self._loading.pop(provider, None))
+        return await asyncio.shield(loading)
 
-    async def _ask(self, provider: int) -> Sequence[Tool]:
+    async def _load(self, provider: int) -> Sequence[Tool]:
         try:
             async with asyncio.timeout(LIST_WITHIN):
                 tools = await self.providers[provider].list_tools()
@@ -146,13 +145,15 @@ class Toolbox:
             if is_interruption(error):
                 raise
             name = type(self.providers[provider]).__name__
-            logger.warning("%s has no list of tools; they are left out", name, exc_info=True)
+            logger.warning(
+                "the tools of %s cannot be listed; they are left out", name, exc_info=True
+            )
             return ()
         self._lists[provider] = (self._now(), tools)
         return tools
 
     async def close(self) -> None:
-        """Close all providers, whatever one of them raises."""
+        """Close all providers, even if one of them raises."""
         self._lists.clear()
         for provider in self.providers:
             try:
@@ -164,6 +165,6 @@ class Toolbox:
                 logger.warning("%s could not be closed", name, exc_info=True)
 
 
-def humanized(name: str) -> str:
-    """Return a name that tools may have, made from any text."""
+def tool_name(name: str) -> str:
+    """Return a valid name of a tool, made from any text."""
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")[:64] or "tool"

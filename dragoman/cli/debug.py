@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dragoman.cli.output import Output
     from dragoman.cli.redaction import Redactor
-    from dragoman.client.remote import Exchanged
+    from dragoman.client.pending_request import Exchanged
 
 _LONGEST = 64 * 1024
 
 
-class Wire:
+class WireTrace:
     """Shows each exchange of a client."""
 
     def __init__(self, out: "Output", redactor: "Redactor") -> None:

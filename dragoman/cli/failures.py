@@ -96,7 +96,7 @@ class Failure(Exception):
 
 
 def usage(message: str, hint: str | None = None) -> Failure:
-    """Return the failure of whoever typed something that makes no sense."""
+    """Return the failure for a command line that makes no sense."""
     return Failure(USAGE, message, hint=hint)
 
 
@@ -163,14 +163,14 @@ def plain(text: str) -> str:
 
 
 def _in_words(found: re.Match[str]) -> str:
-    said = found["said"] or ""
-    if not said:
+    reason = found["said"] or ""
+    if not reason:
         return _SILENT.get(found["name"], "the connection broke")
-    if said in _NAMES:
+    if reason in _NAMES:
         return "there is no host of this name"
-    if re.fullmatch("[A-Z][A-Z0-9_]+", said):
-        return _TLS.get(said, f"TLS failed ({said.lower().replace('_', ' ')})")
-    return said[0].lower() + said[1:] if said[1:2].islower() else said
+    if re.fullmatch("[A-Z][A-Z0-9_]+", reason):
+        return _TLS.get(reason, f"TLS failed ({reason.lower().replace('_', ' ')})")
+    return reason[0].lower() + reason[1:] if reason[1:2].islower() else reason
 
 
 def _of_system(error: OSError) -> str:
@@ -194,7 +194,7 @@ def _flags(ctx: click.Context | None) -> list[str]:
     found: list[str] = []
     for parameter in ctx.command.get_params(ctx):
         if isinstance(parameter, click.Option) and not parameter.hidden:
-            # The first long one; the others are aliases, which nobody needs to learn.
+            # The first long one; the others are aliases.
             found += [flag for flag in parameter.opts if flag.startswith("--")][:1]
     return found
 

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import click
 
-from dragoman.cli import reach
+from dragoman.cli import option_scope
 from dragoman.cli.failures import USAGE, Failure, similar, usage
+from dragoman.cli.help import write_help
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.options import BY_NAME, ROWS, Row
+from dragoman.cli.option import Option
+from dragoman.cli.options import BY_NAME, ROWS, OptionRow
 from dragoman.cli.sources import settle
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,48 +33,14 @@ _BYTES = (PATHS - {"<path|url>"}) | {
 }
 
 
-class Said(NamedTuple):
+class GivenOption(NamedTuple):
     """One thing on the command line: an option's name and value, or a positional (name empty)."""
 
     name: str
     value: str
 
 
-class Option(click.Option):
-    """An option; a switch has a value, and aliases are not shown."""
-
-    def __init__(
-        self,
-        param_decls: Sequence[str] | None = None,
-        *,
-        switch: bool = False,
-        aliases: Sequence[str] = (),
-        row: Row | None = None,
-        **attributes: Any,
-    ) -> None:
-        if switch:
-            attributes.setdefault("type", click.BOOL)
-            attributes.setdefault("default", False)
-        super().__init__([*(param_decls or ()), *aliases], **attributes)
-        self.is_switch = switch
-        self.aliases = aliases
-        # The row of a global option.
-        self.row = row
-
-    @property
-    def shown(self) -> str:
-        """Return the flags as help shows them."""
-        flags = [flag for flag in self.opts if flag not in self.aliases]
-        value = "" if self.is_switch else f" {self.metavar or f'<{self.name}>'}"
-        return ", ".join(sorted(flags, key=len)) + value
-
-
-def option(*flags: str, **attributes: Any) -> Callable[[F], F]:
-    """Add an option; `switch=True` makes it a boolean."""
-    return click.option(*flags, cls=Option, **attributes)
-
-
-def _global(row: Row, *, hidden: bool = False) -> Option:
+def _global(row: OptionRow, *, hidden: bool = False) -> Option:
     flags = [row.flag] if not row.short else [row.short, row.flag]
     return Option(
         [*flags, f"global_{row.field}"],
@@ -121,7 +89,7 @@ class _Grammar(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its own options and the global ones it does not have itself."""
         own = {flag for parameter in self.params for flag in parameter.opts}
-        shown = reach.shown(ctx)
+        shown = option_scope.shown_options(ctx)
         found = [
             (_GLOBALS if shown is None or row.name in shown else _HIDDEN)[row.name] for row in ROWS
         ]
@@ -137,23 +105,26 @@ class _Grammar(click.Command):
             if isinstance(parameter, click.Option)
             for flag in parameter.opts
         }
-        words, said = spelled_out(args, options, ctx.allow_interspersed_args)
-        given: dict[str, list[str]] = ctx.meta.setdefault(_GIVEN, {})
+        words, command_words = spelled_out(args, options, ctx.allow_interspersed_args)
+        given_options: dict[str, list[str]] = ctx.meta.setdefault(_GIVEN, {})
         rows = {one.name: one.row for one in options.values() if isinstance(one, Option)}
-        for one in said:
+        for one in command_words:
             if row := rows.get(one.name):
-                given.setdefault(row.name, []).append(one.value)
-        ctx.meta[_SAID] = said
+                given_options.setdefault(row.name, []).append(one.value)
+        ctx.meta[_SAID] = command_words
         rest = super().parse_args(ctx, words)
-        self._check_texts(ctx, said, options)
+        self._check_texts(ctx, command_words, options)
         return rest
 
     def _check_texts(
-        self, ctx: click.Context, said: Sequence[Said], options: Mapping[str, click.Option]
+        self,
+        ctx: click.Context,
+        command_words: Sequence[GivenOption],
+        options: Mapping[str, click.Option],
     ) -> None:
         """Refuse what no message can carry, before anything else is done with it."""
         named = {one.name: one for one in options.values()}
-        for one in said:
+        for one in command_words:
             parameter = named.get(one.name)
             if parameter is not None and parameter.metavar not in _BYTES:
                 _check_text(ctx, one.value, parameter.opts[-1])
@@ -167,9 +138,15 @@ class _Grammar(click.Command):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help, with the values that hold here and where they come from."""
-        from dragoman.cli.help import write
+        run = ctx.ensure_object(Invocation)
+        settings = settle(
+            given_options(ctx), run.environment, run.folder, defaults=self.defaults, tolerant=True
+        )
+        write_help(self, ctx, formatter, settings, self.sections(ctx))
 
-        write(self, ctx, formatter)
+    def sections(self, ctx: click.Context) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Return its commands and what each does, by their headings."""
+        return {}
 
 
 def _check_text(ctx: click.Context, value: Any, name: str) -> None:
@@ -193,15 +170,17 @@ class Command(_Grammar):
     def invoke(self, ctx: click.Context) -> Any:
         """Settle the options and call the function."""
         run = ctx.ensure_object(Invocation)
-        accepted = reach.accepted(ctx)
+        accepted = option_scope.accepted_options(ctx)
         names = [row.name for row in ROWS if accepted is None or row.name in accepted]
-        if idle := given(ctx).keys() - {*names}:
+        if idle := given_options(ctx).keys() - {*names}:
             flags = ", ".join(sorted(BY_NAME[name].flag for name in idle))
             raise usage(
                 f"without effect on {ctx.command_path}: {flags}", f"{ctx.command_path} --help"
             )
         run.settle(
-            settle(given(ctx), run.environment, run.folder, defaults=self.defaults, names=names)
+            settle(
+                given_options(ctx), run.environment, run.folder, defaults=self.defaults, names=names
+            )
         )
         assert self.callback is not None
         try:
@@ -212,7 +191,7 @@ class Command(_Grammar):
             raise
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """Where a command is, and what it does: help shows the latter without loading it."""
 
     # A module of this folder and a name in it.
@@ -226,11 +205,17 @@ class Group(_Grammar, click.Group):
     """Commands under one name, loaded by need."""
 
     def __init__(
-        self, *arguments: Any, places: Mapping[str, Place] | None = None, **attributes: Any
+        self,
+        *arguments: Any,
+        places: Mapping[str, CommandPlace] | None = None,
+        calls_agents: bool = True,
+        **attributes: Any,
     ) -> None:
         attributes["context_settings"] = _CONTEXT | attributes.get("context_settings", {})
         super().__init__(*arguments, **attributes)
         self.places = dict(places or {})
+        # Otherwise the options about calls are not among those of its commands.
+        self.calls_agents = calls_agents
         self.defaults = {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -244,7 +229,9 @@ class Group(_Grammar, click.Group):
         if cmd_name not in self.places:
             return None
         module, _, name = self.places[cmd_name].target.partition(":")
-        found = cast(click.Command, getattr(importlib.import_module(module), name))
+        found = cast(
+            click.Command, getattr(importlib.import_module(f"dragoman.cli.{module}"), name)
+        )
         self.add_command(found, cmd_name)
         return found
 
@@ -253,6 +240,15 @@ class Group(_Grammar, click.Group):
         if place := self.places.get(name):
             return place.about
         return self.commands[name].get_short_help_str(WIDTH)
+
+    def sections(self, ctx: click.Context) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Return its commands and what each does, by their headings."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            place = self.places.get(name)
+            title = place.section if place else "Commands"
+            found.setdefault(title, []).append((name, self.about(name)))
+        return found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -265,7 +261,7 @@ class Group(_Grammar, click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take its options; without a command there is help, however many options there are."""
         rest = super().parse_args(ctx, args)
-        if all(one.name for one in said(ctx)):
+        if all(one.name for one in command_words(ctx)):
             raise click.exceptions.NoArgsIsHelpError(ctx)
         return rest
 
@@ -289,34 +285,34 @@ def command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], Comm
     return click.command(name, cls=Command, **attributes)
 
 
-def given(ctx: click.Context) -> Mapping[str, Sequence[str]]:
+def given_options(ctx: click.Context) -> Mapping[str, Sequence[str]]:
     """Return the global options as they were written, before and after the command."""
     return ctx.meta.get(_GIVEN, {})
 
 
-def said(ctx: click.Context | None = None) -> list[Said]:
+def command_words(ctx: click.Context | None = None) -> list[GivenOption]:
     """Return what the command line of the innermost command says, in its order."""
     return (ctx or click.get_current_context()).meta.get(_SAID, [])
 
 
 def spelled_out(
     args: Sequence[str], options: Mapping[str, click.Option], interspersed: bool
-) -> tuple[list[str], list[Said]]:
+) -> tuple[list[str], list[GivenOption]]:
     """Return the words with each value apart from its flag, and what they say in their order.
 
-    Flags nobody knows stay as they are: click refuses them.
+    Unknown flags stay as they are: click refuses them.
     """
     words: list[str] = []
-    found: list[Said] = []
+    found: list[GivenOption] = []
     rest = list(args)
     while rest:
         word = rest.pop(0)
         if word == "--":
-            found += [Said("", value) for value in rest]
+            found += [GivenOption("", value) for value in rest]
             words += [word, *rest]
             break
         if word[:1] != "-" or word == "-":
-            found.append(Said("", word))
+            found.append(GivenOption("", word))
             words.append(word)
             if not interspersed:
                 words += rest
@@ -338,5 +334,5 @@ def spelled_out(
             else:
                 value = rest.pop(0)
         words += [flag, value]
-        found.append(Said(parameter.name or flag, value))
+        found.append(GivenOption(parameter.name or flag, value))
     return words, found

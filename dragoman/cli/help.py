@@ -1,24 +1,22 @@
-"""Help texts: `dragoman help task get` is `dragoman task get --help`.
+"""Help texts: the commands, options and arguments of a command.
 
-They show the values that hold here and where those come from, so they read the configuration first;
-a file that cannot be read is mentioned and no more.
+They show the values that hold here and where those come from, so the configuration is read first; a
+file that cannot be read is mentioned and no more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.grammar import Command, Group, Option, command, given
-from dragoman.cli.invocation import Invocation
+from dragoman.cli.option import Option
 from dragoman.cli.output import one_line
 from dragoman.cli.redaction import HIDDEN, Redactor
-from dragoman.cli.sources import Settings, settle
+from dragoman.cli.sources import CommandSettings
 
 if TYPE_CHECKING:
-    from dragoman.cli.options import Row
+    from dragoman.cli.options import OptionRow
 
-_Rows = list[tuple[str, str]]
 # What stands on a command line without a flag, as its usage shows it.
 _ARGUMENTS = {
     "[TEXT]": "What to say, in quotes.",
@@ -41,26 +39,18 @@ _ARGUMENTS = {
 }
 
 
-@command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND]...")
-@click.pass_context
-def help_command(ctx: click.Context, run: Invocation, words: tuple[str, ...]) -> None:
-    """Show the help of a command."""
-    place = ctx.find_root()
-    for word in words:
-        if not isinstance(place.command, click.Group):
-            raise click.UsageError(f"{place.command_path} has no commands", place)
-        _, found, _ = place.command.resolve_command(place, [word])
-        assert found is not None
-        place = found.context_class(found, info_name=word, parent=place, **found.context_settings)
-    run.out.write(place.get_help() + "\n")
-
-
-def write(subject: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    """Write the help of a command."""
+def write_help(
+    subject: click.Command,
+    ctx: click.Context,
+    formatter: click.HelpFormatter,
+    settings: CommandSettings,
+    commands: Mapping[str, Sequence[tuple[str, str]]],
+) -> None:
+    """Write the help of a command, with the settings that hold here; `commands` are those of a
+    group, by their headings."""
     subject.format_usage(ctx, formatter)
     subject.format_help_text(ctx, formatter)
-    own: _Rows = []
+    own: list[tuple[str, str]] = []
     shared: list[Option] = []
     for parameter in subject.get_params(ctx):
         if isinstance(parameter, Option) and parameter.hidden:
@@ -72,12 +62,9 @@ def write(subject: click.Command, ctx: click.Context, formatter: click.HelpForma
         elif record := parameter.get_help_record(ctx):
             name, about = record
             own.append((name, about or _ARGUMENTS.get(name, "")))
-    if isinstance(subject, Group):
-        _write_commands(subject, ctx, formatter)
+    for title, rows in commands.items():
+        _section(formatter, title, rows)
     _section(formatter, "Options", own)
-    defaults = dict(subject.defaults) if isinstance(subject, Command | Group) else None
-    run = ctx.ensure_object(Invocation)
-    settings = settle(given(ctx), run.environment, run.folder, defaults=defaults, tolerant=True)
     _section(
         formatter, "Global options", [(one.shown, _global_help(one, settings)) for one in shared]
     )
@@ -91,16 +78,6 @@ def _section(formatter: click.HelpFormatter, title: str, rows: Iterable[tuple[st
             formatter.write_dl(rows, col_max=28)
 
 
-def _write_commands(group: Group, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    sections: dict[str, _Rows] = {}
-    for name in group.list_commands(ctx):
-        place = group.places.get(name)
-        title = place.section if place else "Commands"
-        sections.setdefault(title, []).append((name, group.about(name)))
-    for title, rows in sections.items():
-        _section(formatter, title, rows)
-
-
 def _own_help(parameter: Option, ctx: click.Context) -> str:
     about = parameter.help or ""
     default = parameter.get_default(ctx)
@@ -108,19 +85,19 @@ def _own_help(parameter: Option, ctx: click.Context) -> str:
     return f"{about} [default: {default}]" if is_plain else about
 
 
-def _global_help(parameter: Option, settings: Settings) -> str:
+def _global_help(parameter: Option, settings: CommandSettings) -> str:
     row = parameter.row
     assert row is not None
     about = row.help
     # The help of a credential names it where it warns of the flag.
     if row.in_environment and row.variable not in about:
         about += f" ${row.variable}."
-    if shown := _effective(row, settings):
-        about += f" [default: {shown}]"
+    if display_value := _effective(row, settings):
+        about += f" [default: {display_value}]"
     return about
 
 
-def _effective(row: "Row", settings: Settings) -> str:
+def _effective(row: "OptionRow", settings: CommandSettings) -> str:
     origin = settings.origins.get(row.name)
     if origin is None:
         return row.otherwise
@@ -132,10 +109,10 @@ def _effective(row: "Row", settings: Settings) -> str:
     elif origin.kind == "flag":
         source = " (from the command line)"
     # A file that was found may say anything.
-    return one_line(shown(row, getattr(settings, row.field)) + source)
+    return one_line(display_value(row, getattr(settings, row.field)) + source)
 
 
-def shown(row: "Row", value: Any) -> str:
+def display_value(row: "OptionRow", value: Any) -> str:
     """Return a value as people write it; secrets are not shown."""
     if row.is_secret:
         return HIDDEN if value else ""

@@ -35,7 +35,7 @@ _SECRETS = {
     "--auth-credentials": "<credentials>",
     "--svc-param": "<name:value>",
 }
-# A longer one helps nobody.
+# A longer one does not help.
 _LONGEST = 1000
 _SPOKEN = ("1.0", "0.3", "0.2")
 
@@ -152,8 +152,8 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
         failure.message += "; no task was started"
     if scope := error.facts.get("scope", ""):
         failure.message += f"; it takes a credential with the scope {scope}"
-    if said := _certificate(error, run):
-        failure.message += said
+    if hint := _certificate(error, run):
+        failure.message += hint
     if seconds := _wait(error):
         failure.message += f"; it asks to be left alone for {seconds} s"
     failure.hint = hint_for(error, run)
@@ -167,7 +167,7 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             return _credentials(error, run)
         case errors.Unauthenticated() | errors.PermissionDenied():
             kinds = error.facts.get("kinds", "").split(",")
-            kinds = kinds if kinds != [""] else _given(run)
+            kinds = kinds if kinds != [""] else _credential_kinds(run)
             return with_credential(run, kinds, scope=error.facts.get("scope", ""))
         case errors.VersionNotSupported():
             return _version(error, run)
@@ -175,7 +175,7 @@ def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:
             is_checked = "--validate" in run.argv
             return None if is_checked else command(run, "card", "get", "--validate")
         case errors.DeliveryUnknown():
-            return _look(run)
+            return _check_arrival(run)
         case errors.Unreachable() if _certificate(error, run):
             return with_credential(run, ["mtls"])
         case errors.Unreachable() if "certificate" in error.facts.get("reason", ""):
@@ -236,7 +236,7 @@ def _has_no_list(run: Invocation) -> bool:
     return (run.spoken_version or run.settings.a2a_version).startswith("0.")
 
 
-def _look(run: Invocation) -> NextCommand | None:
+def _check_arrival(run: Invocation) -> NextCommand | None:
     """Return how to see whether a message arrived."""
     if task_id := run.settings.task_id or run.task_id:
         return command(run, "task", "get", task_id)
@@ -245,9 +245,9 @@ def _look(run: Invocation) -> NextCommand | None:
 
 def _version(error: A2AError, run: Invocation) -> NextCommand | None:
     offered = [one.strip() for one in error.facts.get("supportedVersions", "").split(",")]
-    asked = run.settings.a2a_version or "1.0"
+    wanted_version = run.settings.a2a_version or "1.0"
     for version in _SPOKEN:
-        if version in offered and version != asked:
+        if version in offered and version != wanted_version:
             flag = "--a2a-version"
             return again(run, flag, version, without=(flag,))
     return command(run, "card", "get")
@@ -258,13 +258,13 @@ def _version(error: A2AError, run: Invocation) -> NextCommand | None:
 
 def _asked_for(error: A2AError) -> str:
     """Return what is missing, in the words of the command line: the error's own are for code."""
-    said = error.public
+    sentence = error.public
     for aside in (". Give ", ". If they should be", ". Name the issuer"):
-        said = said.partition(aside)[0]
+        sentence = sentence.partition(aside)[0]
     kinds = [kind for kind in error.facts.get("kinds", "").split(",") if kind in _WAYS]
     if ways := "; or ".join(dict.fromkeys(_WAYS[kind] for kind in kinds)):
-        said += f". It takes {ways}"
-    return said
+        sentence += f". It takes {ways}"
+    return sentence
 
 
 def _credentials(error: A2AError, run: Invocation) -> NextCommand | None:
@@ -275,8 +275,8 @@ def _credentials(error: A2AError, run: Invocation) -> NextCommand | None:
         return again(run, "--issuer", "<url>", without=("--issuer",))
     if "kinds" in facts:
         return with_credential(run, facts["kinds"].split(","))
-    if asked := facts.get("wwwAuthenticate", ""):
-        return with_credential(run, [asked.split()[0].lower()])
+    if challenge := facts.get("wwwAuthenticate", ""):
+        return with_credential(run, [challenge.split()[0].lower()])
     # A login that is over names its scheme; without one, the card says what there is.
     return login(run) if "schemes" in facts else command(run, "card", "get")
 
@@ -306,7 +306,7 @@ def _with(run: Invocation, variable: str, line: NextCommand | None) -> NextComma
     return NextCommand(f"{name}={shlex.quote(value)} {line}")
 
 
-def _given(run: Invocation) -> list[str]:
+def _credential_kinds(run: Invocation) -> list[str]:
     """Return the kinds of what the user gave, else of what a login left."""
     settings = run.settings
     found = [
@@ -322,7 +322,7 @@ def _given(run: Invocation) -> list[str]:
 
 
 def lines_of_json(run: Invocation) -> NextCommand | None:
-    """Return the command for whoever asked for a format of lines, which is one of JSON."""
+    """Return the command for a caller that asked for a format of lines, which is one of JSON."""
     flags = ("-o", "--output")
     words = [word for word in run.argv if word not in ("--stream", "--follow", "-ojsonl")]
     plain = Invocation(words, run.environment)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from dragoman.cli.output import Output
 from dragoman.cli.redaction import Redactor
-from dragoman.cli.sources import Settings
+from dragoman.cli.sources import CommandSettings
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -31,7 +31,7 @@ class Invocation:
         self.redactor = Redactor()
         # Guessed until the options are known: what cannot be parsed is also told in the format
         # that was asked for.
-        self.settings = Settings(
+        self.settings = CommandSettings(
             output="json" if wants_json(self.argv, self.environment) else "text",
             stream=not {"--stream", "--follow"}.isdisjoint(self.argv),
             debug="--debug" in self.argv,
@@ -51,7 +51,7 @@ class Invocation:
         # Whether the command is about a task, and not a message for one.
         self.is_about_task = False
 
-    def settle(self, settings: Settings) -> None:
+    def settle(self, settings: CommandSettings) -> None:
         """Take the options as they were found."""
         self.settings = settings
         self.redactor.add(settings.bearer, settings.api_key)

@@ -13,7 +13,7 @@ def read_json(run: Invocation, value: str, name: str) -> Any:
     """Return what a path, `-` or JSON itself holds; `name` is what the command line calls it."""
     if value == "-":
         if not sys.stdin or is_terminal(sys.stdin):
-            raise usage(f"{name} - reads stdin, and nobody writes to it")
+            raise usage(f"{name} - reads stdin, and nothing writes to it")
         place, body = "stdin", sys.stdin.buffer.read()
     elif value.lstrip().startswith(("{", "[")):
         place, body = name, value.encode()

@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 
 from dragoman.cli.failures import USAGE, Failure, explain, usage
-from dragoman.cli.grammar import Group, Place
+from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.output import Unwritable
 from dragoman.errors import ConfigError
@@ -19,51 +19,57 @@ from dragoman.errors import ConfigError
 _ASK = "Talk to agents"
 _RUN = "Run agents"
 _TEST = "Test with agents"
-_KEEP = "Look after them"
+_KEEP = "Operate"
 _SELF = "About this command"
 
 COMMANDS = {
-    "send": Place("dragoman.cli.send:send", "Send a message to an agent.", _ASK),
-    "task": Place("dragoman.cli.task:task", "Read, cancel, list and follow tasks.", _ASK),
-    "card": Place("dragoman.cli.card:card", "Show, sign and verify agent cards.", _ASK),
-    "chat": Place("dragoman.cli.chat:chat", "Talk with an agent on the terminal.", _ASK),
-    "inbox": Place("dragoman.cli.inbox:inbox", "Answer what waits for a person.", _ASK),
-    "auth": Place("dragoman.cli.auth:auth", "Log in to an agent.", _ASK),
-    "serve": Place("dragoman.cli.serve:serve", "Serve agents of your own.", _RUN),
-    "up": Place("dragoman.cli.up:up", "Start a gateway and say what to try.", _RUN),
-    "gateway": Place("dragoman.cli.up:gateway", "Serve a gateway to agents.", _RUN),
-    "mcp": Place("dragoman.cli.mcp:mcp", "Offer agents or a gateway as an MCP server.", _RUN),
-    "init": Place("dragoman.cli.init:init", "Begin a project that runs and tests itself.", _RUN),
-    "mock": Place("dragoman.cli.mock:mock", "Play a scripted agent.", _TEST),
-    "demo-server": Place(
-        "dragoman.cli.demo_server:demo_server", "Play the agent that shows everything.", _TEST
+    "send": CommandPlace("calling.send:send", "Send a message to an agent.", _ASK),
+    "task": CommandPlace("calling.task:task", "Read, cancel, list and follow tasks.", _ASK),
+    "card": CommandPlace("calling.card:card", "Show, sign and verify agent cards.", _ASK),
+    "chat": CommandPlace("calling.chat:chat", "Talk with an agent on the terminal.", _ASK),
+    "inbox": CommandPlace("calling.inbox:inbox", "Answer what waits for a person.", _ASK),
+    "auth": CommandPlace("calling.auth:auth", "Log in to an agent.", _ASK),
+    "serve": CommandPlace("serving.serve:serve", "Serve agents of your own.", _RUN),
+    "up": CommandPlace("serving.up:up", "Start a gateway and say what to try.", _RUN),
+    "gateway": CommandPlace("serving.up:gateway", "Serve a gateway to agents.", _RUN),
+    "mcp": CommandPlace("serving.mcp:mcp", "Offer agents or a gateway as an MCP server.", _RUN),
+    "init": CommandPlace("serving.init:init", "Begin a project that runs and tests itself.", _RUN),
+    "mock": CommandPlace("serving.mock:mock", "Play a scripted agent.", _TEST),
+    "demo-server": CommandPlace(
+        "serving.demo_server:demo_server",
+        "Play the agent that shows everything.",
+        _TEST,
     ),
-    "record": Place("dragoman.cli.record:record", "Record a dialogue with an agent.", _TEST),
-    "replay": Place("dragoman.cli.replay:replay", "Play a recorded agent.", _TEST),
-    "conformance": Place(
-        "dragoman.cli.conformance:conformance", "Check that an agent keeps to the protocol.", _TEST
+    "record": CommandPlace("serving.record:record", "Record a dialogue with an agent.", _TEST),
+    "replay": CommandPlace("serving.replay:replay", "Play a recorded agent.", _TEST),
+    "conformance": CommandPlace(
+        "calling.conformance:conformance",
+        "Check that an agent keeps to the protocol.",
+        _TEST,
     ),
-    "bench": Place("dragoman.cli.bench:bench", "Measure an agent under load.", _TEST),
-    "agents": Place("dragoman.cli.agents:agents", "Register agents with a gateway.", _KEEP),
-    "tasks": Place("dragoman.cli.tasks:tasks", "Look into our own store.", _KEEP),
-    "doctor": Place("dragoman.cli.doctor:doctor", "Check installation and store.", _KEEP),
-    "push": Place("dragoman.cli.push:push", "Look at webhooks; try failed ones again.", _KEEP),
-    "keys": Place("dragoman.cli.keys:keys", "Make, list and end API keys.", _KEEP),
-    "vault": Place("dragoman.cli.vault:vault", "Look after the keys of stored secrets.", _KEEP),
-    "backup": Place("dragoman.cli.backup:backup", "Copy the store while it is in use.", _KEEP),
-    "audit": Place("dragoman.cli.audit:audit", "Read and verify the audit log.", _KEEP),
-    "trust": Place("dragoman.cli.trust:trust", "See and verify how agents are trusted.", _KEEP),
-    "credits": Place(
-        "dragoman.cli.credits:credits_", "See, buy and settle credits at a gateway.", _KEEP
+    "bench": CommandPlace("calling.bench:bench", "Measure an agent under load.", _TEST),
+    "agents": CommandPlace("gateway.agents:agents", "Register agents with a gateway.", _KEEP),
+    "tasks": CommandPlace("operating.tasks:tasks", "Look into our own store.", _KEEP),
+    "doctor": CommandPlace("operating.doctor:doctor", "Check installation and store.", _KEEP),
+    "push": CommandPlace("operating.push:push", "Look at webhooks; try failed ones again.", _KEEP),
+    "keys": CommandPlace("operating.keys:keys", "Make, list and end API keys.", _KEEP),
+    "vault": CommandPlace("operating.vault:vault", "Look after the keys of stored secrets.", _KEEP),
+    "backup": CommandPlace("operating.backup:backup", "Copy the store while it is in use.", _KEEP),
+    "store": CommandPlace("operating.store:store", "Look after the store, and copy it.", _KEEP),
+    "audit": CommandPlace("operating.audit:audit", "Read and verify the audit log.", _KEEP),
+    "trust": CommandPlace("operating.trust:trust", "See and verify how agents are trusted.", _KEEP),
+    "credits": CommandPlace(
+        "gateway.credits:credits_", "See, buy and settle credits at a gateway.", _KEEP
     ),
-    "workflows": Place(
-        "dragoman.cli.workflows:workflows", "Define and run workflows at a gateway.", _KEEP
+    "workflows": CommandPlace(
+        "gateway.workflows:workflows", "Define and run workflows at a gateway.", _KEEP
     ),
-    "ledger": Place("dragoman.cli.ledger:ledger", "Look into and verify the ledger.", _KEEP),
-    "proof": Place("dragoman.cli.proof:proof", "Show that nothing is lost.", _KEEP),
-    "config": Place("dragoman.cli.config:config", "Show settings and their sources.", _SELF),
-    "completion": Place("dragoman.cli.completion:completion", "Print a completion script.", _SELF),
-    "help": Place("dragoman.cli.help:help_command", "Show the help of a command.", _SELF),
+    "ledger": CommandPlace("operating.ledger:ledger", "Look into and verify the ledger.", _KEEP),
+    "config": CommandPlace("operating.config:config", "Show settings and their sources.", _SELF),
+    "completion": CommandPlace(
+        "operating.completion:completion", "Print a completion script.", _SELF
+    ),
+    "help": CommandPlace("main:help_command", "Show the help of a command.", _SELF),
 }
 
 
@@ -74,17 +80,32 @@ cli = Group(
 )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command. Whatever goes wrong is told in the format that was asked for."""
+@command("help")
+@click.argument("words", nargs=-1, metavar="[COMMAND]...")
+@click.pass_context
+def help_command(ctx: click.Context, run: Invocation, words: tuple[str, ...]) -> None:
+    """Show the help of a command."""
+    place = ctx.find_root()
+    for word in words:
+        if not isinstance(place.command, click.Group):
+            raise click.UsageError(f"{place.command_path} has no commands", place)
+        _, found, _ = place.command.resolve_command(place, [word])
+        assert found is not None
+        place = found.context_class(found, info_name=word, parent=place, **found.context_settings)
+    run.out.write(place.get_help() + "\n")
+
+
+def main(argv: Sequence[str] | None = None, *, group: Group = cli, name: str = "dragoman") -> None:
+    """Run a command of a group. Every failure is reported in the requested format."""
     words = list(sys.argv[1:] if argv is None else argv)
     if getattr(sys, "stdout", None) is None:
-        # Closed before we began: there is nobody to write for.
+        # Closed before we began: there is no reader.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open for as long as the process
     run = Invocation(words)
     try:
         # Not click's own `main`: it has other ideas of exits and closed pipes.
-        with cli.make_context("dragoman", words, obj=run) as ctx:
-            cli.invoke(ctx)
+        with group.make_context(name, words, obj=run) as ctx:
+            group.invoke(ctx)
         sys.stdout.flush()
         code = 0
     except click.exceptions.Exit as ended:
@@ -165,7 +186,7 @@ def _trace(run: Invocation, error: BaseException) -> None:
 
 
 def _leave_quietly() -> int:
-    """Nobody reads any more. The interpreter would complain when it flushes at its end."""
+    """The reader is gone. The interpreter would complain when it flushes at its end."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     return 0

@@ -108,7 +108,7 @@ def parameters(value: str) -> list[str]:
     return [piece for piece in found if piece]
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """One global option."""
 
     name: str
@@ -126,7 +126,7 @@ class Row(NamedTuple):
     # Whether it may come from the environment, and from files.
     in_environment: bool = True
     in_files: bool = True
-    # What holds where nobody says anything, in words.
+    # The default, in words.
     otherwise: str = ""
 
     @property
@@ -150,16 +150,18 @@ class Row(NamedTuple):
         return self.read is switch
 
 
-ROWS: tuple[Row, ...] = (
-    Row(
+ROWS: tuple[OptionRow, ...] = (
+    OptionRow(
         "agent-card",
         "The agent: host, URL, card file or file: URL, or @name in the catalog of "
         "$DRAGOMAN_CATALOG.",
         metavar="<ref>",
         short="-a",
     ),
-    Row("output", "Format of stdout.", output_format, "text", metavar="<text|json>", short="-o"),
-    Row(
+    OptionRow(
+        "output", "Format of stdout.", output_format, "text", metavar="<text|json>", short="-o"
+    ),
+    OptionRow(
         "stream",
         "Show each event as it comes; with -o json one compact object per line.",
         switch,
@@ -168,31 +170,31 @@ ROWS: tuple[Row, ...] = (
         in_environment=False,
         in_files=False,
     ),
-    Row(
+    OptionRow(
         "wait",
         "Wait until the task rests.",
         switch,
         aliases=("--watch",),
         otherwise="true for send, false for task get",
     ),
-    Row(
+    OptionRow(
         "async",
         "Return the ids at once.",
         switch,
         "false",
         aliases=("--return-immediately", "--no-wait"),
     ),
-    Row("poll-interval", "Time between two polls.", interval, "2s", metavar="<duration>"),
-    Row(
+    OptionRow("poll-interval", "Time between two polls.", interval, "2s", metavar="<duration>"),
+    OptionRow(
         "timeout",
         "Budget of the whole command; 0 is no limit.",
         duration,
         "0",
         metavar="<duration>",
     ),
-    Row("context-id", "The context to continue, or to list.", metavar="<id>"),
-    Row("task-id", "The task to continue.", metavar="<id>"),
-    Row(
+    OptionRow("context-id", "The context to continue, or to list.", metavar="<id>"),
+    OptionRow("task-id", "The task to continue.", metavar="<id>"),
+    OptionRow(
         "transport",
         "Preferred binding, first one first: jsonrpc, rest, grpc. Repeatable.",
         binding,
@@ -200,32 +202,32 @@ ROWS: tuple[Row, ...] = (
         apart=separated,
         otherwise="the card's order",
     ),
-    Row(
+    OptionRow(
         "a2a-version",
         "Protocol version to speak.",
         version,
         metavar="<v>",
         otherwise="the highest common one; below 1.0 only where the agent has nothing newer",
     ),
-    Row(
+    OptionRow(
         "strict-version",
         "Refuse an agent that offers nothing from 1.0 on, unless --a2a-version names a version.",
         switch,
         "false",
     ),
-    Row(
+    OptionRow(
         "bearer",
         f"Bearer token for a scheme the card declares. {_EXPOSED.format('A2ACLI_BEARER')}",
         metavar="<token>",
         is_secret=True,
     ),
-    Row(
+    OptionRow(
         "api-key",
         f"API key for a scheme the card declares. {_EXPOSED.format('A2ACLI_API_KEY')}",
         metavar="<key>",
         is_secret=True,
     ),
-    Row(
+    OptionRow(
         "svc-param",
         "Service parameter, sent as a header with every request. Repeatable.",
         service_parameter,
@@ -233,26 +235,30 @@ ROWS: tuple[Row, ...] = (
         apart=parameters,
         is_secret=True,
     ),
-    Row("metadata", "Metadata of the request, a JSON object.", json_object, metavar="<json>"),
-    Row("insecure", "Do not verify TLS certificates; warns every time.", switch, "false"),
-    Row(
+    OptionRow("metadata", "Metadata of the request, a JSON object.", json_object, metavar="<json>"),
+    OptionRow("insecure", "Do not verify TLS certificates; warns every time.", switch, "false"),
+    OptionRow(
         "config",
         "Read this file instead of the nearest .env.",
         metavar="<file>",
         in_files=False,
     ),
-    Row("verbose", "Show all that was exchanged: history, metadata (text only).", switch, "false"),
-    Row("debug", "Show on stderr how it worked: timing, choices, wire.", switch, "false"),
-    Row("client-cert", "Certificate for mutual TLS (PEM).", metavar="<path>"),
-    Row("client-key", "Its private key (PEM), if in a file of its own.", metavar="<path>"),
-    Row("ca-cert", "Trust these certificate authorities and no others (PEM).", metavar="<path>"),
-    Row(
+    OptionRow(
+        "verbose", "Show all that was exchanged: history, metadata (text only).", switch, "false"
+    ),
+    OptionRow("debug", "Show on stderr how it worked: timing, choices, wire.", switch, "false"),
+    OptionRow("client-cert", "Certificate for mutual TLS (PEM).", metavar="<path>"),
+    OptionRow("client-key", "Its private key (PEM), if in a file of its own.", metavar="<path>"),
+    OptionRow(
+        "ca-cert", "Trust these certificate authorities and no others (PEM).", metavar="<path>"
+    ),
+    OptionRow(
         "extension",
         "Extension to ask for. Repeatable.",
         metavar="<uri>",
         apart=separated,
     ),
-    Row(
+    OptionRow(
         "trust-origin",
         "Further origin that credentials may go to. Repeatable.",
         metavar="<origin>",

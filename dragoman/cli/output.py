@@ -7,12 +7,13 @@ own, in the shapes of 1.0. Bytes are the same on a terminal and in a pipe.
 
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from dragoman.cli.failures import Failure
 from dragoman.cli.redaction import Redactor
-from dragoman.cli.sources import Settings
+from dragoman.cli.sources import CommandSettings
 from dragoman.model.controls import BUT_LAYOUT, json_escaped
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     Shown = Task | Message | StatusUpdate | ArtifactUpdate
 
 _INDENT = 2
+_NONE: Mapping[str, str] = {}
+# Where the second word of a member's name begins.
+_INNER = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
 def escaped(text: str) -> str:
@@ -49,7 +53,7 @@ class Unwritable(Exception):
 class Output:
     """Writes the results of a run, in the format that was asked for."""
 
-    def __init__(self, settings: Settings, redactor: Redactor) -> None:
+    def __init__(self, settings: CommandSettings, redactor: Redactor) -> None:
         self.is_json = settings.is_json
         self.is_stream = settings.stream
         self.is_verbose = settings.verbose
@@ -76,6 +80,30 @@ class Output:
         """Write one line."""
         self.close()
         self.write(one_line(f"{label}: {value}").rstrip(" ") + "\n")
+
+    def item(
+        self, item: Mapping[str, Any], labels: Mapping[str, str] = _NONE, names: Iterable[str] = ()
+    ) -> None:
+        """Write one thing: as a document, or as its fields."""
+        if self.is_json:
+            self.json(item)
+        else:
+            self.fields(item, labels, names)
+
+    def fields(
+        self, item: Mapping[str, Any], labels: Mapping[str, str] = _NONE, names: Iterable[str] = ()
+    ) -> None:
+        """Write a line for each member that has a value: of all, or of those named, in their order.
+        A label is the name of a member, as `Balance-After`, unless `labels` has another."""
+        for name in names or item:
+            value = item.get(name)
+            if isinstance(value, list):
+                value = " ".join(map(str, cast("list[object]", value)))
+            if value is None or value is False or value == "":
+                continue
+            label = labels.get(name) or _INNER.sub("-", name[:1].upper() + name[1:])
+            text = "yes" if value is True else f"{value:g}" if type(value) is float else str(value)
+            self.field(label, text)
 
     def block(self, label: str, content: str) -> None:
         """Write a block; an empty line inside it becomes a space, or it would end it."""
@@ -112,7 +140,7 @@ class Output:
     def note(self, label: str, text: str) -> None:
         """Say something about the run."""
         line = f"{label}: {one_line(self._redactor.text(text))}\n"
-        # A note that nobody takes is no reason to fail.
+        # A note that cannot be written is no reason to fail.
         with suppress(Unwritable):
             _send(sys.stderr.buffer, line.encode("utf-8", "backslashreplace"))
 
@@ -260,7 +288,7 @@ def _title(artifact: "Artifact") -> str:
 
 def stream_response(event: "Shown") -> bytes:
     """Return an event as 1.0 has it, whatever its peer speaks: also the answer to a send."""
-    from dragoman.dialects.v1_0 import without_extra
+    from dragoman.dialects.v1_0_shapes import without_extra
     from dragoman.model.record import encode_event
 
     return _as_received(event, encode_event(without_extra(event)))
@@ -268,7 +296,7 @@ def stream_response(event: "Shown") -> bytes:
 
 def bare(task: "Task") -> bytes:
     """Return a task as 1.0 has it."""
-    from dragoman.dialects.v1_0 import without_extra
+    from dragoman.dialects.v1_0_shapes import without_extra
     from dragoman.model.record import encode
 
     return _as_received(task, encode(without_extra(task)))

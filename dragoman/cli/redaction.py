@@ -14,7 +14,7 @@ from dragoman.security.secret_text import HIDDEN, hidden_pairs, hidden_text, hid
 
 # A shorter secret is found only where nothing is attached to it: it may be part of any word.
 LONG = 8
-# Headers whose values say nothing about who somebody is.
+# Headers whose values identify no caller.
 # fmt: off
 _OPEN_HEADERS = frozenset({
     "a2a-version", "a2a-extensions", "accept", "accept-encoding", "accept-ranges", "age", "allow",

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
     import ssl
 
-    from dragoman.client.cards import Cards
+    from dragoman.client.cards.cards import Cards
+    from dragoman.client.cards.interfaces import InterfaceCandidate
     from dragoman.client.client import Client
-    from dragoman.client.credentials import Credential
-    from dragoman.client.interfaces import Candidate
-    from dragoman.client.remote import Exchanged, Observer
+    from dragoman.client.credentials.credentials import Credential
+    from dragoman.client.pending_request import Exchanged, Observer
+    from dragoman.egress.egress import Egress
     from dragoman.model.card import AgentCard
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message
     from dragoman.model.task import Task, TaskStatus
-    from dragoman.security.egress import Egress
 
     Event = Task | Message | StatusUpdate | ArtifactUpdate
 
@@ -177,7 +177,7 @@ async def _connected(run: Invocation, work: Callable[[Session], Awaitable[None]]
 
 def _kinds(run: Invocation, agent: "Client") -> list[str]:
     """Return the kinds of the schemes that credentials were sent for."""
-    from dragoman.client.credentials import choose
+    from dragoman.client.credentials.credentials import choose
 
     sent = choose(agent.card, credentials_of(run), agent.interface.url)
     return [scheme.kind for scheme, _ in sent.attached]
@@ -185,7 +185,7 @@ def _kinds(run: Invocation, agent: "Client") -> list[str]:
 
 def client_of(run: Invocation, *, secret: bool = False) -> "Client":
     """Return the client that the global options describe; `secret` as in `tls_of`."""
-    from dragoman.cli.found_file import check_agent
+    from dragoman.cli.found_env import check_agent
     from dragoman.client.client import Client
 
     check_agent(run)
@@ -208,7 +208,7 @@ def client_of(run: Invocation, *, secret: bool = False) -> "Client":
 
 @asynccontextmanager
 async def looking(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[Client]":
-    """Give a client for whoever only looks at the card: nothing is chosen or checked."""
+    """Give a client that only reads the card: nothing is chosen or checked."""
     agent = client_of(run, secret=secret)
     try:
         yield agent
@@ -218,9 +218,9 @@ async def looking(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[C
 
 def selected(
     run: Invocation, card: "AgentCard", raw: "dict[str, Any] | None" = None
-) -> "Candidate":
+) -> "InterfaceCandidate":
     """Return the interface of a card that a command would talk to, and how."""
-    from dragoman.client.interfaces import candidates
+    from dragoman.client.cards.interfaces import candidates
 
     settings = run.settings
     return candidates(card, raw, bindings=settings.transport, **_versions(run))[0]
@@ -234,16 +234,16 @@ def is_older(version: str) -> bool:
 def _versions(run: Invocation) -> dict[str, str]:
     """Return which versions are spoken: the one that is asked for; else 1.0 or newer, and what is
     older only with an agent that has nothing else, unless --strict-version forbids it."""
-    asked = run.settings.a2a_version
-    oldest = "1.0" if run.settings.strict_version and not asked else "0.2"
-    return {"version": asked, "oldest": oldest, "preferred": "1.0"}
+    version = run.settings.a2a_version
+    oldest = "1.0" if run.settings.strict_version and not version else "0.2"
+    return {"version": version, "oldest": oldest, "preferred": "1.0"}
 
 
 def _warn(run: Invocation, agent: "Client") -> None:
     """Say what a credential's owner should know before anything is sent."""
-    from dragoman.client.credentials import ApiKey, Bearer
-    from dragoman.client.origins import is_loopback
-    from dragoman.security.targets import read_target
+    from dragoman.client.credentials.credentials import ApiKey, Bearer
+    from dragoman.client.credentials.origins import is_loopback
+    from dragoman.egress.targets import read_target
 
     interface = agent.interface
     run.out.debug(f"selected {interface.protocol_binding} {agent.version} at {interface.url}")
@@ -284,8 +284,8 @@ def _warn_unsent(run: Invocation, error: CredentialsMissing) -> None:
 @asynccontextmanager
 async def dialling(run: Invocation, *, secret: bool = False) -> "AsyncGenerator[Egress]":
     """Give what dials out, for what needs no client; say whether secrets will go there."""
-    from dragoman.security.egress import Egress
-    from dragoman.security.targets import Anywhere
+    from dragoman.egress.egress import Egress
+    from dragoman.egress.targets import Anywhere
 
     tls = tls_of(run, secret=secret)
     async with Egress(policy=Anywhere(), tls=tls, connect_timeout=CONNECT) as http:
@@ -314,15 +314,15 @@ def observing(run: Invocation) -> dict[str, Any]:
     """Return what makes a client tell of breaks, and show its wire if that was asked for."""
     wire = None
     if run.settings.debug:
-        from dragoman.cli.debug import Wire
+        from dragoman.cli.debug import WireTrace
 
-        wire = Wire(run.out, run.redactor)
+        wire = WireTrace(run.out, run.redactor)
     return {"observer": _Watch(run, wire)}
 
 
 def cards_of(run: Invocation) -> "Cards":
     """Return the cards of earlier runs."""
-    from dragoman.client.cards import Cards
+    from dragoman.client.cards.cards import Cards
 
     folder = cache_folder(run.environment) / "cards"
     return Cards(folder=folder, catalog=catalog_of(run.settings))
@@ -330,7 +330,7 @@ def cards_of(run: Invocation) -> "Cards":
 
 def credentials_of(run: Invocation) -> "list[Credential]":
     """Return what the user gave, and what earlier logins left."""
-    from dragoman.client.credentials import ApiKey, Bearer, ClientCertificate
+    from dragoman.client.credentials.credentials import ApiKey, Bearer, ClientCertificate
 
     settings = run.settings
     found: list[Credential] = []
@@ -350,8 +350,8 @@ def stored(run: Invocation) -> "list[Credential]":
     folder = tokens_folder(run.environment)
     if not folder.is_dir():
         return []
-    from dragoman.client.logins import StoredToken
-    from dragoman.client.tokens import TokenStore
+    from dragoman.client.credentials.logins import StoredToken
+    from dragoman.client.credentials.token_files import TokenStore
 
     store = TokenStore(folder, warn=run.out.warn)
     logins = [login for login in store.all() if is_for(run, login.origin)]
@@ -363,8 +363,8 @@ def stored(run: Invocation) -> "list[Credential]":
 
 def is_for(run: Invocation, origin: str) -> bool:
     """Tell whether something made for an origin may be used in this run at all."""
-    from dragoman.client.origins import Origins
-    from dragoman.client.references import parse
+    from dragoman.client.cards.references import parse
+    from dragoman.client.credentials.origins import Origins
 
     named = parse(run.settings.agent_card).origin
     # Of a file, its own interfaces are what the user names.
@@ -385,7 +385,7 @@ def tls_of(run: Invocation, *, secret: bool = False) -> "ssl.SSLContext | None":
         return None
     import ssl
 
-    from dragoman.client.credentials import ClientCertificate
+    from dragoman.client.credentials.credentials import ClientCertificate
 
     context = ClientCertificate(settings.client_cert, settings.client_key).context(settings.ca_cert)
     if settings.insecure:
@@ -401,7 +401,7 @@ class _Signals:
         self.came = False
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        # Elsewhere nobody can ask for them.
+        # Elsewhere they cannot be asked for.
         is_main = threading.current_thread() is threading.main_thread()
         self._is_ours = is_main and sys.platform != "win32"
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from dragoman.cli.failures import CARD_NOT_FOUND, Failure, usage
-from dragoman.cli.options import BY_NAME, PREFIX, ROWS, Row
+from dragoman.cli.options import BY_NAME, PREFIX, ROWS, OptionRow
 from dragoman.security.secret_names import is_secret
 
 Kind = Literal["flag", "env", "file", "default"]
@@ -39,14 +39,14 @@ class Origin(NamedTuple):
 DEFAULT = Origin("default", 9)
 
 
-class Found(NamedTuple):
+class FoundSetting(NamedTuple):
     """A value, read, and where it was."""
 
     value: Any
     origin: Origin
 
 
-class File(NamedTuple):
+class SettingsFile(NamedTuple):
     """A configuration file and what it says."""
 
     path: Path
@@ -55,7 +55,7 @@ class File(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Settings:
+class CommandSettings:
     """The global options as they hold for this run; the fields are the rows of the table."""
 
     agent_card: str = ""
@@ -89,7 +89,7 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     # Where those come from that a file says.
     from_files: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
-    # The local file, if nobody named it: it was found here or in a folder above.
+    # The local file if it was not named but found, here or in a folder above.
     found_file: str = ""
     # What the caller should hear about the files.
     warnings: list[str] = field(default_factory=list[str])
@@ -119,7 +119,7 @@ class Settings:
 
     @property
     def explicit_interval(self) -> float | None:
-        """Return the time between polls if somebody chose one."""
+        """Return the time between polls if one was chosen."""
         return self.poll_interval if self.is_set("poll-interval") else None
 
 
@@ -131,14 +131,14 @@ def settle(
     defaults: Mapping[str, str] | None = None,
     tolerant: bool = False,
     names: Collection[str] = tuple(BY_NAME),
-) -> Settings:
+) -> CommandSettings:
     """Return the settings of a run: flags as they were written, then every other source.
 
     A value that makes no sense is a usage error that names its place; `tolerant` notes it instead
     and goes on with the next source, which is what help needs. Only the options of these `names`
     are looked for: what has no effect does no harm either.
     """
-    settings = Settings()
+    settings = CommandSettings()
     reader = _Reader(given, environment, folder, settings, tolerant)
     files = list(reader.files())
     settings.environment = _merged(files) | dict(environment)
@@ -163,10 +163,10 @@ class _Reader:
         given: Mapping[str, Sequence[str]],
         environment: Mapping[str, str],
         folder: Path,
-        settings: Settings,
+        settings: CommandSettings,
         tolerant: bool,
     ) -> None:
-        self._given = given
+        self._given_options = given
         self._environment = environment
         self._folder = folder
         self._settings = settings
@@ -178,7 +178,7 @@ class _Reader:
             raise failure
         self._settings.problems.append(failure.message)
 
-    def files(self) -> Iterator[File]:
+    def files(self) -> Iterator[SettingsFile]:
         """Read the files there are, the local one first."""
         found = [file for file in (self._local(), self._global()) if file]
         if host := host_of(self._reference(found)):
@@ -186,9 +186,11 @@ class _Reader:
             found += filter(None, [self._read(path, 4, is_ours=True)])
         yield from sorted(found, key=lambda file: file.rank)
 
-    def _local(self) -> File | None:
+    def _local(self) -> SettingsFile | None:
         row = BY_NAME["config"]
-        name = self._given.get("config", [""])[-1] or self._environment.get(row.variable, "")
+        name = self._given_options.get("config", [""])[-1] or self._environment.get(
+            row.variable, ""
+        )
         if name:
             path = self._folder / Path(name).expanduser()
             if reason := _refusal(path):
@@ -200,18 +202,18 @@ class _Reader:
         self._settings.found_file = str(file.path) if file else ""
         return file
 
-    def _global(self) -> File | None:
+    def _global(self) -> SettingsFile | None:
         return self._read(config_folder(self._environment) / ".env", 5, is_ours=True)
 
-    def _reference(self, files: Sequence[File]) -> str:
+    def _reference(self, files: Sequence[SettingsFile]) -> str:
         row = BY_NAME["agent-card"]
         layers = [self._environment, *(file.values for file in files)]
-        texts = [self._given.get(row.name, [""])[-1]]
+        texts = [self._given_options.get(row.name, [""])[-1]]
         texts += [layer.get(row.variable, "") for layer in layers]
         return next(filter(None, texts), "")
 
-    def _read(self, path: Path, rank: int, *, is_ours: bool = False) -> File | None:
-        """Read a file; `is_ours`: nobody else has anything to say in it."""
+    def _read(self, path: Path, rank: int, *, is_ours: bool = False) -> SettingsFile | None:
+        """Read a file; `is_ours`: it holds nothing but our own settings."""
         try:
             if not path.is_file():
                 return None
@@ -236,11 +238,13 @@ class _Reader:
             self._settings.warnings.append(
                 f"{path} holds a secret and others can read it: chmod 600 {path}"
             )
-        return File(path, rank, values)
+        return SettingsFile(path, rank, values)
 
-    def value(self, row: Row, files: Sequence[File], default: str | None) -> Found | None:
+    def value(
+        self, row: OptionRow, files: Sequence[SettingsFile], default: str | None
+    ) -> FoundSetting | None:
         """Return the value of the highest rank."""
-        if texts := self._given.get(row.name):
+        if texts := self._given_options.get(row.name):
             found = self._convert(row, texts, Origin("flag", 1), row.flag)
             if found is not None:
                 return found
@@ -263,16 +267,18 @@ class _Reader:
                 found = self._convert(row, texts, origin, place)
                 if found is not None:
                     return found
-        return None if default is None else Found(row.read(default), DEFAULT)
+        return None if default is None else FoundSetting(row.read(default), DEFAULT)
 
-    def _convert(self, row: Row, texts: Sequence[str], origin: Origin, place: str) -> Found | None:
+    def _convert(
+        self, row: OptionRow, texts: Sequence[str], origin: Origin, place: str
+    ) -> FoundSetting | None:
         read: Callable[[str], Any] = row.read
         try:
             value: Any = [read(text) for text in texts] if row.apart else read(texts[-1])
         except ValueError as error:
             self.refuse(usage(f"{place} {error}"))
             return None
-        return Found(value, origin)
+        return FoundSetting(value, origin)
 
 
 def parse(text: str) -> dict[str, str]:
@@ -296,9 +302,9 @@ def _unassigned(text: str, is_ours: bool) -> list[int]:
     """Return the numbers of lines that were meant for us and assign nothing."""
     found: list[int] = []
     for number, line in enumerate(text.splitlines(), 1):
-        said = line.strip().removeprefix("export ").strip()
-        is_meant = is_ours or said.startswith((PREFIX, _OURS))
-        if said and is_meant and said[0] != "#" and "=" not in said:
+        assignment = line.strip().removeprefix("export ").strip()
+        is_meant = is_ours or assignment.startswith((PREFIX, _OURS))
+        if assignment and is_meant and assignment[0] != "#" and "=" not in assignment:
             found.append(number)
     return found[:_TOLD]
 
@@ -318,7 +324,7 @@ def _refusal(path: Path) -> str:
     return "is no regular file, and nothing else can be read twice"
 
 
-def catalog_of(settings: Settings) -> str:
+def catalog_of(settings: CommandSettings) -> str:
     """Return where names are looked up; raises a failure if the agent is a name without it."""
     found = settings.environment.get(CATALOG, "")
     if not found and settings.agent_card.startswith("@"):
@@ -370,7 +376,7 @@ def host_of(reference: str) -> str:
         return ""
 
 
-def _merged(files: Sequence[File]) -> dict[str, str]:
+def _merged(files: Sequence[SettingsFile]) -> dict[str, str]:
     values: dict[str, str] = {}
     for file in reversed(files):
         values |= file.values

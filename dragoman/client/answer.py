@@ -5,9 +5,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from dragoman.errors import InvalidAgentResponse
 from dragoman.model.artifact import Artifact
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Task, TaskState
+from dragoman.service import Reply, TaskReply
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -33,12 +35,12 @@ class Answer(msgspec.Struct, frozen=True):
             return self.message.parts
         if self.task is None:
             return []
-        said = self._said()
+        message = self._last_message()
         if self.task.status.state.is_interrupted and self.task.status.message is not None:
             # A question is what there is to answer, whatever was produced before.
             return self.task.status.message.parts
         produced = [part for artifact in self.task.artifacts for part in artifact.parts]
-        return produced or (said.parts if said is not None else [])
+        return produced or (message.parts if message is not None else [])
 
     @property
     def text(self) -> str:
@@ -48,16 +50,16 @@ class Answer(msgspec.Struct, frozen=True):
             return self.message.text
         if self.task is None:
             return ""
-        said = self._said()
+        message = self._last_message()
         if self.task.status.state.is_interrupted and self.task.status.message is not None:
             return self.task.status.message.text
         texts = [
             "".join(part.text for part in artifact.parts if isinstance(part.text, str))
             for artifact in self.task.artifacts
         ]
-        return "\n".join(text for text in texts if text) or (said.text if said else "")
+        return "\n".join(text for text in texts if text) or (message.text if message else "")
 
-    def _said(self) -> Message | None:
+    def _last_message(self) -> Message | None:
         """Return what the agent said last: with its status, or before."""
         assert self.task is not None, "only a task has a history"
         if self.task.status.message is not None:
@@ -80,10 +82,10 @@ class Answer(msgspec.Struct, frozen=True):
         task shows its history."""
         if self.task is None:
             return {}
-        said = [one for one in self.task.history if one.role is Role.AGENT]
+        messages = [one for one in self.task.history if one.role is Role.AGENT]
         if self.task.status.message is not None:
-            said.append(self.task.status.message)
-        found = list(dict.fromkeys(name for one in said for name in one.reference_task_ids))
+            messages.append(self.task.status.message)
+        found = list(dict.fromkeys(name for one in messages for name in one.reference_task_ids))
         return {self.task.id: found} if found else {}
 
     @property
@@ -108,3 +110,10 @@ def is_empty(task: Task) -> bool:
         and task.status.message is None
         and not (task.history and task.history[-1].role is Role.AGENT)
     )
+
+
+def task_of(reply: Reply) -> Task:
+    """Return the task of a reply that must be one."""
+    if not isinstance(reply, TaskReply):
+        raise InvalidAgentResponse("The agent answered with something that is no task")
+    return reply.reading.task

@@ -1,7 +1,7 @@
 """An ASGI app called without a socket, in the shape of HTTP that a client needs.
 
-The app runs beside its caller on the same loop, its body comes piece by piece, and whoever stops
-reading early is a client that hung up.
+The app runs beside its caller on the same loop, its body comes piece by piece, and reading no
+further counts as hanging up.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+from dragoman.egress.errors import EgressClosed, EgressFailed
 from dragoman.errors import ConfigError
-from dragoman.security.egress import EgressClosed, EgressFailed
 
 logger = logging.getLogger("dragoman")
 
@@ -137,7 +137,7 @@ class _Exchange:
             raise EgressFailed("the app broke off its answer")
 
     def hang_up(self) -> None:
-        """Leave while somebody still reads, who is told so."""
+        """Close while a reader is open; the reader gets an error."""
         if self._is_hung_up:
             return
         self._is_hung_up = True
@@ -160,8 +160,6 @@ class _Exchange:
     async def _run(self) -> None:
         try:
             await self._app(self._scope, self._receive, self._send)
-        except asyncio.CancelledError:
-            pass
         except Exception:
             # A server in its place would log it and drop the connection; so its caller sees that.
             logger.exception("the app raised while it answered %s", self._scope["path"])
@@ -193,7 +191,7 @@ class _Exchange:
 class _Lifespan:
     """The app's start and end, if it cares for them; shared by all clients of the app."""
 
-    # By the app itself: whoever has the app keeps its life from being forgotten.
+    # Keyed by the app itself: a reference to the app keeps its lifespan alive.
     _known: ClassVar[dict[int, "_Lifespan"]] = {}
 
     def __init__(self, app: App) -> None:
@@ -245,9 +243,12 @@ class _Lifespan:
         scope: Message = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
         try:
             await self._app(scope, self._inbox.get, self._send)
-        except Exception:
-            # Apps that know no lifespan raise; they are served all the same.
-            pass
+        except Exception as error:
+            if self._started.is_set():
+                logger.exception("the app raised while it ran or ended")
+            else:
+                # ASGI: an app that raises before it has started knows no lifespan, and is served.
+                logger.info("the app has no lifespan: it raised %r", error)
         finally:
             self._started.set()
 

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from dragoman.egress.errors import EgressRefused
+from dragoman.egress.outgoing import checked_headers
 from dragoman.errors import ConfigError
 from dragoman.model.card import AgentCard
-from dragoman.security.egress import EgressRefused, checked_headers
 
 
 def check_reference(ref: object) -> None:

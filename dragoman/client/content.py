@@ -1,7 +1,7 @@
 """What a caller hands over, as the parts of a message.
 
-What cannot be sent is refused here, with the place it is at: on its way nobody would know that it
-was the caller's own.
+What cannot be sent is refused here, where the place of the value in the caller's own data is still
+known.
 """
 
 import math
@@ -108,13 +108,13 @@ def _flaw(value: Any) -> str:
             return ""
 
 
-def file_part(path: Path, media_type: str = "") -> Part:
+def file_part(path: Path) -> Part:
     """Return a file as a part; of its path only the last name leaves the house."""
     try:
         raw = path.expanduser().read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    guessed = media_type or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    guessed = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return Part(raw=raw, filename=path.name, media_type=guessed)
 
 

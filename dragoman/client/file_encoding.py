@@ -3,7 +3,7 @@
 The proto's bytes are the file. The official Python library, in 0.3 and in the 0.3 layer of 1.x,
 puts the file's base64 there and reads nothing else: binary files fail, and texts become other texts
 without an error. A file alone does not tell which it is, so the peer is asked once for a task that
-nobody has, before the first file goes out or is read: libraries refuse that in their own ways.
+does not exist, before the first file goes out or is read: libraries refuse that in their own ways.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ UNKNOWN = (
 AS_TEXT = "files are sent and read as base64 text, as the official Python library has them"
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class EncodingRefused(msgspec.Struct, frozen=True):
     """How a peer answered to the question."""
 
     headers: Mapping[str, str]
@@ -44,18 +44,18 @@ def may_hold_files(body: bytes) -> bool:
     return b"ileWithBytes" in body or b"ile_with_bytes" in body
 
 
-def told_by(refusal: Refusal) -> bool | None:
+def told_by(refusal: EncodingRefused) -> bool | None:
     """Tell whether a peer has base64 text where the proto has bytes; None: that is not known."""
     value = refusal.value
-    said: dict[str, Any] = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if type(said.get("code")) is int:
+    body: dict[str, Any] = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    if type(body.get("code")) is int:
         # A code of JSON-RPC: the JavaScript library and ours, which keep to the proto.
         return False
-    inner = said.get("error")
+    inner = body.get("error")
     if isinstance(inner, dict) and {"code", "status"} <= cast("dict[str, Any]", inner).keys():
         # An error of 1.0 on a path of 0.3: the 0.3 layer of the Python library.
         return True
-    if said.keys() in ({"message"}, {"message", "data"}):
+    if body.keys() in ({"message"}, {"message", "data"}):
         return True
     server = refusal.headers.get("server", "").lower()
     if server.startswith(_PYTHON_SERVERS) or "python" in server:
@@ -68,7 +68,7 @@ def told_by(refusal: Refusal) -> bool | None:
 class FileEncoding:
     """What is known of one peer."""
 
-    def __init__(self, ask: Callable[[], Awaitable[Refusal]]) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[EncodingRefused]]) -> None:
         self._ask = ask
         self._asking = asyncio.Lock()
         self._is_known = False
@@ -85,7 +85,7 @@ class FileEncoding:
                 except A2AError:
                     if headers is None:
                         raise
-                    self._is_text = told_by(Refusal(headers))
+                    self._is_text = told_by(EncodingRefused(headers))
                 self._is_known = True
         return bool(self._is_text)
 

@@ -19,7 +19,7 @@ LARGEST = 16 * 1024 * 1024
 KEYS = ("dgm_", "nxk_")
 
 
-class Answered(NamedTuple):
+class GatewayResponse(NamedTuple):
     """An answer as it came."""
 
     status: int
@@ -51,7 +51,7 @@ def credential(token: str) -> dict[str, str]:
 
 async def exchange(
     http: Http, verb: str, url: str, *, headers: Mapping[str, str], body: Any = None
-) -> Answered:
+) -> GatewayResponse:
     """Send a request and return its answer; raises `EgressError`."""
     sent = {"accept": "application/json", **headers}
     content = None
@@ -60,7 +60,7 @@ async def exchange(
         content = msgspec.json.encode(body)
     async with http.open(verb, url, headers=sent, body=content) as answer:
         found, _ = await read_all(answer, LARGEST)
-        return Answered(answer.status, answer.headers, found)
+        return GatewayResponse(answer.status, answer.headers, found)
 
 
 def data_of(status: int, body: bytes) -> Any:

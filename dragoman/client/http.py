@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-class Exchange(Protocol):
+class HttpExchange(Protocol):
     """An answer whose head has come. The names of headers are in lower case."""
 
     @property
@@ -47,12 +47,12 @@ class Http(Protocol):
         headers: Mapping[str, str],
         body: bytes | None = None,
         reuse: bool = False,
-    ) -> AbstractAsyncContextManager[Exchange]:
+    ) -> AbstractAsyncContextManager[HttpExchange]:
         """Send a request and wait for the head of its answer.
 
         With `reuse` a POST too may go on a connection that was used before.
 
-        Raises `EgressRefused` where we do not go, `EgressFailed` where nobody answers; the latter
+        Raises `EgressRefused` where we do not go, `EgressFailed` where no answer comes; the latter
         has `is_sent` true once the request may have arrived. There is no limit of time but that
         of connecting: a caller that wants one brings its own.
         """
@@ -81,11 +81,18 @@ def wish(headers: Mapping[str, str]) -> dict[str, str]:
     return {"retryAfter": wait} if len(wait) < 6 else {}
 
 
-async def read_all(exchange: Exchange, most: int) -> tuple[bytes, bool]:
-    """Return a body up to a size, and whether there was more."""
+class ReadBody(NamedTuple):
+    """A body up to a size, and whether there was more."""
+
+    content: bytes
+    is_cut: bool
+
+
+async def read_all(exchange: HttpExchange, most: int) -> ReadBody:
+    """Return a body up to a size."""
     body = bytearray()
     async for chunk in exchange.chunks():
         body += chunk
         if len(body) > most:
-            return bytes(body[:most]), True
-    return bytes(body), False
+            return ReadBody(bytes(body[:most]), True)
+    return ReadBody(bytes(body), False)

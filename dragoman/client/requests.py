@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from dragoman.client.answer import Answer
 from dragoman.errors import RequestFailed
@@ -14,9 +14,6 @@ from dragoman.model.message import Part
 from dragoman.model.requests import Request, open_requests
 from dragoman.model.task import Task
 from dragoman.security import handoff
-
-if TYPE_CHECKING:
-    from dragoman.client.client import Client
 
 logger = logging.getLogger("dragoman")
 
@@ -27,7 +24,7 @@ Tools = Mapping[str, Callable[..., Any]]
 OnRequest = Callable[[Request], Any]
 
 
-def nobody(request: Request) -> None:
+def no_answer(request: Request) -> None:
     """Leave every request open."""
 
 
@@ -37,7 +34,7 @@ def requests_of(task: Task | Answer | None) -> list[Request]:
     return open_requests(found.status) if found is not None else []
 
 
-def answered(request: Request, result: Any) -> list[Part]:
+def answer_parts(request: Request, result: Any) -> list[Part]:
     """Return the parts of a message that answers a request: a credential is encrypted to the
     request's key, so that only the agent that asked can read it. Raises `ValueError` for one that
     cannot be handed over."""
@@ -58,7 +55,7 @@ class Attendant:
         self._on_request = on_request
 
     async def parts(self, answer: Answer) -> list[Part]:
-        """Return what answers those requests that somebody here can answer, all at once."""
+        """Return the answers to those requests that can be answered here, all at once."""
         found = await asyncio.gather(*(self._answer(one) for one in requests_of(answer)))
         return [part for parts in found for part in parts]
 
@@ -66,7 +63,7 @@ class Attendant:
         tool = self._tools.get(request.name) if request.kind == "tool" else None
         try:
             if tool is not None:
-                return answered(request, await _call(tool, request.args))
+                return answer_parts(request, await _call(tool, request.args))
             if self._on_request is None:
                 return []
             result = self._on_request(request)
@@ -78,7 +75,7 @@ class Attendant:
                 raise
             logger.exception("the tool %s failed", request.name)
             return request.failed("The tool failed.")
-        return [] if result is None else answered(request, result)
+        return [] if result is None else answer_parts(request, result)
 
 
 async def _call(tool: Callable[..., Any], args: Any) -> Any:
@@ -98,10 +95,3 @@ async def _call(tool: Callable[..., Any], args: Any) -> Any:
     # It may block, and others wait beside it.
     result = await asyncio.to_thread(call)
     return await result if inspect.isawaitable(result) else result
-
-
-async def attended(client: "Client", answer: Answer, attendant: Attendant, **more: Any) -> Answer:
-    """Return a task where it rests and nobody here can answer what it waits for."""
-    while parts := await attendant.parts(answer):
-        answer = await client.send(parts, task_id=answer.task_id, on_request=nobody, **more)
-    return answer

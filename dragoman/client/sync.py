@@ -11,18 +11,17 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from dragoman.client.answer import Answer
-from dragoman.client.client import Client
-from dragoman.client.stream import Stream
+from dragoman.client.calls import AgentCalls
+from dragoman.client.streams.stream import Stream
 from dragoman.errors import ConfigError, Unreachable
 from dragoman.model.card import AgentCard
 from dragoman.model.task import Task
 
 if TYPE_CHECKING:
-    from dragoman.security.signatures import Verdict
+    from dragoman.security.card_signatures import SignatureVerdict
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,7 +31,7 @@ AT_EXIT = 5.0
 
 
 def _waited(
-    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, T]],
+    method: Callable[Concatenate[AgentCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Sync", P], T]:
     """Return a method of the client as one that waits."""
 
@@ -44,7 +43,7 @@ def _waited(
 
 
 def _iterated(
-    method: Callable[Concatenate[Client, P], AsyncIterator[T]],
+    method: Callable[Concatenate[AgentCalls, P], AsyncIterator[T]],
 ) -> Callable[Concatenate["Sync", P], "Iteration[T]"]:
     """Return a method of the client as one that gives a plain iterator."""
 
@@ -83,7 +82,7 @@ class Loop:
         except CancelledError:
             raise Unreachable("The client was closed") from None
         except BaseException:
-            # Whoever waits was interrupted: nobody is left to want the result.
+            # The waiting caller was interrupted: its result is not wanted any more.
             future.cancel()
             raise
 
@@ -99,7 +98,7 @@ class Loop:
         return self._loop
 
     def close(self, timeout: float | None = None) -> None:
-        """End the thread; whoever waits for something is told so."""
+        """End the thread; pending calls raise."""
         if self._process != os.getpid():
             return
         with self._lock:
@@ -108,7 +107,7 @@ class Loop:
             thread = self._thread
             if loop is not None:
                 loop.call_soon_threadsafe(loop.stop)
-        # It may be the loop's own thread that collects what nobody refers to any more.
+        # The garbage collector may run this in the loop's own thread.
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
@@ -137,7 +136,7 @@ class Iteration(Generic[T]):
     """An async iterator as a plain one. What a `Stream` knows meanwhile is here as well."""
 
     def __init__(self, owner: "Sync", iterator: AsyncIterator[T]) -> None:
-        # Kept, since a client that nobody refers to is closed.
+        # Referenced here: a client without references is closed.
         self._owner = owner
         self._loop = owner.loop
         self._iterator = iterator
@@ -164,12 +163,7 @@ class Iteration(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -207,10 +201,10 @@ class Iteration(Generic[T]):
 class Sync:
     """A client whose methods wait."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AgentCalls) -> None:
         self.client = client
         self.loop = Loop(client.close)
-        # When nobody refers to it any more, and at the end of the program.
+        # Runs when the last reference is gone, and at the end of the program.
         self._ending = weakref.finalize(self, Loop.close, self.loop, AT_EXIT)
         _all.add(self)
 
@@ -218,12 +212,7 @@ class Sync:
         self.connect()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -246,26 +235,26 @@ class Sync:
             self.loop = Loop(self.client.close)
             self._ending = weakref.finalize(self, Loop.close, self.loop, AT_EXIT)
 
-    look = _waited(Client.look)
-    connect = _waited(Client.connect)
-    extended_card = _waited(Client.extended_card)
-    examine = _waited(Client.examine)
-    send = _waited(Client.send)
-    answer_request = _waited(Client.answer_request)
-    get = _waited(Client.get)
-    transitions = _waited(Client.transitions)
-    cancel = _waited(Client.cancel)
-    wait = _waited(Client.wait)
-    page = _waited(Client.page)
-    create_push = _waited(Client.create_push)
-    get_push = _waited(Client.get_push)
-    list_push = _waited(Client.list_push)
-    push_page = _waited(Client.push_page)
-    delete_push = _waited(Client.delete_push)
-    stream = _iterated(Client.stream)
-    stream_text = _iterated(Client.stream_text)
-    subscribe = _iterated(Client.subscribe)
-    list = _iterated(Client.list)
+    look = _waited(AgentCalls.look)
+    connect = _waited(AgentCalls.connect)
+    extended_card = _waited(AgentCalls.extended_card)
+    examine = _waited(AgentCalls.examine)
+    send = _waited(AgentCalls.send)
+    answer_request = _waited(AgentCalls.answer_request)
+    get = _waited(AgentCalls.get)
+    transitions = _waited(AgentCalls.transitions)
+    cancel = _waited(AgentCalls.cancel)
+    wait = _waited(AgentCalls.wait)
+    page = _waited(AgentCalls.page)
+    create_push = _waited(AgentCalls.create_push)
+    get_push = _waited(AgentCalls.get_push)
+    list_push = _waited(AgentCalls.list_push)
+    push_page = _waited(AgentCalls.push_page)
+    delete_push = _waited(AgentCalls.delete_push)
+    stream = _iterated(AgentCalls.stream)
+    stream_text = _iterated(AgentCalls.stream_text)
+    subscribe = _iterated(AgentCalls.subscribe)
+    list = _iterated(AgentCalls.list)
 
     @property
     def card(self) -> AgentCard:
@@ -278,14 +267,14 @@ class Sync:
         return self.client.version
 
     @property
-    def signature(self) -> "Verdict":
+    def signature(self) -> "SignatureVerdict":
         """Whether the card is signed by one of the keys, once it was read."""
         return self.client.signature
 
 
 _all: weakref.WeakSet[Sync] = weakref.WeakSet()
 # Kept for ever: to collect them would be to close what the other process still reads from.
-_left: list[tuple[Client, Loop]] = []
+_left: list[tuple[AgentCalls, Loop]] = []
 
 
 def _after_fork() -> None:

@@ -1,2 +1,6 @@
-"""Names and behaviour of other systems on our engine: whoever comes from one of them changes an
-import. Each package here is one system; what it got wrong is not repeated."""
+"""Names and behaviour of other libraries on this engine: their users change an import.
+
+Each package is one library: `corvid`, `nexus` (an SDK for gateways) and `selectools`. Known defects
+of the originals are not reproduced. Imports server, authoring and client; no other room imports
+this one except the command line. Begin with the `__init__` of a package.
+"""

@@ -1,17 +1,17 @@
 """Everything that is wrong with an agent card by the letter of its own version.
 
-Clients read cards leniently; this is for whoever writes one and wants to know. Types and required
-members as 1.0, 0.3 and 0.2 have them; a member no version knows is nobody's mistake.
+Clients read cards leniently; this is for authors of cards. Types and required
+members as 1.0, 0.3 and 0.2 have them; a member that no version knows is not a mistake.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 Object = dict[str, Any]
-Check = Callable[[Any, str], Iterator["Finding"]]
+Check = Callable[[Any, str], Iterator["CardFinding"]]
 
 
-class Finding(NamedTuple):
+class CardFinding(NamedTuple):
     """One thing that is wrong, and where."""
 
     path: str
@@ -21,10 +21,10 @@ class Finding(NamedTuple):
         return f"{self.path}: {self.problem}" if self.path else self.problem
 
 
-def findings(raw: Any) -> list[Finding]:
+def findings(raw: Any) -> list[CardFinding]:
     """Return all that is wrong with a card, in the order of its members; [] for a good one."""
     if not isinstance(raw, dict):
-        return [Finding("", "must be an object")]
+        return [CardFinding("", "must be an object")]
     card = cast(Object, raw)
     if "supportedInterfaces" in card:
         return list(_V1_0(card, ""))
@@ -51,9 +51,9 @@ def _may(check: Check) -> _Member:
 
 
 def _object(members: Mapping[str, _Member]) -> Check:
-    def check(value: Any, path: str) -> Iterator[Finding]:
+    def check(value: Any, path: str) -> Iterator[CardFinding]:
         if not isinstance(value, dict):
-            yield Finding(path, "must be an object")
+            yield CardFinding(path, "must be an object")
             return
         fields = cast(Object, value)
         for name, member in members.items():
@@ -61,50 +61,50 @@ def _object(members: Mapping[str, _Member]) -> Check:
             if fields.get(name) is not None:
                 yield from member.check(fields[name], place)
             elif member.is_required:
-                yield Finding(place, "is required")
+                yield CardFinding(place, "is required")
 
     return check
 
 
-def _text(value: Any, path: str) -> Iterator[Finding]:
+def _text(value: Any, path: str) -> Iterator[CardFinding]:
     if not isinstance(value, str):
-        yield Finding(path, "must be a string")
+        yield CardFinding(path, "must be a string")
 
 
-def _filled(value: Any, path: str) -> Iterator[Finding]:
+def _filled(value: Any, path: str) -> Iterator[CardFinding]:
     if not isinstance(value, str) or not value:
-        yield Finding(path, "must be a string that is not empty")
+        yield CardFinding(path, "must be a string that is not empty")
 
 
-def _url(value: Any, path: str) -> Iterator[Finding]:
+def _url(value: Any, path: str) -> Iterator[CardFinding]:
     if not isinstance(value, str) or not value.lower().startswith(("https://", "http://")):
-        yield Finding(path, "must be an absolute URL of http or https")
+        yield CardFinding(path, "must be an absolute URL of http or https")
 
 
-def _version(value: Any, path: str) -> Iterator[Finding]:
+def _version(value: Any, path: str) -> Iterator[CardFinding]:
     numbers = value.split(".") if isinstance(value, str) else []
     if len(numbers) < 2 or not all(part.isascii() and part.isdigit() for part in numbers[:2]):
-        yield Finding(path, "must be a version such as 1.0")
+        yield CardFinding(path, "must be a version such as 1.0")
 
 
-def _boolean(value: Any, path: str) -> Iterator[Finding]:
+def _boolean(value: Any, path: str) -> Iterator[CardFinding]:
     if not isinstance(value, bool):
-        yield Finding(path, "must be true or false")
+        yield CardFinding(path, "must be true or false")
 
 
-def _struct(value: Any, path: str) -> Iterator[Finding]:
+def _struct(value: Any, path: str) -> Iterator[CardFinding]:
     if not isinstance(value, dict):
-        yield Finding(path, "must be an object")
+        yield CardFinding(path, "must be an object")
 
 
 def _list(item: Check, *, filled: bool = False) -> Check:
-    def check(value: Any, path: str) -> Iterator[Finding]:
+    def check(value: Any, path: str) -> Iterator[CardFinding]:
         if not isinstance(value, list):
-            yield Finding(path, "must be a list")
+            yield CardFinding(path, "must be a list")
             return
         elements = cast("list[Any]", value)
         if filled and not elements:
-            yield Finding(path, "must not be empty")
+            yield CardFinding(path, "must not be empty")
         for index, element in enumerate(elements):
             yield from item(element, f"{path}[{index}]")
 
@@ -112,7 +112,7 @@ def _list(item: Check, *, filled: bool = False) -> Check:
 
 
 def _map(item: Check) -> Check:
-    def check(value: Any, path: str) -> Iterator[Finding]:
+    def check(value: Any, path: str) -> Iterator[CardFinding]:
         yield from _struct(value, path)
         if isinstance(value, dict):
             for name, element in cast(Object, value).items():
@@ -122,9 +122,9 @@ def _map(item: Check) -> Check:
 
 
 def _either(*allowed: str) -> Check:
-    def check(value: Any, path: str) -> Iterator[Finding]:
+    def check(value: Any, path: str) -> Iterator[CardFinding]:
         if value not in allowed:
-            yield Finding(path, f"must be one of {', '.join(allowed)}")
+            yield CardFinding(path, f"must be one of {', '.join(allowed)}")
 
     return check
 
@@ -132,21 +132,21 @@ def _either(*allowed: str) -> Check:
 def _one_of(members: Mapping[str, Check]) -> Check:
     """An object with exactly one of some members."""
 
-    def check(value: Any, path: str) -> Iterator[Finding]:
+    def check(value: Any, path: str) -> Iterator[CardFinding]:
         if not isinstance(value, dict):
-            yield Finding(path, "must be an object")
+            yield CardFinding(path, "must be an object")
             return
         fields = cast(Object, value)
         given = [name for name in members if fields.get(name) is not None]
         if len(given) != 1:
-            yield Finding(path, f"must have exactly one of {', '.join(members)}")
+            yield CardFinding(path, f"must have exactly one of {', '.join(members)}")
         for name in given:
             yield from members[name](fields[name], f"{path}.{name}")
 
     return check
 
 
-def _interface(value: Any, path: str) -> Iterator[Finding]:
+def _interface(value: Any, path: str) -> Iterator[CardFinding]:
     yield from _INTERFACE(value, path)
     if isinstance(value, dict):
         fields = cast(Object, value)
@@ -155,14 +155,14 @@ def _interface(value: Any, path: str) -> Iterator[Finding]:
             yield from _url(fields["url"], f"{path}.url")
 
 
-def _scheme_0_x(value: Any, path: str) -> Iterator[Finding]:
+def _scheme_0_x(value: Any, path: str) -> Iterator[CardFinding]:
     if not isinstance(value, dict):
-        yield Finding(path, "must be an object")
+        yield CardFinding(path, "must be an object")
         return
     kind = cast(Object, value).get("type")
     check = _SCHEMES_0_X.get(kind) if isinstance(kind, str) else None
     if check is None:
-        yield Finding(f"{path}.type", f"must be one of {', '.join(_SCHEMES_0_X)}")
+        yield CardFinding(f"{path}.type", f"must be one of {', '.join(_SCHEMES_0_X)}")
     else:
         yield from check(value, path)
 

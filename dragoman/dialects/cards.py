@@ -23,7 +23,7 @@ from dragoman.model.card import (
     AgentProvider,
     AgentSkill,
 )
-from dragoman.model.transition import TRANSITIONS_URI
+from dragoman.model.task import TRANSITIONS_URI
 
 PROTOCOL_0_3, PROTOCOL_0_2 = "0.3.0", "0.2.6"
 
@@ -41,33 +41,16 @@ _BY_MEMBER: Mapping[str, tuple[str, Mapping[str, str]]] = {
 _BY_TYPE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     kind: (member, {old: new for new, old in names.items()}) for member, kind, names in _SCHEMES
 }
-# Two schemes of four flows each, both needed: nobody has more.
+# Two schemes of four flows each, both needed: no card has more.
 MOST_ALTERNATIVES = 16
 # In the order a scheme with several of them is split.
 _FLOWS_0_X = ("authorizationCode", "clientCredentials", "implicit", "password")
 
 _CARD = both_spellings(
-    "name",
-    "description",
-    "supportedInterfaces",
-    "version",
-    "capabilities",
-    "defaultInputModes",
-    "defaultOutputModes",
-    "skills",
-    "provider",
-    "documentationUrl",
-    "iconUrl",
-    "securitySchemes",
-    "securityRequirements",
-    "signatures",
-    "security",
-    "url",
-    "preferredTransport",
-    "additionalInterfaces",
-    "protocolVersion",
-    "supportsAuthenticatedExtendedCard",
-    "authentication",
+    "name description supportedInterfaces version capabilities defaultInputModes",
+    "defaultOutputModes skills provider documentationUrl iconUrl securitySchemes",
+    "securityRequirements signatures security url preferredTransport additionalInterfaces",
+    "protocolVersion supportsAuthenticatedExtendedCard authentication",
 )
 _INTERFACE = {
     **both_spellings("url", "protocolBinding", "protocolVersion", "tenant"),
@@ -77,15 +60,7 @@ _PROVIDER = both_spellings("url", "organization")
 _EXTENSION = both_spellings("uri", "description", "required", "params")
 _CAPABILITIES = both_spellings("streaming", "pushNotifications", "extensions", "extendedAgentCard")
 _SKILL = both_spellings(
-    "id",
-    "name",
-    "description",
-    "tags",
-    "examples",
-    "inputModes",
-    "outputModes",
-    "securityRequirements",
-    "security",
+    "id name description tags examples inputModes outputModes securityRequirements security",
 )
 
 

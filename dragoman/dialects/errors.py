@@ -4,13 +4,13 @@ One row per class of `dragoman.errors`. Clients tell a class by its reason, then
 code, then by its HTTP status, and accept the statuses of both 1.0.0 and 1.0.1.
 """
 
-from typing import Any, Literal, cast
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from dragoman import errors
-from dragoman.dialects.reading import Object, Value
-from dragoman.dialects.v0_3 import STATE_NAMES
+from dragoman.dialects.reading import Object, Value, elements, members
+from dragoman.dialects.v0_3_shapes import STATE_NAMES
 from dragoman.errors import A2AError, InvalidParams
 
 DOMAIN = "a2a-protocol.org"
@@ -22,7 +22,7 @@ Table = Literal["1.0.1", "1.0.0"]
 _WORDS_0_X = {state.value: name for state, name in STATE_NAMES.items()}
 
 
-class Row(msgspec.Struct, frozen=True):
+class ErrorRow(msgspec.Struct, frozen=True):
     """One error on every wire."""
 
     error: type[A2AError]
@@ -41,19 +41,19 @@ class Row(msgspec.Struct, frozen=True):
 
 # Of rows that share a code, a reason or a status, the first is what a client reads it as.
 ROWS = (
-    Row(errors.InvalidRequest, -32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
-    Row(errors.ParseFailed, -32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
-    Row(errors.BodyTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", "INVALID_REQUEST"),
-    Row(errors.TaskNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    ErrorRow(errors.InvalidRequest, -32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    ErrorRow(errors.ParseFailed, -32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    ErrorRow(errors.BodyTooLarge, -32600, 413, "RESOURCE_EXHAUSTED", "INVALID_REQUEST"),
+    ErrorRow(errors.TaskNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
     # The protocol has one error for both; the words tell them apart.
-    Row(errors.PushConfigNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
-    Row(errors.MethodNotFound, -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"),
-    Row(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", http_0_x=422),
-    Row(
+    ErrorRow(errors.PushConfigNotFound, -32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    ErrorRow(errors.MethodNotFound, -32601, 404, "UNIMPLEMENTED", "METHOD_NOT_FOUND"),
+    ErrorRow(errors.InvalidParams, -32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS", http_0_x=422),
+    ErrorRow(
         errors.NoAgentAvailable, -32602, 400, "INVALID_ARGUMENT", "NO_AGENT_AVAILABLE", http_0_x=422
     ),
-    Row(errors.InternalError, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
-    Row(
+    ErrorRow(errors.InternalError, -32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    ErrorRow(
         errors.TaskNotCancelable,
         -32002,
         400,
@@ -62,7 +62,7 @@ ROWS = (
         http_1_0_0=409,
         http_0_x=409,
     ),
-    Row(
+    ErrorRow(
         errors.PushNotSupported,
         -32003,
         400,
@@ -71,7 +71,7 @@ ROWS = (
         grpc_1_0_0="UNIMPLEMENTED",
         http_0_x=501,
     ),
-    Row(
+    ErrorRow(
         errors.UnsupportedOperation,
         -32004,
         400,
@@ -80,7 +80,7 @@ ROWS = (
         grpc_1_0_0="UNIMPLEMENTED",
         http_0_x=501,
     ),
-    Row(
+    ErrorRow(
         errors.ContentTypeNotSupported,
         -32005,
         400,
@@ -89,7 +89,7 @@ ROWS = (
         http_1_0_0=415,
         http_0_x=415,
     ),
-    Row(
+    ErrorRow(
         errors.InvalidAgentResponse,
         -32006,
         500,
@@ -98,7 +98,7 @@ ROWS = (
         http_1_0_0=502,
         http_0_x=502,
     ),
-    Row(
+    ErrorRow(
         errors.ExtendedCardNotConfigured,
         -32007,
         400,
@@ -106,7 +106,7 @@ ROWS = (
         "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
         http_0_x=404,
     ),
-    Row(
+    ErrorRow(
         errors.ExtensionRequired,
         -32008,
         400,
@@ -114,7 +114,7 @@ ROWS = (
         "EXTENSION_SUPPORT_REQUIRED",
         code_0_x=-32602,
     ),
-    Row(
+    ErrorRow(
         errors.VersionNotSupported,
         -32009,
         400,
@@ -124,15 +124,17 @@ ROWS = (
         code_0_x=-32600,
     ),
     # Of gateways; our own codes are documented, and above those of the protocol.
-    Row(errors.InsufficientCredits, -32055, 402, "FAILED_PRECONDITION", "INSUFFICIENT_CREDITS"),
-    Row(errors.TrustTooLow, -32056, 403, "FAILED_PRECONDITION", "TRUST_THRESHOLD_NOT_MET"),
-    Row(errors.AgentOffline, -32057, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
-    Row(errors.HopLimit, -32058, 400, "FAILED_PRECONDITION", "HOP_LIMIT"),
+    ErrorRow(
+        errors.InsufficientCredits, -32055, 402, "FAILED_PRECONDITION", "INSUFFICIENT_CREDITS"
+    ),
+    ErrorRow(errors.TrustTooLow, -32056, 403, "FAILED_PRECONDITION", "TRUST_THRESHOLD_NOT_MET"),
+    ErrorRow(errors.AgentOffline, -32057, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
+    ErrorRow(errors.HopLimit, -32058, 400, "FAILED_PRECONDITION", "HOP_LIMIT"),
     # The protocol leaves these to HTTP; the code serves only where a JSON-RPC body is wanted.
-    Row(errors.Unauthenticated, -32603, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
-    Row(errors.PermissionDenied, -32603, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
-    Row(errors.Overloaded, -32603, 503, "UNAVAILABLE", "UNAVAILABLE"),
-    Row(errors.RateLimited, -32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"),
+    ErrorRow(errors.Unauthenticated, -32603, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
+    ErrorRow(errors.PermissionDenied, -32603, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
+    ErrorRow(errors.Overloaded, -32603, 503, "UNAVAILABLE", "UNAVAILABLE"),
+    ErrorRow(errors.RateLimited, -32603, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"),
 )
 
 # What 0.x says for each code, word for word; a detail follows after a colon.
@@ -158,8 +160,8 @@ STANDARD_MESSAGES.update(
 
 _INTERNAL = -32603
 _BY_CLASS = {row.error: row for row in ROWS}
-_BY_CODE: dict[int, Row] = {}
-_BY_REASON: dict[str, Row] = {}
+_BY_CODE: dict[int, ErrorRow] = {}
+_BY_REASON: dict[str, ErrorRow] = {}
 # Statuses peers answer without saying more; 0.3 servers use those of the last line.
 _BY_STATUS: dict[int, type[A2AError]] = {
     403: errors.PermissionDenied,
@@ -176,7 +178,7 @@ for _row in ROWS:
     _BY_STATUS.setdefault(_row.http, _row.error)
 
 
-def row_of(error: A2AError) -> Row:
+def row_of(error: A2AError) -> ErrorRow:
     """Return the row of an error; a class without one is an internal error to peers."""
     for kind in type(error).__mro__:
         if kind in _BY_CLASS:
@@ -206,34 +208,37 @@ def jsonrpc(error: A2AError, version: str) -> Object:
     return body | {"data": data} if data else body
 
 
-def rest(error: A2AError, table: Table = "1.0.1") -> tuple[int, Object]:
+class RestError(NamedTuple):
+    """The HTTP status and the body of a REST answer."""
+
+    status: int
+    body: Object
+
+
+def rest(error: A2AError, table: Table = "1.0.1") -> RestError:
     """Return the HTTP status and the body of a REST answer."""
     row = row_of(error)
     status = http_status(error, table)
     name = row.grpc_1_0_0 or row.grpc if table == "1.0.0" else row.grpc
-    return status, {
-        "error": {
-            "code": status,
-            "status": name,
-            "message": error.public,
-            "details": _details(error, row),
-        }
-    }
+    details = _details(error, row)
+    inner = {"code": status, "status": name, "message": error.public, "details": details}
+    return RestError(status, {"error": inner})
 
 
-def rest_0_x(error: A2AError) -> tuple[int, Object]:
+def rest_0_x(error: A2AError) -> RestError:
     """Return the HTTP status and the body of a REST answer of 0.x, which fixes neither.
 
     Some clients go by the name of the error alone, in the form of `TaskNotFoundError`.
     """
     row = row_of(error)
     name = "".join(word.capitalize() for word in row.reason.split("_")).removesuffix("Error")
-    return row.http_0_x or row.http, jsonrpc(error, "0.3") | {"type": f"{name}Error"}
+    body = jsonrpc(error, "0.3") | {"type": f"{name}Error"}
+    return RestError(row.http_0_x or row.http, body)
 
 
 def decode_jsonrpc(value: Value) -> A2AError:
     """Return the error in the `error` member of a peer's answer, of either generation."""
-    body = _object(value)
+    body = members(value)
     code, data = body.get("code"), body.get("data")
     message = _text(body.get("message"))
     if type(data) is not list:
@@ -253,10 +258,10 @@ def decode_jsonrpc(value: Value) -> A2AError:
 
 def decode_rest(status: int, value: Value) -> A2AError:
     """Return the error in a peer's REST answer: ours, an older one's, or a bare status."""
-    body = _object(value)
+    body = members(value)
     inner = body.get("error")
     if type(inner) is dict:
-        return _decode_status(status, _object(inner))
+        return _decode_status(status, members(inner))
     if type(body.get("code")) is int and body["code"] < 0:
         return decode_jsonrpc(body)
     message = _text(body.get("detail")) or _text(body.get("message")) or _text(body.get("title"))
@@ -265,7 +270,7 @@ def decode_rest(status: int, value: Value) -> A2AError:
     # RFC 9457, as examples of 1.0 show it: the type's last segment names the error.
     name = _text(body.get("type")).rpartition("/")[2].upper().replace("-", "_")
     if name in _BY_REASON:
-        versions = _list(body.get("supportedVersions"))
+        versions = elements(body.get("supportedVersions"))
         facts = {"supportedVersions": ",".join(map(str, versions))} if versions else {}
         return _error(_BY_REASON[name].error, message, facts)
     return _error(_BY_STATUS.get(status, errors.InternalError), message, {})
@@ -274,7 +279,7 @@ def decode_rest(status: int, value: Value) -> A2AError:
 def by_words(value: Value) -> A2AError | None:
     """Return the error of a REST answer that has nothing but the specification's words for it: so
     answers the official Python library of 0.3. Other servers say other things in this shape."""
-    body = _object(value)
+    body = members(value)
     message = _text(body.get("message"))
     if not message or not body.keys() <= {"message", "data"}:
         return None
@@ -287,7 +292,7 @@ class _Details(msgspec.Struct, frozen=True):
     violations: list[Object] = []
 
 
-def _details(error: A2AError, row: Row) -> list[Object]:
+def _details(error: A2AError, row: ErrorRow) -> list[Object]:
     info: Object = {"@type": ERROR_INFO, "reason": row.reason, "domain": DOMAIN}
     if error.facts:
         info["metadata"] = error.facts
@@ -300,7 +305,7 @@ def _details(error: A2AError, row: Row) -> list[Object]:
 def _details_of(data: Value) -> _Details:
     """Return what a peer tells of an error, from the list of 1.0 or the object of 0.x."""
     if type(data) is dict:
-        plain = _object(data)
+        plain = members(data)
         facts = {
             name: item
             for name, item in plain.items()
@@ -308,13 +313,13 @@ def _details_of(data: Value) -> _Details:
         }
         violations = [plain] if "field" in plain and "description" in plain else []
         return _Details({"reason": plain.get("reason"), "metadata": facts}, violations)
-    entries = [_object(entry) for entry in _list(data)]
+    entries = [members(entry) for entry in elements(data)]
     infos = [entry for entry in entries if entry.get("@type") == ERROR_INFO]
     violations = [
-        _object(violation)
+        members(violation)
         for entry in entries
         if entry.get("@type") == BAD_REQUEST
-        for violation in _list(entry.get("fieldViolations"))
+        for violation in elements(entry.get("fieldViolations"))
     ]
     return _Details(infos[0] if infos else {}, violations)
 
@@ -335,7 +340,7 @@ def _decoded(kind: type[A2AError], message: str, details: _Details) -> A2AError:
         error = InvalidParams(_text(first.get("description")), field=_text(first.get("field")))
         error.is_quoted = True
         return error
-    facts = _object(details.info.get("metadata"))
+    facts = members(details.info.get("metadata"))
     return _error(kind, message, {str(name): str(fact) for name, fact in facts.items()})
 
 
@@ -347,7 +352,7 @@ def _error(kind: type[A2AError], message: str, facts: dict[str, str]) -> A2AErro
     return error
 
 
-def _message_0_x(error: A2AError, row: Row, code: int) -> str:
+def _message_0_x(error: A2AError, row: ErrorRow, code: int) -> str:
     if code == _INTERNAL and row.error is not errors.InternalError:
         # It has this code for want of one; nothing went wrong with us.
         return error.public
@@ -363,14 +368,6 @@ def _message_0_x(error: A2AError, row: Row, code: int) -> str:
 def _without_standard(message: str, code: Value) -> str:
     standard = STANDARD_MESSAGES.get(code, "") if type(code) is int else ""
     return message.removeprefix(f"{standard}: ") if standard else message
-
-
-def _object(value: Value) -> Object:
-    return cast(Object, value) if type(value) is dict else {}
-
-
-def _list(value: Value) -> list[Any]:
-    return cast(list[Any], value) if type(value) is list else []
 
 
 def _text(value: Value) -> str:

@@ -39,7 +39,7 @@ _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 def for_jsonrpc(method: str, header: str | None, query: str | None, *, infer: bool) -> Dialect:
     """Return the dialect of a JSON-RPC call.
 
-    A method of the other generation contradicts a version that is named; a method nobody knows
+    A method of the other generation contradicts a version that is named; an unknown method
     does not, and is left for the dialect to refuse.
     """
     version = _requested(header, query)
@@ -108,6 +108,11 @@ def error_version(header: str | None, query: str | None, method: str = "") -> st
     return "0.3" if "/" in method else "1.0"
 
 
+def for_error(header: str | None, query: str | None, method: str) -> Dialect:
+    """Return the dialect in which an error is written that comes before any dialect is chosen."""
+    return V1_0 if error_version(header, query, method) == "1.0" else V0_3
+
+
 def card_shape(header: str | None, query: str | None) -> CardShape:
     """Return the shape of the card a caller wants; one that names no version can read both."""
     version = _requested(header, query)
@@ -132,6 +137,7 @@ def _requested(header: str | None, query: str | None) -> str:
     return (header or "").strip() or (query or "").strip()
 
 
+@lru_cache(maxsize=64)
 def _numbers(version: str) -> tuple[int, int] | None:
     found = _VERSION.match(version)
     return (int(found[1]), int(found[2])) if found else None

@@ -8,7 +8,7 @@ from dragoman.model import operations as ops
 Names = tuple[str, ...]
 
 
-class Row(msgspec.Struct, frozen=True):
+class OperationRow(msgspec.Struct, frozen=True):
     """One operation on every wire."""
 
     operation: type[ops.Operation]
@@ -34,54 +34,54 @@ class Row(msgspec.Struct, frozen=True):
 
 
 ROWS = (
-    Row(ops.SendMessage, "SendMessage", ("message/send",), ("POST",), "/message:send"),
-    Row(
+    OperationRow(ops.SendMessage, "SendMessage", ("message/send",), ("POST",), "/message:send"),
+    OperationRow(
         ops.StreamMessage,
         "SendStreamingMessage",
         ("message/stream",),
         ("POST",),
         "/message:stream",
     ),
-    Row(ops.GetTask, "GetTask", ("tasks/get",), ("GET",), "/tasks/{id}"),
-    Row(ops.ListTasks, "ListTasks", (), ("GET",), "/tasks", v0_rest="tasks/list"),
-    Row(ops.CancelTask, "CancelTask", ("tasks/cancel",), ("POST",), "/tasks/{id}:cancel"),
+    OperationRow(ops.GetTask, "GetTask", ("tasks/get",), ("GET",), "/tasks/{id}"),
+    OperationRow(ops.ListTasks, "ListTasks", (), ("GET",), "/tasks", v0_rest="tasks/list"),
+    OperationRow(ops.CancelTask, "CancelTask", ("tasks/cancel",), ("POST",), "/tasks/{id}:cancel"),
     # The proto binds GET, the tables of the specification say POST, clients send either.
-    Row(
+    OperationRow(
         ops.SubscribeToTask,
         "SubscribeToTask",
         ("tasks/resubscribe",),
         ("GET", "POST"),
         "/tasks/{id}:subscribe",
     ),
-    Row(
+    OperationRow(
         ops.CreatePush,
         "CreateTaskPushNotificationConfig",
         ("tasks/pushNotificationConfig/set",),
         ("POST",),
         "/tasks/{id}/pushNotificationConfigs",
     ),
-    Row(
+    OperationRow(
         ops.GetPush,
         "GetTaskPushNotificationConfig",
         ("tasks/pushNotificationConfig/get",),
         ("GET",),
         "/tasks/{id}/pushNotificationConfigs/{config}",
     ),
-    Row(
+    OperationRow(
         ops.ListPush,
         "ListTaskPushNotificationConfigs",
         ("tasks/pushNotificationConfig/list",),
         ("GET",),
         "/tasks/{id}/pushNotificationConfigs",
     ),
-    Row(
+    OperationRow(
         ops.DeletePush,
         "DeleteTaskPushNotificationConfig",
         ("tasks/pushNotificationConfig/delete",),
         ("DELETE",),
         "/tasks/{id}/pushNotificationConfigs/{config}",
     ),
-    Row(
+    OperationRow(
         ops.GetExtendedCard,
         "GetExtendedAgentCard",
         ("agent/getAuthenticatedExtendedCard", "agent/authenticatedExtendedCard"),
@@ -97,6 +97,6 @@ BY_V0_REST_METHOD = {row.v0_rest: row for row in ROWS if row.v0_rest}
 _BY_OPERATION = {row.operation: row for row in ROWS}
 
 
-def row_of(operation: ops.Operation) -> Row:
+def row_of(operation: ops.Operation) -> OperationRow:
     """Return the row of an operation."""
     return _BY_OPERATION[type(operation)]

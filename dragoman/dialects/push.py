@@ -29,14 +29,7 @@ OPERATIONS: frozenset[type[ops.Operation]] = frozenset(
 # Shapes of drafts put the configuration into one of these, and its id beside it.
 _WRAPPERS = ("config", "push_notification_config")
 _FLAT = both_spellings(
-    "tenant",
-    "taskId",
-    "id",
-    "url",
-    "token",
-    "authentication",
-    "config",
-    "pushNotificationConfig",
+    "tenant taskId id url token authentication config pushNotificationConfig",
 ) | {"configId": "id", "config_id": "id"}
 _INNER = one_spelling("id", "url", "token", "authentication")
 # An example of 1.0.0 still has the list of 0.x.
@@ -261,12 +254,12 @@ def _authentication(value: Value, path: str) -> PushAuthentication:
 
 def _printable(value: Value, path: str, longest: int) -> str:
     """Return a text that can stand in a header or an address without ending it."""
-    said = reading.text(value, path)
-    if len(said) > longest:
+    text = reading.text(value, path)
+    if len(text) > longest:
         raise InvalidParams(f"must be at most {longest} characters", field=path)
-    if not is_sendable(said):
+    if not is_sendable(text):
         raise InvalidParams("must not have control or unseen characters", field=path)
-    return said
+    return text
 
 
 def _with_secrets(value: Object, config: PushConfig) -> Object:

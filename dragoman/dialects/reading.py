@@ -6,15 +6,19 @@ either alphabet. Whatever is refused raises `InvalidParams` with the path of the
 
 import base64
 import binascii
+import functools
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 from dragoman.errors import InvalidParams
-from dragoman.model.identity import is_id
-from dragoman.model.message import Metadata
+from dragoman.model.artifact import Artifact
+from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from dragoman.model.identity import ContextId, TaskId, is_id
+from dragoman.model.message import Message, Metadata, Part
 from dragoman.model.record import encode
+from dragoman.model.task import Task, TaskStatus
 
 # Untrusted JSON: every function here exists to turn it into something typed.
 Value = Any
@@ -34,9 +38,10 @@ _TIME = re.compile(
 
 
 def both_spellings(*names: str) -> dict[str, str]:
-    """Map camelCase and snake_case of each name to the snake_case one."""
+    """Map camelCase and snake_case of each name to the snake_case one. Several names may be in one
+    text, separated by spaces."""
     table: dict[str, str] = {}
-    for name in names:
+    for name in " ".join(names).split():
         snake = "".join("_" + c.lower() if c.isupper() else c for c in name)
         table[name] = table[snake] = snake
     return table
@@ -44,7 +49,8 @@ def both_spellings(*names: str) -> dict[str, str]:
 
 def one_spelling(*names: str) -> Mapping[str, str]:
     """Map camelCase names to snake_case ones, as 0.x knows no second spelling."""
-    return {name: snake for name, snake in both_spellings(*names).items() if name in names}
+    camels = " ".join(names).split()
+    return {name: snake for name, snake in both_spellings(*names).items() if name in camels}
 
 
 def split(value: Value, known: Mapping[str, str], path: str) -> tuple[Object, Object]:
@@ -65,6 +71,23 @@ def split(value: Value, known: Mapping[str, str], path: str) -> tuple[Object, Ob
     return fields, extra
 
 
+def mapping(value: Value, path: str) -> Object:
+    """Return an object; raises `InvalidParams` for anything else."""
+    if type(value) is not dict:
+        raise InvalidParams("must be an object", field=path)
+    return cast(Object, value)
+
+
+def members(value: Value) -> Object:
+    """Return the members of an object; what is no object has none."""
+    return cast(Object, value) if type(value) is dict else {}
+
+
+def elements(value: Value) -> list[Value]:
+    """Return the elements of a list; what is no list has none."""
+    return cast("list[Value]", value) if type(value) is list else []
+
+
 def at(path: str, name: str) -> str:
     """Return the path of a member."""
     return f"{path}.{name}" if path else name
@@ -77,6 +100,7 @@ def required(fields: Object, name: str, path: str) -> Value:
     return fields[name]
 
 
+@functools.lru_cache(256)
 def camel(snake: str) -> str:
     """Return the wire's spelling of a name."""
     head, *rest = snake.split("_")
@@ -132,8 +156,8 @@ def array(value: Value, path: str, item: Callable[[Value, str], T]) -> list[T]:
     """Return a list, each element read by `item`."""
     if type(value) is not list:
         raise InvalidParams("must be a list", field=path)
-    elements = cast("list[Value]", value)
-    return [item(element, f"{path}[{index}]") for index, element in enumerate(elements)]
+    listed = cast("list[Value]", value)
+    return [item(element, f"{path}[{index}]") for index, element in enumerate(listed)]
 
 
 def texts(value: Value, path: str) -> list[str]:
@@ -199,3 +223,97 @@ def instant(value: Value, path: str) -> int:
     except (ValueError, OverflowError):
         raise InvalidParams("must be an ISO 8601 time", field=path) from None
     return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
+
+
+# Objects of the model, from members that every version has under the same names. A version tells
+# known members from unknown ones, and knows how to read those inside.
+
+Fields = tuple[Object, Object]
+
+
+def artifact_of(given: Fields, path: str, decode_part: Callable[[Value, str], Part]) -> Artifact:
+    """Return an artifact or a chunk of one, from its known and its unknown members."""
+    fields, extra = given
+    return Artifact(
+        artifact_id=text(required(fields, "artifact_id", path), f"{path}.artifactId"),
+        parts=array(required(fields, "parts", path), f"{path}.parts", decode_part),
+        name=text(fields.get("name", ""), f"{path}.name"),
+        description=text(fields.get("description", ""), f"{path}.description"),
+        metadata=metadata_of(fields, path),
+        extensions=texts(fields.get("extensions", []), f"{path}.extensions"),
+        extra=extra,
+    )
+
+
+def task_of(
+    given: Fields,
+    path: str,
+    decode_status: Callable[[Value, str], TaskStatus],
+    decode_artifact: Callable[[Value, str], Artifact],
+    decode_message: Callable[[Value, str], Message],
+) -> Task:
+    """Return a task from its known and its unknown members."""
+    fields, extra = given
+    return Task(
+        id=task_id_of(fields, "id", path),
+        context_id=context_id_of(fields, path),
+        status=decode_status(required(fields, "status", path), f"{path}.status"),
+        artifacts=array(fields.get("artifacts", []), f"{path}.artifacts", decode_artifact),
+        history=array(fields.get("history", []), f"{path}.history", decode_message),
+        metadata=metadata_of(fields, path),
+        extra=extra,
+    )
+
+
+def status_update_of(
+    given: Fields, path: str, decode_status: Callable[[Value, str], TaskStatus]
+) -> StatusUpdate:
+    """Return a status event from its known and its unknown members."""
+    fields, extra = given
+    return StatusUpdate(
+        task_id=task_id_of(fields, "task_id", path),
+        context_id=context_id_of(fields, path),
+        status=decode_status(required(fields, "status", path), f"{path}.status"),
+        metadata=metadata_of(fields, path),
+        extra=extra,
+    )
+
+
+def artifact_update_of(
+    given: Fields, path: str, decode_artifact: Callable[[Value, str], Artifact]
+) -> ArtifactUpdate:
+    """Return an artifact event from its known and its unknown members."""
+    fields, extra = given
+    return ArtifactUpdate(
+        task_id=task_id_of(fields, "task_id", path),
+        context_id=context_id_of(fields, path),
+        artifact=decode_artifact(required(fields, "artifact", path), f"{path}.artifact"),
+        append=boolean(fields.get("append", False), f"{path}.append"),
+        last_chunk=boolean(fields.get("last_chunk", False), f"{path}.lastChunk"),
+        metadata=metadata_of(fields, path),
+        extra=extra,
+    )
+
+
+def task_id_of(fields: Object, name: str, path: str = "") -> TaskId:
+    """Return the id of a task, which must be there."""
+    value = required(fields, name, path)
+    return TaskId(identifier(value, at(path, camel(name))))
+
+
+def context_id_of(fields: Object, path: str = "") -> ContextId:
+    """Return the id of a context; empty: none."""
+    value = fields.get("context_id", "")
+    return ContextId(optional_identifier(value, at(path, "contextId")))
+
+
+def metadata_of(fields: Object, path: str = "") -> Metadata:
+    """Return the metadata of an object."""
+    return metadata(fields.get("metadata", {}), at(path, "metadata"))
+
+
+def history_of(fields: Object, path: str = "") -> int | None:
+    """Return how many messages the caller wants to see; None: all."""
+    if "history_length" not in fields:
+        return None
+    return history_length(fields["history_length"], at(path, "historyLength"))

@@ -1,87 +1,41 @@
 """A2A 1.0 as ProtoJSON. The model has this version's semantics, so encoding is the record's own
-JSON less the unknown fields, which 1.0 peers reject."""
+JSON less the unknown fields, which 1.0 peers reject.
 
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+The operations; how the objects of peers are read is in `v1_0_shapes.py`.
+"""
+
+from collections.abc import Mapping
 
 import msgspec
-from msgspec import UNSET
 
-from dragoman.dialects import cards, push, reading
-from dragoman.dialects.dialect import trimmed
+from dragoman.dialects import cards, errors, push, reading
+from dragoman.dialects import v1_0_shapes as shapes
+from dragoman.dialects.dialect import Dialect, EncodedRequest, reply_to_send, task_params, trimmed
+from dragoman.dialects.errors import RestError
 from dragoman.dialects.operations import BY_V1_METHOD, row_of
 from dragoman.dialects.reading import Object, Value, both_spellings
-from dragoman.errors import InvalidParams, MethodNotFound
+from dragoman.dialects.v1_0_shapes import without_extra
+from dragoman.errors import A2AError, InvalidParams, MethodNotFound
 from dragoman.model import operations as ops
-from dragoman.model.artifact import Artifact
 from dragoman.model.card import AgentCard
-from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
-from dragoman.model.identity import ContextId, MessageId, TaskId
-from dragoman.model.instant import stamp
-from dragoman.model.message import Message, Part, Role
+from dragoman.model.clock import stamp
+from dragoman.model.events import Event
+from dragoman.model.identity import TaskId
+from dragoman.model.message import Message
 from dragoman.model.push import PushConfig
 from dragoman.model.record import EXTRA_MEMBER, Recorded, TaskReading, encode, encode_event
-from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.task import Task, TaskState
 from dragoman.service import Nothing, PushPage, Reply, TaskPage, TaskReply
 
-STATES: dict[Value, TaskState] = {state.value: state for state in TaskState} | {
-    1: TaskState.SUBMITTED,
-    2: TaskState.WORKING,
-    3: TaskState.COMPLETED,
-    4: TaskState.FAILED,
-    5: TaskState.CANCELED,
-    6: TaskState.INPUT_REQUIRED,
-    7: TaskState.REJECTED,
-    8: TaskState.AUTH_REQUIRED,
-    # The 0.3 proto spells it with two Ls.
-    "TASK_STATE_CANCELLED": TaskState.CANCELED,
-}
-ROLES: dict[Value, Role] = {"ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT, 1: Role.USER} | {
-    2: Role.AGENT
-}
-UNSPECIFIED = ("TASK_STATE_UNSPECIFIED", 0)
-_STATE_NAME = re.compile(r"TASK_STATE_[A-Z_]{1,64}\Z")
 DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE = 50, 100
 
-_PART = both_spellings("text", "raw", "url", "data", "metadata", "filename", "mediaType")
-_MESSAGE = both_spellings(
-    "messageId",
-    "contextId",
-    "taskId",
-    "role",
-    "parts",
-    "metadata",
-    "extensions",
-    "referenceTaskIds",
-)
-_OPTIONAL_IN_MESSAGE: dict[str, tuple[Callable[[Value, str], Value], str]] = {
-    "context_id": (reading.optional_identifier, "contextId"),
-    "task_id": (reading.optional_identifier, "taskId"),
-    "metadata": (reading.metadata, "metadata"),
-    "extensions": (reading.texts, "extensions"),
-    "reference_task_ids": (reading.identifiers, "referenceTaskIds"),
-}
-_ARTIFACT = both_spellings("artifactId", "name", "description", "parts", "metadata", "extensions")
-_STATUS = both_spellings("state", "message", "timestamp")
-_TASK = both_spellings("id", "contextId", "status", "artifacts", "history", "metadata")
-_STATUS_UPDATE = both_spellings("taskId", "contextId", "status", "metadata")
-_ARTIFACT_UPDATE = both_spellings(
-    "taskId", "contextId", "artifact", "append", "lastChunk", "metadata"
-)
 _SEND = both_spellings("tenant", "message", "configuration", "metadata")
 _CONFIGURATION = both_spellings(
     "acceptedOutputModes", "taskPushNotificationConfig", "historyLength", "returnImmediately"
 )
 _GET = both_spellings("tenant", "id", "historyLength", "metadata")
 _LIST = both_spellings(
-    "tenant",
-    "contextId",
-    "status",
-    "pageSize",
-    "pageToken",
-    "historyLength",
-    "statusTimestampAfter",
+    "tenant contextId status pageSize pageToken historyLength statusTimestampAfter",
     "includeArtifacts",
 )
 _TENANT = both_spellings("tenant")
@@ -90,166 +44,6 @@ _WRAPPER = both_spellings("task", "message", "statusUpdate", "artifactUpdate") |
     "taskStatusUpdate": "status_update",
     "taskArtifactUpdate": "artifact_update",
 }
-
-S = TypeVar("S")
-
-
-def decode_part(value: Value, path: str) -> Part:
-    """Return a part; exactly one kind of content."""
-    fields, extra = reading.split(value, _PART, path)
-    if len(fields) == 1 and "text" in fields:
-        # Most parts are this one.
-        return Part(text=reading.text(fields["text"], f"{path}.text"), extra=extra)
-    content = [name for name in ("text", "raw", "url", "data") if name in fields]
-    if len(content) != 1:
-        raise InvalidParams("must have exactly one of text, raw, url and data", field=path)
-    return Part(
-        text=reading.text(fields["text"], f"{path}.text") if "text" in fields else UNSET,
-        raw=reading.base64_bytes(fields["raw"], f"{path}.raw") if "raw" in fields else UNSET,
-        url=reading.text(fields["url"], f"{path}.url") if "url" in fields else UNSET,
-        data=fields.get("data", UNSET),
-        metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        filename=reading.text(fields.get("filename", ""), f"{path}.filename"),
-        media_type=reading.text(fields.get("media_type", ""), f"{path}.mediaType"),
-        extra=extra,
-    )
-
-
-def decode_message(value: Value, path: str) -> Message:
-    """Return a message."""
-    fields, extra = reading.split(value, _MESSAGE, path)
-    role = reading.required(fields, "role", path)
-    if type(role) not in (str, int) or role not in ROLES:
-        raise InvalidParams("must be ROLE_USER or ROLE_AGENT", field=f"{path}.role")
-    message_id = reading.required(fields, "message_id", path)
-    parts = reading.required(fields, "parts", path)
-    # Read only where given: most messages have few of these.
-    optional: Object = {}
-    for name, (read, spelling) in _OPTIONAL_IN_MESSAGE.items():
-        if name in fields:
-            optional[name] = read(fields[name], f"{path}.{spelling}")
-    return Message(
-        message_id=MessageId(reading.identifier(message_id, f"{path}.messageId")),
-        role=ROLES[role],
-        parts=reading.parts(parts, f"{path}.parts", decode_part),
-        extra=extra,
-        **optional,
-    )
-
-
-def decode_artifact(value: Value, path: str) -> Artifact:
-    """Return an artifact or a chunk of one."""
-    fields, extra = reading.split(value, _ARTIFACT, path)
-    return Artifact(
-        artifact_id=reading.text(
-            reading.required(fields, "artifact_id", path), f"{path}.artifactId"
-        ),
-        parts=reading.array(reading.required(fields, "parts", path), f"{path}.parts", decode_part),
-        name=reading.text(fields.get("name", ""), f"{path}.name"),
-        description=reading.text(fields.get("description", ""), f"{path}.description"),
-        metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extensions=reading.array(fields.get("extensions", []), f"{path}.extensions", reading.text),
-        extra=extra,
-    )
-
-
-def decode_state(value: Value, path: str) -> TaskState:
-    """Return a state by its name or number."""
-    if type(value) not in (str, int) or value not in STATES:
-        raise InvalidParams("must be a task state", field=path)
-    return STATES[value]
-
-
-def _timestamp(value: Value, path: str) -> str:
-    """Return a peer's time in UTC, as exact as it came."""
-    if not value:
-        return ""
-    moment = reading.instant(value, path)
-    return value if value.endswith("Z") else stamp(moment)
-
-
-def decode_status(value: Value, path: str) -> TaskStatus:
-    """Return a status. A state that says nothing, or that later versions may have, is as good as
-    working: whoever follows the task asks again. What it was called stays among the unknown."""
-    fields, extra = reading.split(value, _STATUS, path)
-    state = reading.required(fields, "state", path)
-    if state == 0 or (type(state) is str and _STATE_NAME.match(state) and state not in STATES):
-        extra = {**extra, "state": state}
-        state = TaskState.WORKING.value
-    return TaskStatus(
-        state=decode_state(state, f"{path}.state"),
-        message=decode_message(fields["message"], f"{path}.message")
-        if "message" in fields
-        else None,
-        timestamp=_timestamp(fields.get("timestamp", ""), f"{path}.timestamp"),
-        extra=extra,
-    )
-
-
-def decode_task(value: Value, path: str) -> Task:
-    """Return a task."""
-    fields, extra = reading.split(value, _TASK, path)
-    return Task(
-        id=TaskId(reading.identifier(reading.required(fields, "id", path), f"{path}.id")),
-        context_id=ContextId(
-            reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
-        ),
-        status=decode_status(reading.required(fields, "status", path), f"{path}.status"),
-        artifacts=reading.array(fields.get("artifacts", []), f"{path}.artifacts", decode_artifact),
-        history=reading.array(fields.get("history", []), f"{path}.history", decode_message),
-        metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extra=extra,
-    )
-
-
-def decode_status_update(value: Value, path: str) -> StatusUpdate:
-    """Return a status event."""
-    fields, extra = reading.split(value, _STATUS_UPDATE, path)
-    return StatusUpdate(
-        task_id=TaskId(
-            reading.identifier(reading.required(fields, "task_id", path), f"{path}.taskId")
-        ),
-        context_id=ContextId(
-            reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
-        ),
-        status=decode_status(reading.required(fields, "status", path), f"{path}.status"),
-        metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extra=extra,
-    )
-
-
-def decode_artifact_update(value: Value, path: str) -> ArtifactUpdate:
-    """Return an artifact event."""
-    fields, extra = reading.split(value, _ARTIFACT_UPDATE, path)
-    return ArtifactUpdate(
-        task_id=TaskId(
-            reading.identifier(reading.required(fields, "task_id", path), f"{path}.taskId")
-        ),
-        context_id=ContextId(
-            reading.optional_identifier(fields.get("context_id", ""), f"{path}.contextId")
-        ),
-        artifact=decode_artifact(reading.required(fields, "artifact", path), f"{path}.artifact"),
-        append=reading.boolean(fields.get("append", False), f"{path}.append"),
-        last_chunk=reading.boolean(fields.get("last_chunk", False), f"{path}.lastChunk"),
-        metadata=reading.metadata(fields.get("metadata", {}), f"{path}.metadata"),
-        extra=extra,
-    )
-
-
-def without_extra(value: S) -> S:
-    """Return a struct of the model without the unknown fields in it."""
-    if isinstance(value, msgspec.Struct):
-        changed: dict[str, Any] = {}
-        for name in value.__struct_fields__:
-            item = getattr(value, name)
-            if name == "extra":
-                changed[name] = {}
-            elif isinstance(item, msgspec.Struct):
-                changed[name] = without_extra(item)
-            elif isinstance(item, list):
-                changed[name] = [without_extra(element) for element in cast(list[Any], item)]
-        return msgspec.structs.replace(value, **changed)
-    return value
 
 
 def encode_task(reply: TaskReply) -> bytes:
@@ -260,7 +54,7 @@ def encode_task(reply: TaskReply) -> bytes:
     return encode(without_extra(reply.reading.task)) if EXTRA_MEMBER in body else body
 
 
-class V1:
+class V1(Dialect):
     """The 1.0 dialect."""
 
     version = "1.0"
@@ -284,16 +78,16 @@ class V1:
         if row.operation is ops.GetExtendedCard:
             return ops.GetExtendedCard(tenant=_tenant(reading.split(params, _TENANT, "")[0]))
         fields, _ = reading.split(params, _GET, "")
-        task_id = TaskId(reading.identifier(reading.required(fields, "id", ""), "id"))
+        task_id = reading.task_id_of(fields, "id")
         tenant = _tenant(fields)
         if row.operation is ops.GetTask:
-            return ops.GetTask(task_id=task_id, history=_history(fields), tenant=tenant)
+            return ops.GetTask(task_id=task_id, history=reading.history_of(fields), tenant=tenant)
         if row.operation is ops.SubscribeToTask:
             return ops.SubscribeToTask(task_id=task_id, tenant=tenant)
-        metadata = reading.metadata(fields.get("metadata", {}), "metadata")
+        metadata = reading.metadata_of(fields)
         return ops.CancelTask(task_id=task_id, metadata=metadata, tenant=tenant)
 
-    def encode_request(self, operation: ops.Operation) -> tuple[str, Object]:
+    def encode_request(self, operation: ops.Operation) -> EncodedRequest:
         """Return the method and the parameters that ask for an operation."""
         params: Object = {"tenant": operation.tenant} if operation.tenant else {}
         match operation:
@@ -301,23 +95,19 @@ class V1:
                 message = operation.message
                 if EXTRA_MEMBER in encode(message):
                     message = without_extra(message)
-                params["message"] = _plain(message)
+                params["message"] = msgspec.to_builtins(message)
                 params["configuration"] = _configuration(operation)
                 if operation.metadata:
                     params["metadata"] = operation.metadata
             case ops.GetTask() | ops.CancelTask() | ops.SubscribeToTask():
-                params["id"] = operation.task_id
-                if isinstance(operation, ops.GetTask) and operation.history is not None:
-                    params["historyLength"] = operation.history
-                if isinstance(operation, ops.CancelTask) and operation.metadata:
-                    params["metadata"] = operation.metadata
+                params |= task_params(operation)
             case ops.ListTasks():
                 params |= _list_params(operation)
             case ops.CreatePush() | ops.GetPush() | ops.ListPush() | ops.DeletePush():
                 params |= push.encode_v1(operation)
             case _:
                 pass
-        return row_of(operation).v1, params
+        return EncodedRequest(row_of(operation).v1, params)
 
     def encode_reply(self, operation: ops.Operation, reply: Reply) -> bytes:
         """Return the JSON of a reply; only answers to a send are wrapped."""
@@ -339,19 +129,20 @@ class V1:
     def decode_reply(self, operation: ops.Operation, value: Value) -> Reply:
         """Return the reply a peer gave to an operation."""
         if isinstance(operation, ops.SendMessage):
-            event = self.decode_event(value)
-            if isinstance(event, Message):
-                return event
-            if isinstance(event, Task):
-                return TaskReply(TaskReading(0, event))
-            raise InvalidParams("must be a task or a message", field="result")
+            return reply_to_send(self.decode_event(value))
         if isinstance(operation, ops.ListTasks):
             return _decode_page(value, operation)
         if isinstance(operation, ops.GetExtendedCard):
             return cards.decode(value)
         if isinstance(operation, push.PushOperation):
             return push.decode_reply_v1(operation, value)
-        return TaskReply(TaskReading(0, decode_task(value, "result")))
+        return TaskReply(TaskReading(0, shapes.decode_task(value, "result")))
+
+    def encode_rest_error(
+        self, error: A2AError, table: errors.Table, task_id: str = ""
+    ) -> RestError:
+        """Return the HTTP status and the body of a REST answer."""
+        return errors.rest(error, table)
 
     def encode_opening(self, reply: TaskReply) -> bytes:
         """Return the JSON of the Task that opens a stream."""
@@ -385,13 +176,13 @@ class V1:
         (name, inner), *_ = fields.items()
         match name:
             case "task":
-                return decode_task(inner, "task")
+                return shapes.decode_task(inner, "task")
             case "message":
-                return decode_message(inner, "message")
+                return shapes.decode_message(inner, "message")
             case "status_update":
-                return decode_status_update(inner, "statusUpdate")
+                return shapes.decode_status_update(inner, "statusUpdate")
             case _:
-                return decode_artifact_update(inner, "artifactUpdate")
+                return shapes.decode_artifact_update(inner, "artifactUpdate")
 
 
 V1_0 = V1()
@@ -401,27 +192,21 @@ def _tenant(fields: Object) -> str:
     return reading.optional_identifier(fields.get("tenant", ""), "tenant")
 
 
-def _history(fields: Object, path: str = "") -> int | None:
-    if "history_length" not in fields:
-        return None
-    return reading.history_length(fields["history_length"], reading.at(path, "historyLength"))
-
-
 def _decode_send(params: Object, operation: type[ops.SendMessage]) -> ops.SendMessage:
     fields, _ = reading.split(params, _SEND, "")
     path = "configuration"
     configuration, _ = reading.split(fields.get(path, {}), _CONFIGURATION, path)
     return operation(
-        message=decode_message(reading.required(fields, "message", ""), "message"),
+        message=shapes.decode_message(reading.required(fields, "message", ""), "message"),
         accepted_output_modes=reading.media_types(
             configuration.get("accepted_output_modes", []), f"{path}.acceptedOutputModes"
         ),
-        history=_history(configuration, path),
+        history=reading.history_of(configuration, path),
         wait=not reading.boolean(
             configuration.get("return_immediately", False), f"{path}.returnImmediately"
         ),
         push=_decode_push(configuration, path),
-        metadata=reading.metadata(fields.get("metadata", {}), "metadata"),
+        metadata=reading.metadata_of(fields),
         tenant=_tenant(fields),
     )
 
@@ -443,15 +228,13 @@ def _decode_list(params: Object) -> ops.ListTasks:
         raise InvalidParams(f"must be between 1 and {MAX_PAGE_SIZE}", field="pageSize")
     since = fields.get("status_timestamp_after")
     return ops.ListTasks(
-        context_id=ContextId(
-            reading.optional_identifier(fields.get("context_id", ""), "contextId")
-        ),
+        context_id=reading.context_id_of(fields),
         state=None
-        if state is None or (type(state) in (str, int) and state in UNSPECIFIED)
-        else decode_state(state, "status"),
+        if state is None or (type(state) in (str, int) and state in shapes.UNSPECIFIED)
+        else shapes.decode_state(state, "status"),
         page_size=size,
         page_token=reading.text(fields.get("page_token", ""), "pageToken"),
-        history=_history(fields),
+        history=reading.history_of(fields),
         status_since=None if since is None else reading.instant(since, "statusTimestampAfter"),
         include_artifacts=reading.boolean(
             fields.get("include_artifacts", False), "includeArtifacts"
@@ -481,7 +264,7 @@ _PAGE = both_spellings("tasks", "nextPageToken", "pageSize", "totalSize")
 
 def _decode_page(value: Value, operation: ops.ListTasks) -> TaskPage:
     fields, _ = reading.split(value, _PAGE, "result")
-    tasks = reading.array(fields.get("tasks", []), "tasks", decode_task)
+    tasks = reading.array(fields.get("tasks", []), "tasks", shapes.decode_task)
     return TaskPage(
         tasks=[TaskReply(TaskReading(0, task)) for task in tasks],
         next_page_token=reading.text(fields.get("next_page_token", ""), "nextPageToken"),
@@ -489,10 +272,6 @@ def _decode_page(value: Value, operation: ops.ListTasks) -> TaskPage:
         total_size=reading.integer(fields.get("total_size", len(tasks)), "totalSize"),
         include_artifacts=operation.include_artifacts,
     )
-
-
-def _plain(value: Any) -> Any:
-    return msgspec.to_builtins(value)
 
 
 def _configuration(operation: ops.SendMessage) -> Object:

@@ -1,9 +1,9 @@
-"""What an author or an operator has done with the events of tasks: seen, changed, dropped.
+"""Functions of an author or an operator that observe, change or drop the events of tasks.
 
 A transform gets an event before it is recorded, and what it returns is what is recorded: readers,
 receivers of posts and the disk never have anything else. An observer gets an event once it is
 durable. Both are called in the order in which they were registered, those of an agent before those
-of its server, and each call has an end in time.
+of its server, and each call has a time limit.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from dragoman.engine.author_code import Author, AuthorThreads, author, author_code
+from dragoman.engine.running.author_code import Author, AuthorThreads, author, author_code
 from dragoman.errors import ConfigError
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, Principal, TaskId
@@ -35,22 +35,22 @@ Changeable = StatusUpdate | ArtifactUpdate | Message
 # What an observer sees: a task opens its log.
 Seen = Changeable | Task
 
-# Seconds that one call may take, unless told.
+# Seconds that one call may take by default.
 TIMEOUT = 5.0
 MAX_TIMEOUT = 60.0
-# Threads for hooks that are plain functions, and how many that did not return in time are made good
-# for: more of them are lost to the others.
+# Threads for hooks that are plain functions, and how many of those that did not return in time are
+# replaced.
 THREADS, MOST_LOST = 8, 56
 
 
 class EventContext(msgspec.Struct, frozen=True):
-    """Whose event it is."""
+    """The task that an event belongs to."""
 
     # The agent by its name in addresses; of a gateway's tasks, `gateway`.
     agent: str
     task_id: TaskId
     context_id: ContextId
-    # Whose task it is.
+    # The owner of the task.
     principal: Principal
     # Which registered agent a gateway gave the task to, by its id; empty: none, or not known yet.
     forwarded_to: str = ""
@@ -147,28 +147,28 @@ class EventHooks:
 
 
 class _HookAuthor(Author):
-    """Whose code hooks are: none of a task's."""
+    """The owner of hook code, which belongs to no task."""
 
     def give_up(self, error: BaseException) -> None:
-        """Some of it wanted to end the process, which goes on."""
+        """Log that hook code tried to end the process, which goes on."""
         logger.error("a task of an event hook raised %s", type(error).__name__)
 
 
 class _HookThreads(AuthorThreads):
-    """Threads for hooks: one that is given up has another in its place until it returns."""
+    """Threads for hooks: one that is given up is replaced by another until it returns."""
 
     def __init__(self) -> None:
         super().__init__(THREADS, "event-hook")
         self._lost: set[Future[Any]] = set()
 
     def give_up(self, call: Future[Any]) -> None:
-        """Wait for a call no more."""
+        """Stop waiting for a call."""
         if call.cancel() or call.done():
             return
         self._lost.add(call)
         call.add_done_callback(self._lost.discard)
         self._max_workers = THREADS + min(len(self._lost), MOST_LOST)
-        # Threads are begun when there is something to do: what waits may have come before.
+        # The executor adds a thread only when something is submitted.
         self.submit(_nothing)
 
 
@@ -231,7 +231,7 @@ class HookCalls:
             self._give_up(running, in_thread)
             raise
         if not done:
-            # It may not stop; nobody waits for it any more.
+            # It may not stop; its result is ignored.
             self._give_up(running, in_thread)
             running.add_done_callback(_forget)
             raise HookTimeout(f"{hook.name} took longer than {hook.timeout:g} s")
@@ -269,8 +269,7 @@ def _called(hook: EventHook, given: tuple[Any, ...]) -> Any:
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
-    """What a hook that was given up ends with is of no interest; that it is not logged as lost
-    is."""
+    """Retrieve the exception of a hook that was given up, or asyncio would log it."""
     if not future.cancelled():
         future.exception()
 
@@ -279,4 +278,4 @@ def tell_failure(error: HookFailed, task_id: str, incident: str) -> None:
     """Log that a hook failed, and why."""
     cause = error.__cause__ or error
     message = "incident %s: event hook, task %s: %s"
-    logs.tell(logger, message, incident, task_id, error, error=cause, incident=incident)
+    logs.log_error(logger, message, incident, task_id, error, error=cause, incident=incident)

@@ -1,12 +1,11 @@
-"""The hooks of one task's log: what is made of its events before and after they are written.
+"""The hooks of one task's log: what they make of its events before and after these are written.
 
-The log takes what happened, has it transformed here, and writes what came of that. So whatever an
-event comes from, its code, a cancel, a deadline or an agent behind a gateway, it passes here. Where
-nothing is registered there is none of this.
+The log hands over each batch before it is written, and the hooks submit what they made of it. So
+every event passes here, be its origin the code, a cancel, a deadline or an agent behind a gateway.
+Where no hook is registered, a log has none of this.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
@@ -22,6 +21,8 @@ from dragoman.engine.event_hooks import (
     tell_failure,
 )
 from dragoman.engine.lifecycle import Draft
+from dragoman.engine.log import STREAMED_AT_ONCE, LogBatch, TaskLog
+from dragoman.engine.running.failures import incident_sentence
 from dragoman.errors import StoreRefused, TaskFailed
 from dragoman.model.events import (
     ArtifactUpdate,
@@ -35,41 +36,35 @@ from dragoman.model.message import Message, Part, Role, agent_message
 from dragoman.model.record import Recorded, decode_event, encode_event
 from dragoman.model.task import Task, TaskState
 
-if TYPE_CHECKING:
-    # Circular at run time: the log owns its hooks.
-    from dragoman.engine.log import Batch, TaskLog
-
-_READ_AT_ONCE = 200
-FAILED = "The agent failed. Incident {}."
 WITHHELD = "The agent's answer was withheld."
 
 
 class LogHooks:
-    """What is done with the events of one log."""
+    """Has the events of one log transformed and observed."""
 
-    def __init__(self, calls: HookCalls, log: "TaskLog", task: Task | None = None) -> None:
+    def __init__(self, calls: HookCalls, log: TaskLog, task: Task | None = None) -> None:
+        """`task` is what a resumed log already holds."""
         self._calls = calls
         self._log = log
         self._transforms = calls.transforms
         self._observers = calls.observers
-        # The task as it is recorded, where that may be something else than what the code made.
-        self.draft: Draft | None = None
+        # The task as it is recorded, which may differ from what the code made.
+        self._draft: Draft | None = None
         if task is not None and self._transforms:
-            self.draft = Draft(task)
+            self._draft = Draft(task)
             self._lighten()
-        # Hooks that took too long for an event of this task: they are not waited for again.
+        # Hooks that took too long for an event of this task: they are not called again.
         self._late: set[EventHook] = set()
         # Why nothing more is shown of the task; empty: everything is.
         self._refusal = ""
         self._forwarded_to = ""
-        # How far observers have seen the log, and whether they are at it.
-        self._seen = log.seq
+        # The last event that observers have seen, and whether they are being called.
+        self._observed_seq = log.seq
         self._is_watching = False
-
-    @property
-    def is_transforming(self) -> bool:
-        """Whether events may be recorded as something else than what happened."""
-        return bool(self._transforms)
+        if self._transforms:
+            log.transform = self._transform_batch
+        if self._observers:
+            log.on_recorded = self._recorded
 
     @property
     def _context(self) -> EventContext:
@@ -81,11 +76,11 @@ class LogHooks:
 
     # Before they are recorded
 
-    def prepare(self, batch: "Batch") -> None:
-        """Have the events of a write transformed, and then written."""
+    def _transform_batch(self, batch: LogBatch) -> None:
         self._calls.start(self._prepare(batch))
 
-    async def _prepare(self, batch: "Batch") -> None:
+    async def _prepare(self, batch: LogBatch) -> None:
+        """Transform the events of a write, then write them."""
         log = self._log
         try:
             for place, recorded in enumerate(batch.events):
@@ -93,7 +88,7 @@ class LogHooks:
                 if isinstance(event, Forwarded):
                     self._forwarded_to = event.agent
                 if isinstance(event, StatusUpdate | ArtifactUpdate):
-                    # Encoded anew in any case: a transform may have changed what an event holds.
+                    # Always encoded anew: a transform may have changed the event in place.
                     changed = Recorded(recorded.seq, await self._recordable(event))
                     more = len(changed.body) - len(recorded.body)
                     batch.size += more
@@ -102,24 +97,24 @@ class LogHooks:
                     event = changed.event
                 self._fold(event)
         except BaseException as error:
-            # Ours, or the end of the process: what is not recorded is made again.
+            # A fault of ours, or the process ends: code that runs again makes it again.
             log.fail(StoreRefused(f"the events of the task could not be prepared: {error!r}"))
             raise
-        log.submit(batch)
+        log.submit(batch, self._draft)
         if self._refusal and not log.is_over and log.on_refused is not None:
             log.on_refused(self._refusal)
 
     def _fold(self, event: Event) -> None:
-        if self.draft is None:
+        if self._draft is None:
             assert isinstance(event, Task), "a log begins with its task"
-            self.draft = Draft(event)
+            self._draft = Draft(event)
             return
-        self.draft.apply(event)
+        self._draft.apply(event)
         self._lighten()
 
     def _lighten(self) -> None:
-        """Hold no more of the task than the log does."""
-        own, draft = self._log.draft, self.draft
+        """Drop the contents once the log has."""
+        own, draft = self._log.draft, self._draft
         if own is not None and own.is_light and draft is not None and not draft.is_light:
             draft.lighten()
 
@@ -130,35 +125,33 @@ class LogHooks:
             try:
                 made = await self._transformed(event)
             except HookFailed as error:
-                incident = new_id()
-                tell_failure(error, self._log.task_id, incident)
-                self._refusal = FAILED.format(incident)
+                self._refusal = self._incident(error)
         if self._refusal:
             return self._refused(event)
         if made is None:
             return self._dropped(event)
         if isinstance(made, ArtifactUpdate):
-            return self._begun(made)
+            return self._as_begun(made)
         assert isinstance(made, StatusUpdate), "checked: a transform keeps the type"
         return made
 
     def _refused(self, event: StatusUpdate | ArtifactUpdate) -> Event:
-        """Return what is recorded once a transform failed: that the task ends, in our words."""
+        """Return what is recorded once a transform failed: only the end of the task."""
         if not isinstance(event, StatusUpdate) or not event.status.state.is_terminal:
             return EventDropped()
         state = event.status.state
         if state is TaskState.COMPLETED:
             state = TaskState.FAILED
-        said = agent_message(
+        message = agent_message(
             [Part(text=self._refusal)], context_id=event.context_id, task_id=event.task_id
         )
-        status = msgspec.structs.replace(event.status, state=state, message=said)
+        status = msgspec.structs.replace(event.status, state=state, message=message)
         return StatusUpdate(event.task_id, event.context_id, status)
 
     def _dropped(self, event: StatusUpdate | ArtifactUpdate) -> Event:
-        """Return what is left of an event that was dropped. A state that the task reached, and the
-        end of an artifact, are no words: they stay."""
-        draft = self.draft
+        """Return what is recorded of a dropped event: a change of state and the end of an artifact
+        stay, without their contents."""
+        draft = self._draft
         if isinstance(event, StatusUpdate):
             if draft is not None and event.status.state is draft.state:
                 return EventDropped()
@@ -172,30 +165,34 @@ class LogHooks:
         end = msgspec.structs.replace(artifact, parts=[Part(text="")])
         return msgspec.structs.replace(event, artifact=end)
 
-    def _begun(self, event: ArtifactUpdate) -> ArtifactUpdate:
-        """Have a chunk begin its artifact if those before it were dropped."""
+    def _as_begun(self, event: ArtifactUpdate) -> ArtifactUpdate:
+        """Let a chunk begin its artifact if those before it were dropped."""
         if event.append and not (
-            self.draft is not None and self.draft.has_artifact(event.artifact.artifact_id)
+            self._draft is not None and self._draft.has_artifact(event.artifact.artifact_id)
         ):
             return msgspec.structs.replace(event, append=False)
         return event
 
     async def reply(self, message: Message) -> Message:
-        """Return what a caller is answered where there is no task; raises `TaskFailed` if that is
-        nothing."""
+        """Return the transformed reply of code that made no task; raises `TaskFailed` if it was
+        dropped."""
         try:
             made = await self._transformed(message)
         except HookFailed as error:
-            incident = new_id()
-            tell_failure(error, self._log.task_id, incident)
-            raise TaskFailed(FAILED.format(incident)) from None
+            raise TaskFailed(self._incident(error)) from None
         if made is None:
             raise TaskFailed(WITHHELD)
         assert isinstance(made, Message), "checked: a transform keeps the type"
         return made
 
+    def _incident(self, error: HookFailed) -> str:
+        """Log a failure; return what the caller is told."""
+        incident = new_id()
+        tell_failure(error, self._log.task_id, incident)
+        return incident_sentence(incident)
+
     async def _transformed(self, event: Changeable) -> Changeable | None:
-        """Return what all transforms make of an event; None: nothing. Raises `HookFailed`."""
+        """Return what all transforms make of an event; None: it is dropped. Raises `HookFailed`."""
         for hook in self._transforms:
             try:
                 if hook in self._late:
@@ -216,13 +213,13 @@ class LogHooks:
         return event
 
     def _check(self, hook: EventHook, before: Changeable, after: object) -> None:
-        """Raise `HookFailed` unless a transform left alone what is not its to change, and made
-        something that can be recorded."""
+        """Raise `HookFailed` if a transform changed what it may not, or made what cannot be
+        recorded."""
         if type(after) is not type(before):
             raise HookFailed(f"{hook.name} returned {type(after).__name__}")
         assert isinstance(after, StatusUpdate | ArtifactUpdate | Message)
         try:
-            if not _is_kept(before, after):
+            if not _keeps_identity(before, after):
                 raise HookFailed(f"{hook.name} changed an id, a state or the mark of a chunk")
             if not _has_content(after):
                 raise HookFailed(f"{hook.name} returned an event without content")
@@ -236,34 +233,31 @@ class LogHooks:
 
     # Once they are recorded
 
-    def recorded(self) -> None:
-        """Have observers see what is durable and they have not seen."""
-        if self._observers and not self._is_watching:
+    def _recorded(self) -> None:
+        if not self._is_watching:
             self._is_watching = True
             self._calls.start(self._watch())
 
     async def _watch(self) -> None:
-        """Show observers the log. They hold a position: what they have not seen waits where the
-        log is, however slow they are."""
+        """Show observers what is durable. They hold a position: a slow observer costs no memory."""
         log = self._log
         try:
-            while self._seen < log.durable_seq:
-                batch: Sequence[Recorded] | None = log.recent(self._seen)
+            while self._observed_seq < log.durable_seq:
+                batch: Sequence[Recorded] | None = log.recent(self._observed_seq)
                 if batch is None:
-                    batch = await log.read(self._seen, _READ_AT_ONCE)
+                    batch = await log.read(self._observed_seq, STREAMED_AT_ONCE)
                 if not batch:
                     return
                 for recorded in batch:
                     if recorded.is_public:
                         event = recorded.event
                         assert isinstance(event, StatusUpdate | ArtifactUpdate | Task | Message)
-                        await self.show(event)
-                    self._seen = recorded.seq
+                        await self._show(event)
+                    self._observed_seq = recorded.seq
         finally:
             self._is_watching = False
 
-    async def show(self, event: Seen) -> None:
-        """Have observers see an event."""
+    async def _show(self, event: Seen) -> None:
         for hook in self._observers:
             if hook in self._late:
                 continue
@@ -275,23 +269,23 @@ class LogHooks:
                 tell_failure(error, self._log.task_id, new_id())
 
     def replied(self, message: Message) -> None:
-        """Have observers see an answer that made no task."""
+        """Show observers a reply that made no task."""
         if self._observers:
-            self._calls.start(self.show(message))
+            self._calls.start(self._show(message))
 
 
-def _is_kept(before: Changeable, after: Changeable) -> bool:
-    """Tell whether a transform left alone what is not its to change."""
+def _keeps_identity(before: Changeable, after: Changeable) -> bool:
+    """Tell whether a transform kept the ids, the state and the mark of a chunk."""
     match before, after:
         case StatusUpdate(), StatusUpdate():
             old, new = before.status.message, after.status.message
-            is_said_by_us = new is None or (
+            is_agents_message = new is None or (
                 (new.task_id, new.context_id, new.role)
                 == (before.task_id, before.context_id, Role.AGENT)
                 # A question may be answered by the id of its message.
                 and (old is None or new.message_id == old.message_id)
             )
-            return is_said_by_us and (
+            return is_agents_message and (
                 (before.task_id, before.context_id, before.status.state, before.status.timestamp)
                 == (after.task_id, after.context_id, after.status.state, after.status.timestamp)
             )
@@ -312,11 +306,11 @@ def _is_kept(before: Changeable, after: Changeable) -> bool:
 
 
 def _has_content(event: Changeable) -> bool:
-    """Tell whether there is something to record: some parts, each of them one thing."""
+    """Tell whether an event has parts, each with exactly one kind of content."""
     match event:
         case StatusUpdate():
-            said = event.status.message
-            return said is None or _are_parts(said.parts)
+            message = event.status.message
+            return message is None or _are_parts(message.parts)
         case ArtifactUpdate():
             return _are_parts(event.artifact.parts)
         case Message():

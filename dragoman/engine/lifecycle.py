@@ -105,16 +105,12 @@ class Draft:
         self._artifacts: dict[str, tuple[Artifact, list[Part]]] = {
             artifact.artifact_id: (artifact, list(artifact.parts)) for artifact in task.artifacts
         }
-        self._is_light = False
-
-    @property
-    def is_light(self) -> bool:
-        """Whether the contents are gone; the store still has them."""
-        return self._is_light
+        # Whether the contents are gone; the store still has them.
+        self.is_light = False
 
     def lighten(self) -> None:
         """Let go of the contents."""
-        self._is_light = True
+        self.is_light = True
         self._history.clear()
         self._artifacts = {name: (_EMPTY, []) for name in self._artifacts}
 
@@ -136,7 +132,7 @@ class Draft:
                 self._retire_status_message()
                 if self._status.message is not None:
                     self._status = msgspec.structs.replace(self._status, message=None)
-                if not self._is_light:
+                if not self.is_light:
                     self._history.append(event.message)
             case _:
                 pass
@@ -146,12 +142,12 @@ class Draft:
         return artifact_id in self._artifacts
 
     def restate(self, status: TaskStatus) -> None:
-        """Say the present status in other words."""
+        """Replace the present status by one of the same state."""
         self._status = status
 
     def task(self) -> Task:
         """Return the task as it stands."""
-        assert not self._is_light, "a light draft has no contents; read the store"
+        assert not self.is_light, "a light draft has no contents; read the store"
         return msgspec.structs.replace(
             self._task,
             status=self._status,
@@ -166,12 +162,12 @@ class Draft:
 
     def _retire_status_message(self) -> None:
         """What the agent said with a status becomes history once the status is not current."""
-        if self._status.message is not None and not self._is_light:
+        if self._status.message is not None and not self.is_light:
             self._history.append(self._status.message)
 
     def _apply_artifact(self, event: ArtifactUpdate) -> None:
         artifact = event.artifact
-        if self._is_light:
+        if self.is_light:
             self._artifacts[artifact.artifact_id] = (_EMPTY, [])
         elif event.append:
             self._artifacts[artifact.artifact_id][1].extend(artifact.parts)

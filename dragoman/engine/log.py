@@ -1,20 +1,25 @@
-"""A task's log while this process writes it, and how readers follow it.
+"""A task's log while this process writes it.
 
-Events get their numbers when they happen and become visible when they are durable. A reader holds
-a position and nothing else: what it has not read waits in the store, however slow it is.
+Events get their numbers when they happen and become visible when they are durable. Readers are
+elsewhere: `following` and `reading`.
 """
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from dragoman.engine.lifecycle import Draft
-from dragoman.engine.shares import (
+from dragoman.errors import InvalidAgentResponse
+from dragoman.model.events import CancelRequested, Event, StatusUpdate, StepRecorded
+from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.order import Order
+from dragoman.model.push import PushConfig
+from dragoman.model.record import Recorded, TaskReading, encode, encode_event
+from dragoman.model.task import Task
+from dragoman.shares import (
     NARROW_BYTES,
     NARROW_EVENTS,
     SHORT_EVENTS,
@@ -23,37 +28,20 @@ from dragoman.engine.shares import (
     Account,
     Shares,
 )
-from dragoman.errors import InvalidAgentResponse
-from dragoman.model.errand import Errand
-from dragoman.model.events import CancelRequested, Event, StatusUpdate, StepRecorded
-from dragoman.model.identity import ContextId, Scope, TaskId
-from dragoman.model.push import PushConfig
-from dragoman.model.record import Recorded, TaskReading, encode, encode_event
-from dragoman.model.task import Task, TaskState
-from dragoman.service import LARGE_BYTES, off_loop, reserve
-from dragoman.stores.interface import Append, Create, Head, Snapshot, Standing, Store
+from dragoman.stores.interface import Append, Create, Snapshot, Store, TaskPosition, TaskRow
 from dragoman.telemetry import figures
 
-if TYPE_CHECKING:
-    # Loaded where events have hooks.
-    from dragoman.engine.hooked_log import LogHooks
-
-# How far a worker may run ahead of the disk beside nobody else, and how much of a task it keeps in
-# memory. The contents of larger tasks are only in the store.
-MAX_UNWRITTEN_EVENTS = WIDE_EVENTS
-MAX_UNWRITTEN_BYTES = WIDE_BYTES
+# How much of a task a worker keeps in memory; the contents of larger tasks are only in the store.
 MAX_DRAFT_BYTES = 256 * 1024
-# What a log keeps at hand for readers that are up to date.
+# The recent events a log keeps in memory for readers that are up to date.
 MAX_TAIL_EVENTS = 128
 MAX_TAIL_BYTES = 128 * 1024
-_READ_AT_ONCE = 200
-# Bytes that are taken for each of a large event while it is read.
-_MEMORY = 5
-# Bytes read at once by whoever folds them right away and holds none of them.
-_FOLD_AT_ONCE = 1024 * 1024
+# Events that one read returns: to code that folds or skips them, and to a stream that sends each.
+READ_AT_ONCE = 500
+STREAMED_AT_ONCE = 200
 _MANY_WAITING = 32
-# Events that may wait for the transforms of others before code waits too.
-_MOST_UNTRANSFORMED = 8
+# Events that may wait for transforms before the code waits too.
+_MAX_UNTRANSFORMED = 8
 
 
 class Bell:
@@ -61,34 +49,69 @@ class Bell:
 
     def __init__(self) -> None:
         self._waiting: dict[TaskId, set[asyncio.Future[None]]] = {}
+        # By the numbers that rings of other processes name, and those numbers by task.
+        self._ids: dict[int, TaskId] = {}
+        self._numbers: dict[TaskId, int] = {}
+        # How far each reader is in a log that another process writes.
+        self._places: dict[asyncio.Future[None], tuple[int, int]] = {}
 
-    def listen(self, task_id: TaskId) -> asyncio.Future[None]:
-        """Return a future that is done at the next ring; take it before reading the log."""
+    def listen(
+        self, task_id: TaskId, number: int = 0, after: int | None = None
+    ) -> asyncio.Future[None]:
+        """Return a future that is done at the next ring; take it before reading the log. `after`:
+        how far its reader is in a log that another process writes."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(task_id, set())
         waiting.add(future)
+        if number:
+            self._ids[number], self._numbers[task_id] = task_id, number
+            if after is not None:
+                self._places[future] = number, after
 
         def forget(future: asyncio.Future[None]) -> None:
             waiting.discard(future)
+            self._places.pop(future, None)
             if not waiting and self._waiting.get(task_id) is waiting:
                 del self._waiting[task_id]
+                self._forget(task_id)
 
         future.add_done_callback(forget)
         return future
 
+    def places(self) -> dict[int, int]:
+        """Return how far those who wait for other processes are, by the numbers of the tasks: of
+        several the one that is least far."""
+        places: dict[int, int] = {}
+        for future, (number, after) in self._places.items():
+            if not future.done():
+                places[number] = min(after, places.get(number, after))
+        return places
+
     def ring(self, task_id: TaskId) -> None:
-        """Wake everyone who listens to a task."""
-        for future in self._waiting.pop(task_id, ()):
+        """Wake the readers of a task."""
+        waiting = self._waiting.pop(task_id, None)
+        if waiting is None:
+            return
+        self._forget(task_id)
+        for future in waiting:
             if not future.done():
                 future.set_result(None)
 
+    def ring_number(self, number: int) -> None:
+        """Wake the readers of a task that another process wrote."""
+        if number in self._ids:
+            self.ring(self._ids[number])
+
     def ring_all(self) -> None:
-        """Wake everyone: someone else wrote, and nobody said what."""
+        """Wake all: another process wrote, and which task is not known."""
         for task_id in list(self._waiting):
             self.ring(task_id)
 
+    def _forget(self, task_id: TaskId) -> None:
+        self._ids.pop(self._numbers.pop(task_id, 0), None)
 
-class Limits:
+
+class LogLimits:
     """How large one log may get."""
 
     def __init__(self, events: int, size: int) -> None:
@@ -105,21 +128,21 @@ class Limits:
 STORE_IS_FULL = "The tasks of this caller have reached their share of the store."
 
 
-class Batch(msgspec.Struct):
-    """What one write takes along."""
+class LogBatch(msgspec.Struct):
+    """What one write carries."""
 
     events: list[Recorded]
     size: int
     keys: list[bytes]
     notes: list[int]
     withheld: list[tuple[int, bytes]]
-    errand: Errand | None
-    # When someone has to look at the task; None: as before.
+    order: Order | None
+    # When a sweep has to look at the task; None: as before.
     alarm: int | None
 
 
 class LogIsFull(Exception):
-    """The task's log reached its limit. What it says is for the task's caller."""
+    """The task's log reached its limit. The text is shown to the task's caller."""
 
 
 class TaskLog:
@@ -129,7 +152,7 @@ class TaskLog:
         self,
         store: Store,
         bell: Bell,
-        limits: Limits,
+        limits: LogLimits,
         *,
         scope: Scope,
         task_id: TaskId,
@@ -141,9 +164,8 @@ class TaskLog:
         self._bell = bell
         self._limits = limits
         self.shares = shares or Shares()
-        self.principal = scope.principal
-        # Whom it counts for, and who does the work: their turns are shared.
-        self.account = account or self.shares.account(self.principal)
+        # The caller whose account it is charged to, and the agent: turns are shared by both.
+        self.account = account or self.shares.account(scope.principal)
         self.agent = scope.agent
         self.scope = scope
         self.task_id = task_id
@@ -153,23 +175,23 @@ class TaskLog:
         self.draft: Draft | None = None
         # The last event that happened, and the last that is durable.
         self.seq = 0
-        self._standing: Standing | None = None
+        self._position: TaskPosition | None = None
         self._status_at = 0
         self._unwritten: list[Recorded] = []
         self._unwritten_bytes = 0
         self._size = 0
         self._keys: list[bytes] = []
         self._notes: list[int] = []
-        # What the next write carries besides what its events show, and whether there ever was any.
+        # Secrets that the next write stores beside its events, and whether there ever were any.
         self._withheld: list[tuple[int, bytes]] = []
         self.has_withheld = False
         # What the first write carries besides its events.
         self.pushes: Sequence[PushConfig] = ()
         self.deadline = 0
-        # Whether the next write is to say when someone has to look at the task.
+        # Whether the next write sets the time of the next sweep of this task.
         self._has_alarm = False
-        # What the next write says to those who keep books.
-        self.errand: Errand | None = None
+        # What the next write says to the ledger.
+        self.order: Order | None = None
         self._next_fence = 0
         self._is_writing = False
         self._is_scheduled = False
@@ -183,10 +205,13 @@ class TaskLog:
         self.on_idle: Callable[[], None] | None = None
         # Called if the store refuses the task: there never was one.
         self.on_void: Callable[[], None] | None = None
-        # What is done with its events besides, if anything; and who ends its code if that fails.
-        self.hooks: LogHooks | None = None
+        # Set where hooks change events: takes the batch of a write and submits it when it is ready.
+        self.transform: Callable[[LogBatch], None] | None = None
+        # Called after each durable write, for hooks that observe.
+        self.on_recorded: Callable[[], None] | None = None
+        # Ends the task's code with a sentence if a transform fails.
         self.on_refused: Callable[[str], None] | None = None
-        # Set when the engine has let go of it; what it has at hand may still be read.
+        # Set when the engine has let go of it; its recent events may still be read.
         self.is_retired = False
 
     @classmethod
@@ -194,8 +219,8 @@ class TaskLog:
         cls,
         store: Store,
         bell: Bell,
-        limits: Limits,
-        head: Head,
+        limits: LogLimits,
+        head: TaskRow,
         reading: TaskReading,
         shares: Shares | None = None,
         account: Account | None = None,
@@ -219,7 +244,7 @@ class TaskLog:
         log.draft = draft
         log.seq = head.standing.last_seq
         log._size = size
-        log._standing = head.standing
+        log._position = head.standing
         log._status_at = head.standing.status_at
         return log
 
@@ -240,7 +265,7 @@ class TaskLog:
     @property
     def durable_seq(self) -> int:
         """The last event anyone may see."""
-        return self._standing.last_seq if self._standing else 0
+        return self._position.last_seq if self._position else 0
 
     @property
     def is_idle(self) -> bool:
@@ -259,19 +284,20 @@ class TaskLog:
 
     def emit(self, event: Event, *, at: int = 0, withheld: bytes = b"") -> Recorded:
         """Let an event happen. It is numbered now, written soon, and shown once it is durable.
-        What is withheld is kept with it for the code, and shown to nobody.
+        What is withheld is stored beside it for the code alone.
 
         Raises `TaskIsFinished` or `InvalidAgentResponse` if it may not happen, `LogIsFull` if the
         log has reached its limit and the event is not its end.
         """
         if self.failure is not None:
             raise self.failure
-        body = encode_event(event)
         seq = self.seq + 1
+        body = encode_event(event)
+        recorded = Recorded(seq, event, body)
         size = len(body) + len(withheld)
         total = self._size + size
         limits = self._limits
-        # What ends a log, or is to, always has its place.
+        # An event that ends a log, or asks for its end, is always accepted.
         if (seq >= limits.events or total > limits.size or self.account.is_full) and not _is_an_end(
             event
         ):
@@ -291,21 +317,20 @@ class TaskLog:
         if withheld:
             self._withheld.append((seq, withheld))
             self.has_withheld = True
-        recorded = Recorded(seq, event, body)
         self._unwritten.append(recorded)
         self._unwritten_bytes += size
-        if not self._is_scheduled:
+        if not (self._is_scheduled or self.is_held):
             self._write_soon()
         return recorded
 
     def withhold(self, seq: int, body: bytes) -> None:
-        """Have something else kept with an event that has something; empty: nothing. Call it before
-        the event that is the reason: they are one write."""
+        """Replace what is withheld beside an earlier event; empty: forget it. Call it before the
+        event that is the reason, so that both are one write."""
         self._withheld.append((seq, body))
 
     def amend_last(self, recorded: Recorded, event: Event) -> bool:
-        """Replace the latest event by one that says a little more, if nobody saw it yet. The state
-        is the same after both."""
+        """Replace the latest event by one that says a little more, unless it is being written. The
+        state is the same after both."""
         if self.failure is not None:
             raise self.failure
         if not self._unwritten or self._unwritten[-1] is not recorded:
@@ -318,8 +343,8 @@ class TaskLog:
         return True
 
     def restate(self, recorded: Recorded, event: StatusUpdate) -> bool:
-        """Replace a status by one of the same state, if nobody saw it yet and nothing but steps
-        followed."""
+        """Replace a status by one of the same state, unless it is being written or something but
+        steps followed."""
         for place in range(len(self._unwritten) - 1, -1, -1):
             found = self._unwritten[place]
             if found.seq == recorded.seq:
@@ -333,8 +358,8 @@ class TaskLog:
         return False
 
     def set_alarm(self, at: int) -> None:
-        """Have someone look at the task at a time, in milliseconds, with or without a process that
-        runs it until then; 0: never. Told with the next write."""
+        """Have a sweep look at the task at a time, in milliseconds, even if no process runs it
+        until then; 0: never. Stored with the next write."""
         self.deadline = at
         self._has_alarm = True
 
@@ -343,14 +368,14 @@ class TaskLog:
         self._keys.append(key)
 
     def use_note(self, number: int) -> None:
-        """Let the next write deal with a note; call it before the event it became."""
+        """Let the next write delete a note; call it before the event it became."""
         self._notes.append(number)
 
     def take_over(self) -> None:
         """Raise the fence with the next write, so that an earlier worker's writes are refused."""
         self._next_fence = self.fence + 1
 
-    def is_lost(self, head: Head) -> bool:
+    def is_lost(self, head: TaskRow) -> bool:
         """Tell by its row whether another worker has the task."""
         return self.number == head.number and head.fence > self._next_fence
 
@@ -358,7 +383,7 @@ class TaskLog:
     def is_full(self) -> bool:
         """Whether a worker should wait for the disk before it goes on."""
         events = len(self._unwritten)
-        if events >= _MOST_UNTRANSFORMED and self.hooks is not None and self.hooks.is_transforming:
+        if events >= _MAX_UNTRANSFORMED and self.transform is not None:
             return True
         if self.account.is_narrow:
             return (
@@ -367,7 +392,7 @@ class TaskLog:
                 # A short task has its first slice whole: it is one write, however many there are.
                 or (events > SHORT_EVENTS and self.shares.is_late)
             )
-        return events >= MAX_UNWRITTEN_EVENTS or self._unwritten_bytes >= MAX_UNWRITTEN_BYTES
+        return events >= WIDE_EVENTS or self._unwritten_bytes >= WIDE_BYTES
 
     def release(self) -> None:
         """Write what was held."""
@@ -387,7 +412,7 @@ class TaskLog:
     def rest(self, after: int = 0) -> asyncio.Future[TaskReading | None]:
         """Return the task at its next resting point from an event on.
 
-        None: it is too large to be at hand.
+        None: it is too large to be held in memory.
         """
         future: asyncio.Future[TaskReading | None] = asyncio.get_running_loop().create_future()
         if self.failure is not None:
@@ -404,7 +429,7 @@ class TaskLog:
         return await self._store.read(self.number, after=after, limit=limit)
 
     def recent(self, after: int) -> list[Recorded] | None:
-        """Return the durable events after a position, or None if they are not at hand."""
+        """Return the durable events after a position; None if memory does not reach back so far."""
         if not self._tail or after + 1 < self._tail[0].seq:
             return [] if after >= self.durable_seq else None
         return list(islice(self._tail, after + 1 - self._tail[0].seq, None))
@@ -420,54 +445,53 @@ class TaskLog:
         if self._is_writing or self.is_held or not self._unwritten or self.draft is None:
             return
         if self.failure is not None:
-            # Given up: to write on would take the task back from whoever has it next.
+            # Given up: another write would take the task back from its next holder.
             return
         batch = self._take()
         self.shares.wrote(self.account, len(batch.events), batch.size)
         self._is_writing = True
-        if self.hooks is not None and self.hooks.is_transforming:
-            self.hooks.prepare(batch)
+        if self.transform is not None:
+            self.transform(batch)
         else:
             self.submit(batch)
 
-    def _take(self) -> Batch:
-        """Return what the next write takes along."""
+    def _take(self) -> LogBatch:
+        """Return what the next write carries."""
         events, size = self._unwritten, self._unwritten_bytes
         self._unwritten, self._unwritten_bytes = [], 0
-        if self.hooks is not None and self.hooks.is_transforming and self._standing is None:
-            # That there is a task waits for no transform: what comes after it is another write.
+        if self.transform is not None and self._position is None:
+            # Creating the task waits for no transform: what comes after it is another write.
             count = next((i for i, one in enumerate(events) if i and one.is_public), len(events))
             events, self._unwritten = events[:count], events[count:]
             self._unwritten_bytes = sum(len(recorded.body) for recorded in self._unwritten)
             size -= self._unwritten_bytes
-        batch = Batch(
+        batch = LogBatch(
             events,
             size,
             self._keys,
             self._notes,
             self._withheld,
-            self.errand,
+            self.order,
             self.deadline if self._has_alarm else None,
         )
-        self._keys, self._notes, self._withheld, self.errand = [], [], [], None
+        self._keys, self._notes, self._withheld, self.order = [], [], [], None
         self._has_alarm = False
         return batch
 
-    def submit(self, batch: Batch) -> None:
-        """Write what was taken for it."""
+    def submit(self, batch: LogBatch, transformed: Draft | None = None) -> None:
+        """Write a batch; `transformed` is the task as it is recorded, if hooks changed it."""
         if self.failure is not None:
             return
-        draft = self.draft
-        if self.hooks is not None and self.hooks.draft is not None:
-            draft = self.hooks.draft
+        draft = transformed or self.draft
         assert draft is not None, "a log begins with its task"
         events = batch.events
-        standing = Standing(draft.state, self._status_at, events[-1].seq)
-        reading = snapshot = None
+        standing = TaskPosition(draft.state, self._status_at, events[-1].seq)
+        snapshot = None
         if draft.state.is_resting and not draft.is_light:
-            snapshot = _snapshot(draft.task(), standing.last_seq)
-            reading = TaskReading(standing.last_seq, body=snapshot.whole())
-        if self._standing is None:
+            task = draft.task()
+            head = msgspec.structs.replace(task, artifacts=[]) if task.artifacts else task
+            snapshot = Snapshot(standing.last_seq, encode(head), encode(task.artifacts))
+        if self._position is None:
             write = Create(
                 self.scope,
                 self.task_id,
@@ -478,14 +502,14 @@ class TaskLog:
                 snapshot,
                 self.pushes,
                 self.deadline,
-                batch.errand,
+                batch.order,
                 batch.size,
             )
         else:
             write = Append(
                 self.number,
                 self.scope,
-                self._standing,
+                self._position,
                 self.fence,
                 self._next_fence,
                 batch.keys,
@@ -496,46 +520,40 @@ class TaskLog:
                 batch.withheld,
                 # Code that has ended does not run again.
                 self.has_withheld and draft.state.is_terminal,
-                batch.errand,
+                batch.order,
                 batch.alarm,
                 batch.size,
             )
         self._store.submit(
-            write, lambda error, number: self._written(error, number, events, standing, reading)
+            write, lambda error, number: self._on_written(error, number, events, standing, snapshot)
         )
 
-    def _written(
+    def _on_written(
         self,
         error: Exception | None,
         number: int,
         events: list[Recorded],
-        standing: Standing,
-        reading: TaskReading | None,
+        standing: TaskPosition,
+        snapshot: Snapshot | None,
     ) -> None:
         self._is_writing = False
         if error is not None:
-            if self._standing is None and self.on_void is not None:
+            if self._position is None and self.on_void is not None:
                 self.on_void()
             self.fail(error)
             return
         self.number = number
         self.fence = self._next_fence = max(self._next_fence, 1)
-        if self._standing is None:
+        if self._position is None:
             figures.tasks_started.add(self.scope.agent)
         if standing.state.is_terminal:
             figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
-        self._standing = standing
+        self._position = standing
         self._keep_at_hand(events)
-        if self.hooks is not None:
-            self.hooks.recorded()
-        if standing.state.is_resting:
-            waiting, self._resting = self._resting, []
-            for after, future in waiting:
-                if after > standing.last_seq:
-                    # The task rested before this caller's message reached it.
-                    self._resting.append((after, future))
-                elif not future.done():
-                    future.set_result(reading)
+        if self.on_recorded is not None:
+            self.on_recorded()
+        if self._resting and standing.state.is_resting:
+            self._tell_resting(standing.last_seq, snapshot)
         if self._durable:
             self._tell_durable()
         self._bell.ring(self.task_id)
@@ -557,6 +575,16 @@ class TaskLog:
         if self.on_idle is not None:
             self.on_idle()
 
+    def _tell_resting(self, seq: int, snapshot: Snapshot | None) -> None:
+        reading = None if snapshot is None else TaskReading(seq, body=snapshot.whole())
+        waiting, self._resting = self._resting, []
+        for after, future in waiting:
+            if after > seq:
+                # The task rested before this caller's message reached it.
+                self._resting.append((after, future))
+            elif not future.done():
+                future.set_result(reading)
+
     def _tell_durable(self) -> None:
         waiting, self._durable = self._durable, []
         for seq, future in waiting:
@@ -574,134 +602,7 @@ class TaskLog:
             self._tail_bytes -= len(tail.popleft().body)
 
 
-def _snapshot(task: Task, seq: int) -> Snapshot:
-    head = task if not task.artifacts else msgspec.structs.replace(task, artifacts=[])
-    return Snapshot(seq, encode(head), encode(task.artifacts))
-
-
 def _is_an_end(event: Event) -> bool:
     return isinstance(event, CancelRequested) or (
         isinstance(event, StatusUpdate) and event.status.state.is_terminal
     )
-
-
-async def read_task(
-    store: Store, number: int, *, upto: int | None = None, artifacts: bool = True
-) -> TaskReading | None:
-    """Return the task as of a position: the end of its log, unless told.
-
-    Starts at the kept snapshot unless the position lies before it.
-    """
-    draft: Draft | None = None
-    seq = 0
-    reading = await store.snapshot(number, artifacts=artifacts)
-    if reading is not None and (upto is None or reading.seq <= upto):
-        seq = reading.seq
-    else:
-        reading = None
-    size = 0 if reading is None else reading.size
-    while True:
-        batch = await store.read(
-            number, after=seq, limit=500, artifacts=artifacts, size=_FOLD_AT_ONCE
-        )
-        if upto is not None:
-            batch = [recorded for recorded in batch if recorded.seq <= upto]
-        if not batch:
-            break
-        size += (found := sum([len(recorded.body) for recorded in batch]))
-        if found > LARGE_BYTES:
-            reserve(_MEMORY * found)
-            await off_loop(_decode, batch)
-        for recorded in batch:
-            event = recorded.event
-            if draft is None:
-                draft = Draft(reading.task) if reading is not None else None
-            if draft is None:
-                assert isinstance(event, Task), "a log begins with its task"
-                draft = Draft(event)
-            else:
-                draft.apply(event)
-        seq = batch[-1].seq
-        if upto is not None and seq >= upto:
-            break
-    if draft is not None:
-        return TaskReading(seq, draft.task(), size=size)
-    return reading
-
-
-def _decode(batch: Sequence[Recorded]) -> None:
-    """Have the events at hand as values."""
-    for recorded in batch:
-        _ = recorded.event
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a reader stands: a task and a position in its log."""
-
-    scope: Scope
-    task_id: TaskId
-    number: int
-    after: int
-
-
-class Logs(Protocol):
-    """The logs this process writes at present."""
-
-    def get(self, scope: Scope, task_id: TaskId, /) -> TaskLog | None:
-        """Return a task's log, if it is among them."""
-        ...
-
-
-async def tail(
-    store: Store, bell: Bell, logs: Logs, log: TaskLog | None, place: Place
-) -> AsyncGenerator[Sequence[Recorded]]:
-    """Yield all that follows a place, for ever.
-
-    Events at hand come from the log that is being written, all others from the store."""
-    after = place.after
-    while True:
-        ring: asyncio.Future[None] | None = None
-        if log is not None and (log.is_retired or log.failure) and after >= log.durable_seq:
-            log = logs.get(place.scope, place.task_id)
-            if log is not None and log.failure:
-                log = None
-        batch = log.recent(after) if log is not None else None
-        if batch is None:
-            log = log or logs.get(place.scope, place.task_id)
-            # Listening before reading: what is written in between rings.
-            ring = bell.listen(place.task_id)
-            batch = await store.read(place.number, after=after, limit=_READ_AT_ONCE)
-        if batch:
-            if ring is not None:
-                ring.cancel()
-            after = batch[-1].seq
-            yield batch
-            continue
-        await (ring or bell.listen(place.task_id))
-
-
-async def follow(
-    batches: AsyncGenerator[Sequence[Recorded]], *, closes_on_input: bool
-) -> AsyncGenerator[Sequence[Recorded]]:
-    """Yield what a stream shows of a log, until the task ends or the reader's dialect stops."""
-    async with contextlib.aclosing(batches):
-        async for batch in batches:
-            shown, is_over = _shown(batch, closes_on_input=closes_on_input)
-            if shown:
-                yield shown
-            if is_over:
-                return
-
-
-def _shown(batch: Sequence[Recorded], *, closes_on_input: bool) -> tuple[list[Recorded], bool]:
-    """Return what a stream shows of a batch, and whether it ends there."""
-    shown: list[Recorded] = []
-    for recorded in batch:
-        if not recorded.is_public:
-            continue
-        shown.append(recorded)
-        if recorded.is_status and isinstance(event := recorded.event, StatusUpdate):
-            state = event.status.state
-            if state.is_terminal or (state is TaskState.INPUT_REQUIRED and closes_on_input):
-                return shown, True
-    return shown, False

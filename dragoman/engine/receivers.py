@@ -1,8 +1,9 @@
-"""Who is told of a task's events: the push configurations of tasks, as their callers ask for them.
+"""The receivers of a task's events: the push configurations that callers create, read and delete.
 
-Delivering is not done here; whoever does it is told who comes and goes.
+Posting is not done here: a `PushRegistry` is told which receivers come and go.
 """
 
+import asyncio
 from typing import Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from dragoman.errors import (
     PushNotSupported,
     StoreFull,
     StoreRefused,
+    StoreUnavailable,
     TaskNotFound,
 )
 from dragoman.model import operations as ops
@@ -25,14 +27,16 @@ from dragoman.model.identity import Scope, TaskId, new_id
 from dragoman.model.money import credits_text
 from dragoman.model.push import PushConfig
 from dragoman.service import Nothing, PushPage
-from dragoman.stores.interface import Head, Push, Store
+from dragoman.stores.interface import Push, Store, TaskRow
 
 MAX_PUSHES = 10
+# Seconds until a store that was away is read again.
+_AWAY_PAUSE = 1.0
 Operation = ops.CreatePush | ops.GetPush | ops.ListPush | ops.DeletePush
 
 
-class Postings(Protocol):
-    """Who delivers a task's events to the receivers its caller named."""
+class PushRegistry(Protocol):
+    """Posts a task's events to the receivers that its caller named."""
 
     def check(self, config: PushConfig) -> None:
         """Raise `InvalidParams` if nothing would ever be posted there."""
@@ -50,7 +54,7 @@ class Postings(Protocol):
 class Receivers:
     """The receivers of an agent's tasks."""
 
-    def __init__(self, store: Store, postings: Postings | None) -> None:
+    def __init__(self, store: Store, postings: PushRegistry | None) -> None:
         self._store = store
         # None: push is off.
         self._postings = postings
@@ -71,8 +75,8 @@ class Receivers:
                 for config in await self._configs(head):
                     if operation.config_id in ("", config.id):
                         return config
-                named = {"configId": operation.config_id} if operation.config_id else {}
-                raise PushConfigNotFound(taskId=operation.task_id, **named)
+                facts = {"configId": operation.config_id} if operation.config_id else {}
+                raise PushConfigNotFound(taskId=operation.task_id, **facts)
             case ops.ListPush():
                 configs = await self._configs(head)
                 rest = [config for config in configs if config.id > operation.page_token]
@@ -81,18 +85,18 @@ class Receivers:
             case ops.DeletePush():
                 return await self._drop(head, operation.config_id)
 
-    def check(self, config: PushConfig) -> Postings:
+    def check(self, config: PushConfig) -> PushRegistry:
         """Raise `PushNotSupported` or `InvalidParams` if nothing would ever be posted there."""
         if self._postings is None:
             raise PushNotSupported
         self._postings.check(config)
         return self._postings
 
-    async def put(self, head: Head, config: PushConfig) -> PushConfig:
-        """Keep a receiver for what happens to a task from here on, and begin to deliver."""
+    async def put(self, head: TaskRow, config: PushConfig) -> PushConfig:
+        """Store a receiver for the events of a task from here on, and begin to deliver."""
         postings = self.check(config)
-        config = named(config, head.task_id)
-        kept = await self._store.pushes(head.number)
+        config = with_ids(config, head.task_id)
+        existing = await self._store.pushes(head.number)
         try:
             push = await self._store.put_push(
                 head.number, config, head.standing.last_seq, most=MAX_PUSHES
@@ -101,14 +105,14 @@ class Receivers:
             raise refused(error) from None
         if push is None:
             raise InvalidParams(f"a task has at most {MAX_PUSHES} of these", field="id")
-        for before in kept:
+        for before in existing:
             if before.config.id == config.id:
                 postings.drop(before)
         postings.add(push)
         return config
 
-    async def also_tell(self, scope: Scope, task_id: TaskId, config: PushConfig) -> None:
-        """Keep the receiver that a repeated message names, unless it is one already."""
+    async def add_repeated(self, scope: Scope, task_id: TaskId, config: PushConfig) -> None:
+        """Store the receiver that a repeated message names, unless the task has it."""
         head = await self._store.head(scope, task_id)
         if head is None:
             return
@@ -124,37 +128,45 @@ class Receivers:
             await log.durable(1)
         except StoreRefused:
             return
-        if self._postings is not None:
-            for push in await self._store.pushes(log.number):
-                self._postings.add(push)
+        while self._postings is not None:
+            try:
+                for push in await self._store.pushes(log.number):
+                    self._postings.add(push)
+            except StoreUnavailable:
+                # They are ours, so no other process looks after them.
+                await asyncio.sleep(_AWAY_PAUSE)
+            else:
+                return
 
-    async def _drop(self, head: Head, config_id: str) -> Nothing:
-        kept = await self._store.pushes(head.number)
+    async def _drop(self, head: TaskRow, config_id: str) -> Nothing:
+        existing = await self._store.pushes(head.number)
         try:
             await self._store.drop_push(head.number, config_id)
         except StoreRefused as error:
             raise refused(error) from None
-        for push in kept:
+        for push in existing:
             if push.config.id == config_id and self._postings is not None:
                 self._postings.drop(push)
         return Nothing()
 
-    async def _configs(self, head: Head) -> list[PushConfig]:
+    async def _configs(self, head: TaskRow) -> list[PushConfig]:
         return [push.config.masked() for push in await self._store.pushes(head.number)]
 
 
 def refused(error: StoreRefused) -> A2AError:
-    """Return what a caller is told of a write that did not happen."""
+    """Return the error that a caller gets for a write that did not happen."""
     if isinstance(error, HoldRefused):
         balance, needed = credits_text(error.balance), credits_text(error.needed)
         return InsufficientCredits(balance=balance, needed=needed)
     if isinstance(error, StoreFull):
         return Overloaded("There is no space left to store tasks", reason="STORAGE_FULL")
+    if isinstance(error, StoreUnavailable):
+        return Overloaded("The store does not answer at present", reason="STORE_UNAVAILABLE")
     return Overloaded()
 
 
-def named(config: PushConfig, task_id: TaskId) -> PushConfig:
-    """Return a configuration with its ids. A second one without an id replaces the first in 0.x,
-    whose callers know only one."""
+def with_ids(config: PushConfig, task_id: TaskId) -> PushConfig:
+    """Return a configuration with its ids. In 0.x, whose callers know only one, a second one
+    without an id replaces the first."""
     chosen = config.id or (new_id() if config.version == "1.0" else task_id)
     return msgspec.structs.replace(config, id=chosen, task_id=task_id)

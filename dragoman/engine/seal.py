@@ -1,5 +1,5 @@
-"""Page tokens: a place in a list, sealed so that only its owner's same query can go on from it, and
-nobody reads from it how many tasks others have."""
+"""Page tokens: a place in a list, sealed. Only the same query of its owner can continue from it,
+and its holder cannot read how many tasks others have."""
 
 import asyncio
 import base64

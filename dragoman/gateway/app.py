@@ -1,5 +1,5 @@
-"""The gateway as an ASGI app: registered agents at their addresses, its REST API, and agents of
-this process beside them."""
+"""The gateway as an ASGI app: registered agents at their addresses, the REST API, and agents of
+this process beside them. Here the gateway's rooms and the server are joined."""
 
 import contextlib
 import logging
@@ -8,175 +8,223 @@ from typing import Any
 
 import msgspec
 
+from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
+from dragoman.config.formats import read_share
 from dragoman.engine.event_hooks import EventHooks
-from dragoman.engine.worker import AgentCode
 from dragoman.errors import A2AError
-from dragoman.gateway.agent_keys import AgentKeyring, StoredKeys
-from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.api import Api
-from dragoman.gateway.catalog import Catalog
-from dragoman.gateway.costs import Costs
+from dragoman.gateway.api.catalog import Catalog
+from dragoman.gateway.delivery.requester import RequesterService
+from dragoman.gateway.delivery.self_token import SelfToken
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
-from dragoman.gateway.gateway import Gateway, books_of, store_of
-from dragoman.gateway.limited import Limited
-from dragoman.gateway.own import OwnToken
-from dragoman.gateway.registration import Changes, Registration, Secret
-from dragoman.gateway.requesters import NamesRequester
-from dragoman.gateway.workflow_runs import Runs
-from dragoman.gateway.workflows import Workflows
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.money.costs import CostService
+from dragoman.gateway.money.order_rules import TaskOrderRules
+from dragoman.gateway.private_agents import PrivateAgents
+from dragoman.gateway.registry.agent_keys import AgentKeyring, StoredKeys
+from dragoman.gateway.registry.registered import Registered
+from dragoman.gateway.registry.registration import AgentChanges, Registration, Secret
+from dragoman.gateway.workflows.runs import Runs
+from dragoman.gateway.workflows.workflows import Workflows
+from dragoman.http.mount import Mount
+from dragoman.http.routes import Access
 from dragoman.model.identity import LOCAL
-from dragoman.security.agent_keys import AgentKeys
+from dragoman.model.money import Terms, micro_credits
 from dragoman.security.authentication import recalling
-from dragoman.server.agent import Agent
+from dragoman.security.keys.agent_keys import AgentKeys
+from dragoman.security.vault import vault_of
 from dragoman.server.app import App
-from dragoman.server.request import Mount
-from dragoman.server.routes import Access, Routes
-from dragoman.server.scoped import ScopedService
-from dragoman.stores.sqlite import SQLiteStore
+from dragoman.server.scoped_service import ScopedService
+from dragoman.server.site import AppPart, Site
+from dragoman.stores.interface.gateway import GatewayStore
+from dragoman.stores.opening import gateway_store_of
 
 logger = logging.getLogger("dragoman")
 
 
-class GatewayApp(App):
-    """A gateway, and agents of this process."""
+def order_rules_of(settings: Settings) -> TaskOrderRules:
+    """Return the rules of orders that the settings ask for."""
+    given = settings.gateway
+    fee, credits = read_share(given.platform_fee), micro_credits(given.initial_credits)
+    return TaskOrderRules(Terms(fee, credits, round(given.escrow * 1000)))
+
+
+def gateway_app(
+    *agents: Agent,
+    settings: Settings | None = None,
+    is_local: bool = False,
+    hooks: Sequence[EventHooks] = (),
+    store: GatewayStore | None = None,
+) -> App:
+    """Return the app of a gateway, and of agents of this process beside it. `store` is used in
+    place of the one that the settings name, such as one in memory for tests."""
+    settings = settings or Settings()
+    rules = order_rules_of(settings)
+    store = store or gateway_store_of(settings, vault_of, rules)
+    # Where callers have to prove who they are, the gateway has to prove it to its own agents.
+    self_token = SelfToken() if agents and settings.ways() else None
+    agent_keys = _agent_keys(settings, store)
+    part = GatewayPart(store, rules, agents, agent_keys, self_token)
+    return App(
+        front_agent(),
+        *agents,
+        settings=settings,
+        store=store,
+        authenticators=[one for one in (self_token, agent_keys) if one is not None],
+        is_local=is_local,
+        hooks=hooks,
+        parts=[part],
+    )
+
+
+def gateway_of(app: App) -> Gateway:
+    """Return the gateway that an app serves."""
+    return next(part.gateway for part in app.site.parts if isinstance(part, GatewayPart))
+
+
+class GatewayPart(AppPart):
+    """A gateway as a part of an app, whose first agent is the gateway itself: registered agents at
+    their addresses, and the REST API."""
+
+    gateway: Gateway
 
     def __init__(
         self,
-        *agents: Agent,
-        settings: Settings | None = None,
-        is_local: bool = False,
-        hooks: Sequence[EventHooks] = (),
+        store: GatewayStore,
+        rules: TaskOrderRules,
+        agents: Sequence[Agent],
+        agent_keys: AgentKeys | None,
+        self_token: SelfToken | None,
     ) -> None:
-        settings = settings or Settings()
-        self._books = books_of(settings)
-        # Where callers have to say who they are, the gateway has to say so to its own agents.
-        self._own = OwnToken() if agents and settings.ways() else None
-        store = store_of(settings, self._books)
-        self._agent_keys = _agent_keys(settings, store)
-        given = [self._own, self._agent_keys]
-        super().__init__(
-            front_agent(),
-            *agents,
-            settings=settings,
-            store=store,
-            authenticators=[one for one in given if one is not None],
-            is_local=is_local,
-            hooks=hooks,
-        )
+        """`agents` are those of this process."""
+        self._store = store
+        self._rules = rules
+        self._agents = agents
+        self._agent_keys = agent_keys
+        self._self_token = self_token
 
-    def _add_routes(self, routes: Routes) -> None:
-        # Called while the app is made, once there is a store.
-        store = self.store
-        assert store is not None and hasattr(store, "change"), "made by store_of"
-        self.gateway = Gateway(
-            store,  # type: ignore[arg-type]  # the one that store_of made
-            self._books,
-            self.settings,
-            self.audit,
-            is_local=self._is_local,
+    def add_routes(self, site: Site) -> None:
+        """Serve the REST API, the catalog, posts of agents, and private agents."""
+        self.gateway = gateway = Gateway(
+            self._store, self._rules, site.settings, site.audit, is_local=site.is_local
         )
-        self.gateway.keys = AgentKeyring(self.gateway.store, self._agent_keys)
-        if self._agent_keys is not None and self._gatekeeper is not None:
-            self._agent_keys.others = recalling(self._gatekeeper.authenticators)
-        self.gateway.hooks.add_to(routes)
-        self._limited = Limited(self.gateway.registry, lambda: self._mounts[self.agents[0].name])
-        self._limited.add_to(routes)
-        shown = Access.PUBLIC if self.settings.card_public else Access.CALLER
-        Catalog(self.gateway.registry, self._discovery.base).add_to(routes, shown)
-        Api(self.gateway, self._streams).add_to(routes)
+        gateway.keys = AgentKeyring(self._store, self._agent_keys)
+        if self._agent_keys is not None:
+            self._agent_keys.others = recalling(site.authenticators)
+        gateway.push_inbox.add_to(site.routes)
+        self._private_agents = PrivateAgents(gateway.registry, lambda: _own_mount(site))
+        self._private_agents.add_to(site.routes)
+        access = Access.PUBLIC if site.settings.cards.public else Access.CALLER
+        Catalog(gateway.registry, site.discovery.base).add_to(site.routes, access)
+        Api(gateway, site.streams).add_to(site.routes)
 
-    async def _code(self, agent: Agent, opened: contextlib.AsyncExitStack) -> AgentCode:
-        if agent is not self.agents[0]:
-            return agent
+    async def open(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
+        """Open the gateway; it works on the tasks of the first agent."""
         opened.push_async_callback(self.gateway.close)
-        return await self.gateway.open()
+        site.codes[site.agents[0].name] = await self.gateway.open()
 
-    async def _open(self, opened: contextlib.AsyncExitStack) -> None:
-        await super()._open(opened)
-        gateway = self.gateway
-        gateway.service = self._engines[self.agents[0].name]
-        ways = self._gatekeeper.authenticators if self._gatekeeper is not None else []
-        own = self._mounts[self.agents[0].name]
-        own.service = Costs(own.service, gateway.ledger)
-        for mount in self._mounts.values():
-            mount.service = ScopedService(NamesRequester(mount.service))
-        signer = self._discovery.signer
-        behind = ScopedService(NamesRequester(Costs(gateway.service, gateway.ledger)))
-        self._front = Front(self.settings, ways, behind, signer)
-        # Their cards are not for whoever keeps answers for others.
-        private = msgspec.structs.replace(self.settings, card_public=False)
-        self._limited_front = Front(private, ways, behind, signer)
-        self._discovery.more_keys[:] = [self._receipt_keys]
-        gateway.workflows = Workflows(gateway.store, gateway, shares=self.shares, hooks=self.hooks)
+    async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
+        """Put the gateway's services around those of the mounts, and start the workflows."""
+        gateway, own = self.gateway, _own_mount(site)
+        gateway.service = site.engines[own.name]
+        own.service = CostService(own.service, gateway.ledger)
+        for mount in site.mounts.values():
+            mount.service = ScopedService(RequesterService(mount.service))
+        self._front = self._front_of(site, site.settings)
+        # Shared caches must not keep the cards of private agents.
+        private = msgspec.structs.replace(
+            site.settings, cards=msgspec.structs.replace(site.settings.cards, public=False)
+        )
+        self._private_front = self._front_of(site, private)
+        site.discovery.more_keys[:] = [self._receipt_keys]
+        gateway.workflows = Workflows(
+            gateway.store,
+            gateway.registry.get,
+            gateway.service,
+            gateway.settings,
+            shares=site.shares,
+            hooks=site.hooks,
+        )
         opened.push_async_callback(gateway.workflows.stop)
-        self._engines[Runs.name] = gateway.workflows.engine
-        # For operators, who look after runs as after all tasks; nobody else gets there.
-        front, rack = self.agents[0], self._discovery.racks[0]
-        runs = Mount(front, gateway.workflows, rack, f"/agents/{Runs.name}", frozenset())
-        self._mounts[Runs.name] = runs
+        site.engines[Runs.name] = gateway.workflows.engine
+        # Operators look after runs as after all tasks.
+        site.unlisted[Runs.name] = gateway.workflows
+
+    def _front_of(self, site: Site, settings: Settings) -> Front:
+        costs = CostService(self.gateway.service, self.gateway.ledger)
+        service = ScopedService(RequesterService(costs))
+        return Front(settings, site.authenticators, service, site.discovery.signer)
 
     async def _receipt_keys(self) -> list[dict[str, Any]]:
         return [dict(key) for key in await self.gateway.ledger.receipt_keys()]
 
-    def _route(self, path: str) -> tuple[Mount, str]:
-        if path.startswith(PREFIX):
-            name, slash, rest = path[len(PREFIX) :].partition("/")
-            agent = None if name in RESERVED else self.gateway.registry.get(name)
-            below = f"/{rest}" if slash else "/"
-            if agent is not None and agent.callers:
-                return self._limited_front.mount(agent), self._limited.place(below)
-            if agent is not None:
-                return self._front.mount(agent), below
-        found, below = super()._route(path)
-        if found is self._mounts.get(Runs.name):
-            return next(iter(self._mounts.values())), path
-        return found, below
+    def find(self, path: str) -> tuple[Mount, str] | None:
+        """Return the mount of a registered agent, and the path below its address."""
+        if not path.startswith(PREFIX):
+            return None
+        name, slash, rest = path[len(PREFIX) :].partition("/")
+        agent = None if name in RESERVED else self.gateway.registry.get(name)
+        if agent is None:
+            return None
+        below = f"/{rest}" if slash else "/"
+        if agent.callers:
+            return self._private_front.mount(agent), self._private_agents.inner_path(below)
+        return self._front.mount(agent), below
 
     async def listening(self, urls: Sequence[str]) -> None:
         """Register the agents of this process with the gateway, by the address they are at."""
-        hooks = self.gateway.hooks
-        hooks.base = hooks.base or urls[0]
-        if len(self.agents) > 1:
-            self.gateway.allow(urls[0])
-            self.gateway.own = f"{urls[0]}/agents/"
-        for place, agent in enumerate(self.agents[1:]):
+        inbox = self.gateway.push_inbox
+        inbox.base = inbox.base or urls[0]
+        if self._agents:
+            self.gateway.serve_agents_at(urls[0])
+        for place, agent in enumerate(self._agents):
             url = f"{urls[0]}/agents/{agent.name}"
             try:
-                await self._introduce(agent.name, url, is_default=place == 0)
+                await self._register(agent.name, url, is_default=place == 0)
             except A2AError as error:
                 # The gateway is of use without it.
                 logger.warning("%s is not registered: %s", agent.name, error)
 
-    async def _introduce(self, name: str, url: str, *, is_default: bool) -> None:
+    async def _register(self, name: str, url: str, *, is_default: bool) -> None:
         registry = self.gateway.registry
         secret = None
-        if self._own is not None:
-            secret = Secret(kind="header", header=self._own.header, value=self._own.token)
-        # One that somebody else called so is not ours, and is not shown our token.
-        named = [one for one in registry.all() if one.name == name or _is_second(one, name)]
-        known = next((one for one in named if one.owner == LOCAL), None)
+        if self._self_token is not None:
+            token = self._self_token
+            secret = Secret(kind="header", header=token.header, value=token.token)
+        # An agent of that name with another owner is not ours and must not get our token.
+        alike = [one for one in registry.all() if one.name == name or _is_second(one, name)]
+        known = next((one for one in alike if one.owner == LOCAL), None)
         if known is None:
-            said = Registration(url=url, is_default=is_default, credential=secret)
-            await registry.register(said)
+            registration = Registration(url=url, is_default=is_default, credential=secret)
+            known = await registry.register(registration)
         else:
-            changes = Changes(url=url, credential=secret)
-            await registry.update(known.id, changes, operator=True)
+            changes = AgentChanges(url=url, credential=secret)
+            known = await registry.update(known.id, changes, operator=True)
+        credential = None if secret is None else secret.credential()
+        self.gateway.serve_own(known.id, url, credential)
 
-    def _status(self) -> dict[str, Any]:
-        return {**super()._status(), "gateway": self.gateway.status()}
+    def status(self) -> dict[str, Any]:
+        """Return how many agents there are, and how many are online."""
+        return {"gateway": self.gateway.status()}
 
 
-def _agent_keys(settings: Settings, store: SQLiteStore) -> AgentKeys | None:
-    """Return the way in for agents; None where no caller has to prove anything."""
+def _own_mount(site: Site) -> Mount:
+    """Return the mount of the gateway's own agent, which is the first."""
+    return site.mounts[site.agents[0].name]
+
+
+def _agent_keys(settings: Settings, store: GatewayStore) -> AgentKeys | None:
+    """Return the authenticator of registered agents; None where callers are not authenticated."""
     if not settings.ways():
         return None
     is_declared = "api-key" not in settings.ways()
-    source, header = StoredKeys(store), settings.api_key_header
+    source, header = StoredKeys(store), settings.security.api_key_header
     return AgentKeys(source, header=header, is_declared=is_declared)
 
 
 def _is_second(agent: Registered, name: str) -> bool:
-    """Tell whether an agent of this process got a number, since its name was somebody else's."""
+    """Tell whether an agent of this process was registered under its name with a number, since the
+    plain name was taken."""
     is_at = agent.url.rstrip("/").endswith(f"/agents/{name}")
     return is_at and agent.name.rpartition("-")[0] == name

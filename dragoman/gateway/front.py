@@ -1,7 +1,7 @@
-"""How registered agents are served: each at an address of its own, with a card that names it.
+"""Serves registered agents: each at an address of its own, with a card that names it.
 
-A mount of the server has an agent, a service and cards. Here the agent is only what a card is made
-of, and the service is the gateway's, told whom the task is for.
+A mount of the server has an agent, a service and cards. Here the agent is only the content of a
+card, and the service is the gateway's, with the agent's id added to each request.
 """
 
 import time
@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.skill import Skill
 from dragoman.config import Settings
-from dragoman.gateway.agents import Registered
-from dragoman.gateway.forwarding import DISCOVERY
-from dragoman.gateway.registration import card_of
+from dragoman.gateway.delivery.forwarding import DISCOVERY
+from dragoman.gateway.registry.registered import Registered
+from dragoman.gateway.registry.registration import card_of
+from dragoman.http.mount import Mount
 from dragoman.model.card import AgentSkill
 from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.security.authentication import Authenticator
-from dragoman.server.agent import Agent
-from dragoman.server.cards import CardRack, offered_extensions
-from dragoman.server.request import Mount
-from dragoman.server.skill import Skill
+from dragoman.server.cards import CardRack
+from dragoman.server.mounts import agent_mount
 from dragoman.service import Batch, Call, Reply, Service
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from dragoman.server.signing import Signer
 
 PREFIX = "/a2a/"
-# What stands below `/a2a` for something else, and is no agent's name.
+# Paths below `/a2a` that are not names of agents.
 RESERVED = frozenset({"tasks"})
-_MOST = 10_000
+_MOST_MOUNTS = 10_000
 
 
-class Addressed:
-    """The gateway at the address of one agent: whatever is sent there is for that agent."""
+class AddressedService:
+    """The gateway at the address of one agent: every request there is for that agent."""
 
     def __init__(self, service: Service, agent: str) -> None:
         self._service = service
@@ -54,31 +55,31 @@ class Addressed:
             listed = msgspec.structs.replace(operation, agent=self._agent)
             return msgspec.structs.replace(call, operation=listed)
         if not isinstance(operation, SendMessage) or (
-            # A task that the caller names may be one that does not exist yet.
+            # A task id that the caller chose may belong to a new task.
             operation.message.task_id and not call.client_task_id
         ):
             return call
         metadata = {**operation.metadata, "agentId": self._agent}
         message = operation.message
         if "agentId" in message.metadata:
-            # The address counts, whatever the message says.
-            said = {name: one for name, one in message.metadata.items() if name != "agentId"}
-            message = msgspec.structs.replace(message, metadata=said)
+            # The address takes precedence over the message.
+            rest = {name: one for name, one in message.metadata.items() if name != "agentId"}
+            message = msgspec.structs.replace(message, metadata=rest)
         operation = msgspec.structs.replace(operation, metadata=metadata, message=message)
         return msgspec.structs.replace(call, operation=operation)
 
 
-async def _elsewhere(text: str) -> str:
-    """Stands in for a skill whose code is another agent's."""
-    raise AssertionError("the gateway forwards what is for this skill")
+async def _remote_skill(text: str) -> str:
+    """Placeholder for a skill that another agent implements."""
+    raise AssertionError("the gateway forwards requests for this skill")
 
 
 def _skills(skills: Sequence[AgentSkill]) -> dict[str, Skill]:
-    return {skill.id: Skill(_elsewhere, skill, is_default=False) for skill in skills}
+    return {skill.id: Skill(_remote_skill, skill, is_default=False) for skill in skills}
 
 
 def front_agent() -> Agent:
-    """Return what the gateway says of itself."""
+    """Return the agent that describes the gateway."""
     agent = Agent(
         "Dragoman gateway",
         "Finds agents and has them do tasks: name one in metadata.agentId or a skill in "
@@ -105,7 +106,7 @@ def front_agent() -> Agent:
 
 
 class Front:
-    """The mounts of registered agents, made when they are first asked for."""
+    """The mounts of registered agents, made on their first request."""
 
     def __init__(
         self,
@@ -121,11 +122,11 @@ class Front:
         self._mounts: dict[str, tuple[Registered, Mount]] = {}
 
     def mount(self, agent: Registered) -> Mount:
-        """Return where an agent is served."""
+        """Return the mount of an agent."""
         found = self._mounts.get(agent.id)
-        if found is not None and _is_same(found[0], agent):
+        if found is not None and _has_same_card(found[0], agent):
             return found[1]
-        if len(self._mounts) >= _MOST:
+        if len(self._mounts) >= _MOST_MOUNTS:
             self._mounts.clear()
         mount = self._new(agent)
         self._mounts[agent.id] = agent, mount
@@ -144,18 +145,17 @@ class Front:
             output_modes=card.default_output_modes or ["*/*"],
         )
         shown.name = registered.name
-        # What their skills ask for is asked by the agent itself, of the gateway.
+        # The agent requires these of the gateway, not of the gateway's callers.
         skills = card.skills or registered.skills
-        open_ = [msgspec.structs.replace(skill, security_requirements=[]) for skill in skills]
-        shown.skills = _skills(open_)
+        public = [msgspec.structs.replace(skill, security_requirements=[]) for skill in skills]
+        shown.skills = _skills(public)
         rack = CardRack(shown, self._settings, time.time(), ways=self._ways, signer=self._signer)
-        offered = frozenset(one.uri for one in offered_extensions(shown, self._settings))
-        service = Addressed(self._service, registered.id)
-        return Mount(shown, service, rack, PREFIX + registered.name, offered)
+        service = AddressedService(self._service, registered.id)
+        return agent_mount(shown, service, rack, PREFIX + registered.name, self._settings)
 
 
-def _is_same(before: Registered, now: Registered) -> bool:
-    """Whether the card is made of the same; who is online changes all the time."""
+def _has_same_card(before: Registered, now: Registered) -> bool:
+    """Whether the card has the same content; the status changes all the time."""
     return before is now or (
         before.name,
         before.card,

@@ -1,7 +1,7 @@
-"""A2A agents as MCP tools: for each, one that has it do something and one that looks at a task.
+"""A2A agents as MCP tools: for each agent, one that calls it and one that reads a task.
 
-An agent is called with the credentials that its client has. Work that takes longer than the caller
-waits goes on; what an agent asks back is returned, to be answered by another call.
+An agent is called with the credentials of its client. Work that takes longer than the caller waits
+goes on; a question of the agent is returned, to be answered by another call.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from msgspec import UNSET
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
 from dragoman.errors import InvalidParams, TimedOut
-from dragoman.mcp.offers import Document, Offer, Said, Tell, whole
+from dragoman.mcp.offers import Document, ReportProgress, ToolOffer, ToolText, bounded
 from dragoman.model.card import AgentCard
 from dragoman.model.events import StatusUpdate
 from dragoman.model.message import Part
@@ -40,26 +40,26 @@ class AgentTools:
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self._clients = list(clients)
-        self._offers: list[Offer] = []
+        self._tools: list[ToolOffer] = []
         self._reading = asyncio.Lock()
 
-    async def offers(self) -> Sequence[Offer]:
-        """Return the tools of all agents, as their cards described them first. Raises what the
-        client raises if one has no card."""
+    async def tools(self) -> Sequence[ToolOffer]:
+        """Return the tools of all agents, from the first cards that were read. Raises what the
+        client raises if an agent has no card."""
         async with self._reading:
-            if not self._offers:
+            if not self._tools:
                 cards = await asyncio.gather(*(client.look() for client in self._clients))
                 names: list[str] = []
-                offers: list[Offer] = []
+                tools: list[ToolOffer] = []
                 for client, card in zip(self._clients, cards, strict=True):
                     name = _free(_plain_name(card.name), names)
                     names.append(name)
-                    offers += _RemoteAgent(client, card, name).offers()
-                self._offers = offers
-        return self._offers
+                    tools += _RemoteAgent(client, card, name).tools()
+                self._tools = tools
+        return self._tools
 
     async def read(self, uri: str) -> Any:
-        """There is nothing to read."""
+        """Raise: there are no documents."""
         raise LookupError(uri)
 
     async def close(self) -> None:
@@ -76,19 +76,19 @@ class _RemoteAgent:
         self._card = card
         self._name = name
 
-    def offers(self) -> list[Offer]:
+    def tools(self) -> list[ToolOffer]:
         card, skills = self._card, self._card.skills[:_MOST_SKILLS]
         lines = [f"- {skill.id}: {skill.name}. {skill.description}" for skill in skills]
         about = "\n".join([card.description, *(["Its skills:", *lines] if lines else [])])
         return [
-            Offer(
+            ToolOffer(
                 name=f"agent__{self._name}__invoke",
                 title=card.name,
                 description=about,
-                schema=_invoking([skill.id for skill in card.skills]),
-                do=self._invoke,
+                schema=_invoke_schema([skill.id for skill in card.skills]),
+                function=self._invoke,
             ),
-            Offer(
+            ToolOffer(
                 name=f"agent__{self._name}__task",
                 title=f"A task of {card.name}",
                 description=f"Says how a task of {card.name} stands, and what came of it.",
@@ -98,14 +98,14 @@ class _RemoteAgent:
                     "required": ["taskId"],
                     "additionalProperties": False,
                 },
-                do=self._task,
+                function=self._task,
                 reads_only=True,
             ),
         ]
 
-    async def _invoke(self, given: dict[str, Any], tell: Tell) -> Said:
+    async def _invoke(self, given: dict[str, Any], report: ReportProgress) -> ToolText:
         parts = _parts(given)
-        seconds = whole(given.get("timeoutSeconds"), WAIT, LONGEST_WAIT)
+        seconds = bounded(given.get("timeoutSeconds"), WAIT, LONGEST_WAIT)
         skill = given.get("skillId", "")
         stream = self._client.stream(
             parts,
@@ -117,37 +117,39 @@ class _RemoteAgent:
             async with asyncio.timeout(seconds), stream:
                 async for event in stream:
                     if isinstance(event, StatusUpdate) and event.status.message is not None:
-                        await tell(event.status.message.text)
+                        await report(event.status.message.text)
         except TimeoutError:
             if stream.task is None:
                 raise TimedOut(f"{self._card.name} did not answer within {seconds} s") from None
-        return self._told(stream.answer)
+        return self._result(stream.answer)
 
-    async def _task(self, given: dict[str, Any], tell: Tell) -> Said:
-        said = self._told(Answer(await self._client.get(given["taskId"])))
-        # That a task failed is what was asked for, and no failure to say so.
-        return msgspec.structs.replace(said, is_error=False)
+    async def _task(self, given: dict[str, Any], report: ReportProgress) -> ToolText:
+        result = self._result(Answer(await self._client.get(given["taskId"])))
+        # The tool did its work although the task failed.
+        return msgspec.structs.replace(result, is_error=False)
 
-    def _told(self, answer: Answer) -> Said:
-        """Return how a task stands, or the message that is all of the answer."""
+    def _result(self, answer: Answer) -> ToolText:
+        """Return the state of a task, or the message that is the whole answer."""
         state = answer.state
-        data: dict[str, Any] = {"contextId": answer.context_id, "parts": _shown(answer)}
+        data: dict[str, Any] = {"contextId": answer.context_id, "parts": _plain_parts(answer)}
         if state is None:
-            return Said(answer.text, data)
+            return ToolText(answer.text, data)
         word = state.name.lower().replace("_", "-")
         data |= {"taskId": answer.task_id, "state": word}
         text = answer.text
         if state.is_interrupted:
             hint = f"Answer by calling this tool again with taskId {answer.task_id}."
-            return Said(f"{text or 'The agent waits for more.'}\n{hint}", data)
+            return ToolText(f"{text or 'The agent waits for more.'}\n{hint}", data)
         if not state.is_terminal:
-            look = f"agent__{self._name}__task"
-            return Said(f"The task {answer.task_id} is {word}; {look} says when it ended.", data)
+            reader = f"agent__{self._name}__task"
+            return ToolText(
+                f"The task {answer.task_id} is {word}; {reader} says when it ended.", data
+            )
         is_done = state is TaskState.COMPLETED
-        return Said(text or f"The task is {word}.", data, is_error=not is_done)
+        return ToolText(text or f"The task is {word}.", data, is_error=not is_done)
 
 
-def _invoking(skills: list[str]) -> dict[str, Any]:
+def _invoke_schema(skills: list[str]) -> dict[str, Any]:
     skill: dict[str, Any] = {"type": "string", "description": "Which of its skills."}
     if skills:
         skill["enum"] = skills
@@ -181,8 +183,8 @@ def _parts(given: dict[str, Any]) -> list[Part]:
     return parts
 
 
-def _shown(answer: Answer) -> list[dict[str, Any]]:
-    """Return the parts of an answer as plain JSON: bytes are told by their number."""
+def _plain_parts(answer: Answer) -> list[dict[str, Any]]:
+    """Return the parts of an answer as plain JSON: of bytes only their number."""
     found: list[dict[str, Any]] = []
     for part in answer.parts:
         if isinstance(part.text, str):

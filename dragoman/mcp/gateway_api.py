@@ -1,4 +1,4 @@
-"""A running gateway, asked by its REST API."""
+"""The REST API of a running gateway, for the tools."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 from dragoman.client.gateway_api import GatewayRefused, data_of, exchange
 from dragoman.client.http import Http
+from dragoman.egress.errors import EgressError
 from dragoman.errors import A2AError, CallFailed, PermissionDenied, Unauthenticated, Unreachable
-from dragoman.security.egress import EgressError
 
 # Seconds.
 _ANSWER_WITHIN = 30.0
@@ -25,8 +25,8 @@ _KINDS: Mapping[int, type[A2AError]] = {
 }
 
 
-class GatewayApi:
-    """One gateway. `headers` show it who asks."""
+class McpGatewayApi:
+    """One gateway. `headers` hold our credential."""
 
     def __init__(self, url: str, http: Http, headers: Mapping[str, str] | None = None) -> None:
         self._url = url.rstrip("/")
@@ -49,5 +49,5 @@ class GatewayApi:
         except (EgressError, TimeoutError):
             raise Unreachable("The gateway could not be reached") from None
         except GatewayRefused as refused:
-            told = refused.message or f"The gateway answered with HTTP {refused.status}"
-            raise _KINDS.get(refused.status, CallFailed)(told) from None
+            reason = refused.message or f"The gateway answered with HTTP {refused.status}"
+            raise _KINDS.get(refused.status, CallFailed)(reason) from None

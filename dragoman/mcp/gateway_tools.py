@@ -1,7 +1,7 @@
-"""A gateway's agents as MCP tools: find one, give it a task, look at the task, and at its trust.
+"""A gateway's agents as MCP tools: find an agent, give it a task, read the task, read its trust.
 
-Asks the gateway by its REST API, as one caller: whoever uses the tools acts in the name of the
-credential that they were started with.
+They use the gateway's REST API as one caller: every user of the tools acts with the credential that
+this server was started with.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from dragoman.mcp.gateway_api import GatewayApi, NotFound
-from dragoman.mcp.offers import Document, Offer, Said, Tell, whole
+from dragoman.mcp.gateway_api import McpGatewayApi, NotFound
+from dragoman.mcp.offers import Document, ReportProgress, ToolOffer, ToolText, bounded
 
 # Seconds.
 WAIT, LONGEST_WAIT = 60, 3600
-# What a task has at least, so that one that is not waited for can still be looked at.
+# The shortest time limit of a task, so that one that is not waited for can still be read.
 _SHORTEST_TASK = 300
-_FIRST_LOOK, _LAST_LOOK = 0.1, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _LIST = 50
 AGENTS = "nexus://agents"
 _ENDED = ("completed", "failed", "cancelled")
 _WAITS = ("input-required", "auth-required")
 
-_FINDING = {
+_DISCOVER_FIELDS = {
     "text": {"type": "string", "description": "Words that its name or description has."},
     "skill": {"type": "string", "description": "The id of a skill that it has."},
     "skillTags": {"type": "array", "items": {"type": "string"}, "description": "Any of these."},
@@ -35,7 +35,7 @@ _FINDING = {
     "status": {"type": "string", "enum": ["online", "offline", "degraded"]},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100},
 }
-_GIVING = {
+_DELEGATE_FIELDS = {
     "agentId": {"type": "string", "description": "The agent's id, or its name in addresses."},
     "message": {"type": "string", "description": "What it is to do, in words."},
     "input": {"type": "object", "description": "The same for agents that take an object."},
@@ -53,8 +53,8 @@ _GIVING = {
         "description": f"How long to wait ({WAIT}). After that its id is returned.",
     },
 }
-_WORDS = {"agentId", "message", "timeoutSeconds"}
-_LONGEST_WORDS = 10_000
+_TEXT_FIELDS = {"agentId", "message", "timeoutSeconds"}
+_LONGEST_TEXT = 10_000
 _AGENT = {"agentId": {"type": "string", "description": "The agent's id, or its name."}}
 _TASK = {"taskId": {"type": "string", "description": "As delegate_task returned it."}}
 
@@ -73,41 +73,41 @@ class GatewayTools:
         Document(uri=f"{AGENTS}/{{id}}", name="agent", description="One agent, with its skills."),
     )
 
-    def __init__(self, api: GatewayApi) -> None:
+    def __init__(self, api: McpGatewayApi) -> None:
         self._api = api
 
-    async def offers(self) -> Sequence[Offer]:
+    async def tools(self) -> Sequence[ToolOffer]:
         """Return the four tools."""
         return [
-            Offer(
+            ToolOffer(
                 name="discover_agents",
                 title="Discover Agents",
                 description="Lists agents that can be given tasks, the most trusted first.",
-                schema=_object(_FINDING),
-                do=self._discover,
+                schema=_object(_DISCOVER_FIELDS),
+                function=self._discover,
                 reads_only=True,
             ),
-            Offer(
+            ToolOffer(
                 name="delegate_task",
                 title="Delegate Task",
                 description="Gives a task to an agent and waits for what comes of it.",
-                schema=_object(_GIVING),
-                do=self._delegate,
+                schema=_object(_DELEGATE_FIELDS),
+                function=self._delegate,
             ),
-            Offer(
+            ToolOffer(
                 name="check_task_status",
                 title="Check Task Status",
                 description="Says how a task stands, and what came of it.",
                 schema=_object(_TASK, "taskId"),
-                do=self._status,
+                function=self._status,
                 reads_only=True,
             ),
-            Offer(
+            ToolOffer(
                 name="get_agent_trust",
                 title="Get Agent Trust",
                 description="Says how far an agent can be trusted, and why.",
                 schema=_object(_AGENT, "agentId"),
-                do=self._trust,
+                function=self._trust,
                 reads_only=True,
             ),
         ]
@@ -129,7 +129,7 @@ class GatewayTools:
         """Close the connections to the gateway."""
         await self._api.close()
 
-    async def _discover(self, given: dict[str, Any], tell: Tell) -> Said:
+    async def _discover(self, given: dict[str, Any], report: ReportProgress) -> ToolText:
         query = {name: value for name, value in given.items() if name != "skillTags"}
         if tags := given.get("skillTags"):
             query["skillTags"] = ",".join(tags)
@@ -137,10 +137,10 @@ class GatewayTools:
         agents = [_brief(agent) for agent in found["agents"]]
         lines = [f"{one['name']} ({one['id']}): {one['description']}" for one in agents]
         text = "\n".join(lines) or "No agent fits."
-        return Said(text, {"agents": agents, "total": found["total"]})
+        return ToolText(text, {"agents": agents, "total": found["total"]})
 
-    async def _delegate(self, given: dict[str, Any], tell: Tell) -> Said:
-        seconds = whole(given.get("timeoutSeconds"), WAIT, LONGEST_WAIT)
+    async def _delegate(self, given: dict[str, Any], report: ReportProgress) -> ToolText:
+        seconds = bounded(given.get("timeoutSeconds"), WAIT, LONGEST_WAIT)
         ends_at = time.monotonic() + seconds
         answers = given.get("taskId", "")
         waited_as = None
@@ -150,32 +150,32 @@ class GatewayTools:
             task = await self._api.ask(
                 "POST", f"{path}/reply", {"message": given.get("message", "")}
             )
-        elif given.keys() <= _WORDS and len(given.get("message", "")) <= _LONGEST_WORDS:
-            # What is said in plain words arrives as such; an object, as JSON.
-            said = {"agentId": given.get("agentId", ""), "message": given.get("message", "")}
-            made = await self._api.ask("POST", "/dashboard/tasks", said)
+        elif given.keys() <= _TEXT_FIELDS and len(given.get("message", "")) <= _LONGEST_TEXT:
+            # Here a plain text arrives as text; in the other call, as JSON.
+            body = {"agentId": given.get("agentId", ""), "message": given.get("message", "")}
+            made = await self._api.ask("POST", "/dashboard/tasks", body)
             task = await self._api.ask("GET", f"/v1/tasks/{quote(made['taskId'], safe='')}")
         else:
             task = await self._api.ask("POST", "/v1/tasks", _new_task(given, seconds))
-        pause, shown = _FIRST_LOOK, ""
+        pause, shown = _FIRST_PAUSE, ""
         while not _rests(task, waited_as) and time.monotonic() < ends_at:
             if task["a2a_state"] != shown:
                 shown = task["a2a_state"]
-                await tell(f"Task {task['id']} is {shown}")
+                await report(f"Task {task['id']} is {shown}")
             await asyncio.sleep(min(pause, max(0.0, ends_at - time.monotonic())))
-            pause = min(pause * 1.5, _LAST_LOOK)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
             task = await self._api.ask("GET", f"/v1/tasks/{quote(task['id'], safe='')}")
-        return _told(task)
+        return _result_of(task)
 
-    async def _status(self, given: dict[str, Any], tell: Tell) -> Said:
-        said = _told(await self._api.ask("GET", f"/v1/tasks/{quote(given['taskId'], safe='')}"))
-        # That a task failed is what was asked for, and no failure to say so.
-        return msgspec.structs.replace(said, is_error=False)
+    async def _status(self, given: dict[str, Any], report: ReportProgress) -> ToolText:
+        task = await self._api.ask("GET", f"/v1/tasks/{quote(given['taskId'], safe='')}")
+        # The tool did its work although the task failed.
+        return msgspec.structs.replace(_result_of(task), is_error=False)
 
-    async def _trust(self, given: dict[str, Any], tell: Tell) -> Said:
+    async def _trust(self, given: dict[str, Any], report: ReportProgress) -> ToolText:
         found = await self._api.ask("GET", f"/v1/trust/{quote(given['agentId'], safe='')}")
         head = f"{found['agentName']}: {found['trustScore']} of 100, {found['badge']}"
-        return Said("\n".join([head, *found["explanation"]]), found)
+        return ToolText("\n".join([head, *found["explanation"]]), found)
 
 
 def _new_task(given: dict[str, Any], seconds: int) -> dict[str, Any]:
@@ -193,14 +193,14 @@ def _new_task(given: dict[str, Any], seconds: int) -> dict[str, Any]:
 
 
 def _rests(task: dict[str, Any], waited_as: str | None) -> bool:
-    """Tell whether there is nothing to wait for; a question that was answered is none."""
+    """Tell whether there is nothing to wait for: the task ended, or asks a new question."""
     if task["status"] in _ENDED:
         return True
     return task["a2a_state"] in _WAITS and task["updated_at"] != waited_as
 
 
-def _told(task: dict[str, Any]) -> Said:
-    """Return how a task stands."""
+def _result_of(task: dict[str, Any]) -> ToolText:
+    """Return the state of a task, and its result."""
     data = {
         "taskId": task["id"],
         "status": task["status"],
@@ -211,15 +211,15 @@ def _told(task: dict[str, Any]) -> Said:
         "error": task["error_message"],
     }
     if task["status"] == "completed":
-        return Said(_result(task) or "The task is completed.", data)
+        return ToolText(_result(task) or "The task is completed.", data)
     if task["status"] in _ENDED:
         why = task["error_message"] or f"The task is {task['status']}."
-        return Said(why, data, is_error=True)
+        return ToolText(why, data, is_error=True)
     if task["a2a_state"] in _WAITS:
-        asked = _last_words(task) or "The agent waits for more."
+        question = _last_words(task) or "The agent waits for more."
         hint = f"Answer with delegate_task, taskId {task['id']} and a message."
-        return Said(f"{asked}\n{hint}", data)
-    return Said(
+        return ToolText(f"{question}\n{hint}", data)
+    return ToolText(
         f"The task {task['id']} is {task['a2a_state']}; check_task_status says when it ended.", data
     )
 
@@ -230,8 +230,8 @@ def _result(task: dict[str, Any]) -> str:
 
 
 def _last_words(task: dict[str, Any]) -> str:
-    said = [one for one in task["messages"] if one["role"] == "agent"]
-    return "\n".join(_plain(part["data"]) for part in said[-1]["parts"]) if said else ""
+    replies = [one for one in task["messages"] if one["role"] == "agent"]
+    return "\n".join(_plain(part["data"]) for part in replies[-1]["parts"]) if replies else ""
 
 
 def _plain(value: Any) -> str:

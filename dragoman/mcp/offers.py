@@ -1,26 +1,26 @@
-"""What an MCP server of ours offers, before it is put in the words of MCP: tools and documents."""
+"""What an MCP server of ours offers, independent of the `mcp` package: tools and documents."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-# Says how the work goes while it goes on.
-Tell = Callable[[str], Awaitable[None]]
+# Reports progress while a tool runs.
+ReportProgress = Callable[[str], Awaitable[None]]
 
 
-class Said(msgspec.Struct, frozen=True):
-    """What came of a call: a text for whoever reads, and the same for programs."""
+class ToolText(msgspec.Struct, frozen=True):
+    """The result of a call: a text for models, and the same as data for programs."""
 
     text: str
     data: dict[str, Any] | None = None
     is_error: bool = False
 
 
-Deed = Callable[[dict[str, Any], Tell], Awaitable[Said]]
+ToolFunction = Callable[[dict[str, Any], ReportProgress], Awaitable[ToolText]]
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
     """One tool."""
 
     name: str
@@ -28,25 +28,25 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     # The JSON Schema of its arguments, an object.
     schema: dict[str, Any]
-    do: Deed
-    # Whether it leaves everything as it is.
+    function: ToolFunction
+    # Whether it changes nothing.
     reads_only: bool = False
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to read, as JSON. One with {braces} in its address stands for many."""
+    """A JSON document. One with {braces} in its URI stands for many."""
 
     uri: str
     name: str
     description: str
 
 
-class Desk(Protocol):
-    """Whoever has tools and documents."""
+class Offers(Protocol):
+    """Tools and documents."""
 
     @property
     def name(self) -> str:
-        """What the server is called."""
+        """The name of the server."""
         ...
 
     @property
@@ -56,10 +56,10 @@ class Desk(Protocol):
 
     @property
     def documents(self) -> Sequence[Document]:
-        """What there is to read."""
+        """The documents there are."""
         ...
 
-    async def offers(self) -> Sequence[Offer]:
+    async def tools(self) -> Sequence[ToolOffer]:
         """Return the tools there are at present. Raises `A2AError`."""
         ...
 
@@ -72,8 +72,8 @@ class Desk(Protocol):
         ...
 
 
-def whole(value: Any, default: int, most: int) -> int:
-    """Return a number of seconds or of things that a caller may have named."""
+def bounded(value: Any, default: int, most: int) -> int:
+    """Return a number that a caller may have given, from 1 to `most`."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return max(1, min(most, int(value)))
     return default

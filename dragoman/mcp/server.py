@@ -1,18 +1,18 @@
-"""The MCP side: what a desk offers in the words of MCP, by the official package `mcp`.
+"""Offers as an MCP server, by the official package `mcp`.
 
-A tool that fails is a result that says so, because the model that called it is to read it. What is
-unexpected stays in our log.
+A tool that fails is a result with the reason, because the model that called it is to read it. An
+unexpected failure stays in our log.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dragoman.agents.mcp_schema import Schema
 from dragoman.errors import A2AError, ConfigError
-from dragoman.mcp.offers import Desk, Document, Offer, Said
+from dragoman.mcp.argument_schema import Schema
+from dragoman.mcp.offers import Document, Offers, ReportProgress, ToolOffer, ToolText
 
 if TYPE_CHECKING:
     # An extra, and heavy: loaded when a server is made.
@@ -25,13 +25,13 @@ logger = logging.getLogger("dragoman")
 JSON = "application/json"
 
 
-def _uncounted() -> None:
-    """Who started us on stdin and stdout has what there is."""
+async def _uncounted() -> None:
+    """On stdin and stdout there is one caller, and no quota."""
 
 
-def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
-    """Return the MCP server of a desk. `begin` is called before a tool has an agent begin a task;
-    what it raises is told to the model."""
+def mcp_server(offers: Offers, begin: Callable[[], Awaitable[None]] = _uncounted) -> "Server[Any]":
+    """Return the MCP server of some offers. `begin` is called before a tool begins a task of an
+    agent; its error is shown to the model."""
     import mcp_types as types
     from mcp import MCPError
     from mcp.server import Server
@@ -41,26 +41,26 @@ def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
     async def list_tools(
         ctx: "ServerRequestContext[Any]", params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(offer) for offer in await _offers(desk)])
+        return types.ListToolsResult(tools=[_tool(tool) for tool in await _tools(offers)])
 
     async def call_tool(
         ctx: "ServerRequestContext[Any]", params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        offers = {offer.name: offer for offer in await _offers(desk)}
-        if params.name not in offers:
+        tools = {tool.name: tool for tool in await _tools(offers)}
+        if params.name not in tools:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
-        told = 0
+        reports = 0
 
-        async def tell(text: str) -> None:
-            nonlocal told
-            told += 1
-            await ctx.session.report_progress(told, message=text)
+        async def report(text: str) -> None:
+            nonlocal reports
+            reports += 1
+            await ctx.session.report_progress(reports, message=text)
 
-        said = await _done(offers[params.name], params.arguments or {}, tell, begin)
+        result = await _call(tools[params.name], params.arguments or {}, report, begin)
         return types.CallToolResult(
-            content=[types.TextContent(text=said.text)],
-            structured_content=said.data,
-            is_error=said.is_error,
+            content=[types.TextContent(text=result.text)],
+            structured_content=result.data,
+            is_error=result.is_error,
         )
 
     async def list_resources(
@@ -71,7 +71,7 @@ def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
                 types.Resource(
                     uri=one.uri, name=one.name, description=one.description, mime_type=JSON
                 )
-                for one in _documents(desk, many=False)
+                for one in _documents(offers, many=False)
             ]
         )
 
@@ -83,7 +83,7 @@ def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
                 types.ResourceTemplate(
                     uri_template=one.uri, name=one.name, description=one.description, mime_type=JSON
                 )
-                for one in _documents(desk, many=True)
+                for one in _documents(offers, many=True)
             ]
         )
 
@@ -91,19 +91,19 @@ def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
         ctx: "ServerRequestContext[Any]", params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         try:
-            text = msgspec.json.encode(await desk.read(params.uri)).decode()
+            text = msgspec.json.encode(await offers.read(params.uri)).decode()
         except LookupError:
             raise MCPError(types.INVALID_PARAMS, "Resource not found") from None
         except A2AError as error:
             raise MCPError(types.INTERNAL_ERROR, error.public) from None
-        held = types.TextResourceContents(uri=params.uri, mime_type=JSON, text=text)
-        return types.ReadResourceResult(contents=[held])
+        content = types.TextResourceContents(uri=params.uri, mime_type=JSON, text=text)
+        return types.ReadResourceResult(contents=[content])
 
-    has_documents = bool(desk.documents)
+    has_documents = bool(offers.documents)
     return Server(
-        desk.name,
+        offers.name,
         version=__version__,
-        instructions=desk.about,
+        instructions=offers.about,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources if has_documents else None,
@@ -112,58 +112,63 @@ def make(desk: Desk, begin: Callable[[], None] = _uncounted) -> "Server[Any]":
     )
 
 
-async def on_stdio(desk: Desk) -> None:
-    """Serve whoever started us, on stdin and stdout, until they close them."""
+async def on_stdio(offers: Offers) -> None:
+    """Serve the program that started us, on stdin and stdout, until it closes them."""
     from mcp.server.stdio import stdio_server
 
-    server = make(desk)
+    server = mcp_server(offers)
     try:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
     finally:
-        await desk.close()
+        await offers.close()
 
 
-async def _offers(desk: Desk) -> Sequence[Offer]:
+async def _tools(offers: Offers) -> Sequence[ToolOffer]:
     from mcp import MCPError
     from mcp_types import INTERNAL_ERROR
 
     try:
-        return await desk.offers()
+        return await offers.tools()
     except A2AError as error:
         raise MCPError(INTERNAL_ERROR, error.public) from None
 
 
-async def _done(
-    offer: Offer, arguments: dict[str, Any], tell: Any, begin: Callable[[], None]
-) -> Said:
-    """Do what a tool is for; what goes wrong is told to the model."""
+async def _call(
+    tool: ToolOffer,
+    arguments: dict[str, Any],
+    report: ReportProgress,
+    begin: Callable[[], Awaitable[None]],
+) -> ToolText:
+    """Call a tool; a failure is a result that the model reads."""
     try:
-        Schema(offer.schema).check(arguments, "arguments")
-        if not offer.reads_only and not arguments.get("taskId"):
-            begin()
-        return await offer.do(arguments, tell)
+        Schema(tool.schema).check(arguments, "arguments")
+        if not tool.reads_only and not arguments.get("taskId"):
+            await begin()
+        return await tool.function(arguments, report)
     except (A2AError, ConfigError) as error:
-        return Said(str(error), is_error=True)
+        return ToolText(str(error), is_error=True)
     except Exception:
-        # The edge of this transport: what it was is for our log, not for the caller.
-        logger.exception("the tool %s failed", offer.name)
-        return Said("The tool failed, for a reason that its operator can look up.", is_error=True)
+        # The edge of this transport: the cause is for our log, not for the caller.
+        logger.exception("the tool %s failed", tool.name)
+        return ToolText(
+            "The tool failed, for a reason that its operator can look up.", is_error=True
+        )
 
 
-def _tool(offer: Offer) -> "mcp_types.Tool":
+def _tool(tool: ToolOffer) -> "mcp_types.Tool":
     import mcp_types as types
 
     return types.Tool(
-        name=offer.name,
-        title=offer.title,
-        description=offer.description,
-        input_schema=offer.schema,
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.schema,
         annotations=types.ToolAnnotations(
-            read_only_hint=offer.reads_only, destructive_hint=False, open_world_hint=True
+            read_only_hint=tool.reads_only, destructive_hint=False, open_world_hint=True
         ),
     )
 
 
-def _documents(desk: Desk, *, many: bool) -> list[Document]:
-    return [one for one in desk.documents if ("{" in one.uri) is many]
+def _documents(offers: Offers, *, many: bool) -> list[Document]:
+    return [one for one in offers.documents if ("{" in one.uri) is many]

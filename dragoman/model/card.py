@@ -1,4 +1,4 @@
-"""The agent card: what an agent says of itself. Fields as in 1.0; older shapes are dialects."""
+"""The agent card. Fields as in 1.0; dialects translate older versions."""
 
 import msgspec
 
@@ -7,8 +7,8 @@ from dragoman.model.message import Json, Metadata
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
 
-# What our servers offer beyond the protocol, and our client makes use of.
-# Streams carry positions, and Last-Event-ID takes them up again.
+# Extensions that our servers offer and our client uses.
+# Streams carry positions, and Last-Event-ID resumes them.
 RESUME_URI = "urn:dragoman:resume:v1"
 # A message sent twice is worked on once: the second answer is the first task.
 ONCE_URI = "urn:dragoman:once:v1"
@@ -24,7 +24,7 @@ class AgentInterface(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
 
 class AgentProvider(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Who stands behind the agent."""
+    """The provider of the agent."""
 
     url: str
     organization: str

@@ -1,7 +1,4 @@
-"""What other agents call the tasks that they were given for one, as its log tells.
-
-Whoever shows the tree of a task reads it by this, from whichever store.
-"""
+"""The tasks at other agents that belong to a task, read from its log: the tree of a task."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,7 +7,7 @@ from dragoman.model.events import Delegated, Event, Forwarded
 
 
 class Child(NamedTuple):
-    """A task elsewhere: its id there, where that is, and who has it."""
+    """A task at another agent: its id there, the address, and the agent."""
 
     task_id: str
     url: str
@@ -18,7 +15,7 @@ class Child(NamedTuple):
 
 
 def children(events: Iterable[Event]) -> list[Child]:
-    """Return the tasks that were given to others, each once, in their order."""
+    """Return the tasks at other agents, each once, in their order."""
     found: dict[str, Child] = {}
     for event in events:
         if isinstance(event, Delegated | Forwarded) and event.task_id:

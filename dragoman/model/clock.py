@@ -1,15 +1,17 @@
-"""The time of day, and waiting for it. Tests bring their own."""
+"""The wall clock, waiting for a time of day (tests use a manual one), and times on the wire."""
 
 import asyncio
 import time
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
-# The date may be set while we wait, so a long wait looks at it again.
-_LOOK_AGAIN = 60.0
+# The date may be changed during a wait, so a long wait checks it again.
+_CHECK_EVERY = 60.0
 
 
 class Clock(Protocol):
-    """Where code that waits for hours gets its time from."""
+    """The clock of code that waits for hours."""
 
     def now(self) -> int:
         """Return milliseconds since the epoch."""
@@ -29,6 +31,18 @@ class SystemClock:
 
     async def wait_until(self, at: int) -> None:
         """Return when that time has come."""
-        # The date is nobody's event: it can only be looked at.
+        # No event reports a changed date: it has to be polled.
         while (left := at - self.now()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(min(left / 1000, _LOOK_AGAIN))
+            await asyncio.sleep(min(left / 1000, _CHECK_EVERY))
+
+
+def stamp(microseconds: int) -> str:
+    """Return microseconds since the epoch as an RFC 3339 time: UTC, milliseconds, a `Z`."""
+    return f"{_second(microseconds // 1_000_000)}.{microseconds // 1000 % 1000:03d}Z"
+
+
+@lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """Thousands of events share a second, and formatting it is the slow part."""
+    # Not strftime: its years before 1000 are too short to be valid.
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()

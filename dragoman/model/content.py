@@ -10,7 +10,7 @@ import msgspec
 from dragoman.model.artifact import Artifact
 from dragoman.model.message import Message, Part
 
-# Whatever the author's code hands over.
+# Any value of the author's code.
 Content = Any
 
 

@@ -1,4 +1,4 @@
-"""When a task has to have ended, as requests say it to each other in their metadata."""
+"""The deadline of a task in the metadata of a request."""
 
 import contextlib
 import re
@@ -14,13 +14,13 @@ _TIME = re.compile(
 
 def deadline_of(metadata: Metadata) -> int | None:
     """Return the deadline in milliseconds since the epoch; None: there is none. Raises `ValueError`
-    for what is no time."""
+    for an invalid time."""
     value: object = metadata.get(DEADLINE)
     if value is None:
         return None
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
     if found is not None:
-        # A day that no month has looks like a time and is none.
+        # The pattern accepts days that a month does not have.
         with contextlib.suppress(ValueError):
             seconds = datetime.fromisoformat(f"{found[1]}+00:00").timestamp()
             return int(seconds) * 1000 + int((found[2] or "")[:3].ljust(3, "0"))

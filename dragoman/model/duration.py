@@ -1,4 +1,4 @@
-"""Durations as people write them. Without any import that takes time: commands read them first."""
+"""Durations in a readable form. Without slow imports: every command loads this module."""
 
 import re
 

@@ -33,33 +33,33 @@ class ArtifactUpdate(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
 
 
 class MessageAdded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """The caller said something more. Part of the log and the history, not of any stream:
-    the protocol has no event for it."""
+    """The caller sent a further message. Part of the log and the history, not of any stream: the
+    protocol has no event for it."""
 
     message: Message
-    # What its request said besides.
+    # The metadata of its request.
     metadata: Metadata = {}
-    # Whether it answers a sensitive question: then it is a placeholder, and what was really said
-    # is kept apart for the code alone.
+    # Whether it answers a sensitive question: then it is a placeholder, and the real message is
+    # stored separately for the author's code only.
     withheld: bool = False
-    # What its sender's credential grants, for the code alone.
+    # The scopes of its sender's credential, for the author's code only.
     scopes: list[str] = []
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """A worker took the task over from one that died, or runs it under other conditions than
-    before. Not part of any stream."""
+    """A worker took the task over from one that died, or runs it under changed conditions. Not part
+    of any stream."""
 
     attempt: int
-    # Whether the code is charged with the death: it alone was under way.
+    # Whether the death is attributed to the code: no other task was running.
     counts: bool = True
-    # Whether it was under way beside others, any of which may be to blame.
+    # Whether it ran beside other tasks, any of which may be the cause.
     suspected: bool = False
-    # The worker that runs it and nothing else beside it; 0: it has company.
+    # The worker that runs only this task; 0: there are others.
     alone_in: int = 0
-    # The worker in which the suspects have their turns, and this is its own; 0: it is not, or over.
+    # The worker in which suspects run one after another, and it is this task's turn; 0: it is not.
     turn_in: int = 0
-    # Whether the death came in its turn, though beside others: it is the likeliest of them.
+    # Whether the death came in its turn, though beside others: it is the likeliest cause.
     caught: bool = False
 
 
@@ -71,10 +71,10 @@ class TurnBegan(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel",
 
 
 class StepKind(enum.Enum):
-    """What a durable step of an agent's code was."""
+    """The kind of a durable step of an agent's code."""
 
     STEP = "step"
-    # A step that raised, and the code went on with something else.
+    # A step that raised; the code continued.
     FAILURE = "failure"
     SLEEP = "sleep"
     # The question, and the message that answered it.
@@ -83,23 +83,23 @@ class StepKind(enum.Enum):
 
 
 class StepRecorded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """The code did something it need not do again. Not part of any stream."""
+    """The code finished a step that is not repeated. Not part of any stream."""
 
     kind: StepKind
-    # Its place among the steps of its turn.
+    # Its index among the steps of its turn.
     index: int
     name: str
-    # What came of it: a result, when a sleep ends (milliseconds), which message answered, what was
-    # raised; of a question, whether it is sensitive.
+    # Its outcome: a result, the end of a sleep (milliseconds), the message that answered, the
+    # exception; of a question, whether it is sensitive.
     value: msgspec.Raw = msgspec.Raw(b"null")
-    # Of the call of another agent: how long it took, which is on the task's budget.
+    # Of a call of another agent: its duration, which counts towards the task's budget.
     seconds: float = 0.0
-    # Of a question, whether something is kept with it for the code alone.
+    # Of a question: whether something is stored with it for the author's code only.
     withheld: bool = False
 
 
 class CancelRequested(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """The caller wants the task to end, and whoever works on it is to see to it. Not part of any
+    """The caller canceled the task; the worker that runs it has to end it. Not part of any
     stream."""
 
 
@@ -111,73 +111,72 @@ class DeadlineSet(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 
 
 class TraceJoined(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """The request that began the task belongs to a trace, and so does all that comes of it. Second
-    in its log, or nowhere. Not part of any stream."""
+    """The request that began the task belongs to a trace, and so does the task. The second event of
+    a log, or absent. Not part of any stream."""
 
-    # As the headers of W3C Trace Context say it.
+    # As in the headers of W3C Trace Context.
     parent: str
     state: str = ""
 
 
 class ScopesGranted(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """What the credential of the caller who began the task grants, if it grants anything: code that
-    runs again sees the same. Not part of any stream."""
+    """The scopes of the credential that began the task, if there are any: code that runs again sees
+    the same. Not part of any stream."""
 
     scopes: list[str]
 
 
 class Forwarded(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """A gateway gave the task to another agent, or learned what it is called there. The latest one
-    counts. Not part of any stream."""
+    """A gateway gave the task to another agent, or learned its id there. The latest one counts. Not
+    part of any stream."""
 
     # The registered agent by its id, and which of its addresses.
     agent: str
     url: str
     # Which of the task's messages was sent.
     turn: int = 0
-    # What the agent calls the task and its context; empty: it has not said so.
+    # The agent's ids of the task and its context; empty: not known yet.
     task_id: str = ""
     context_id: str = ""
     # Whether the agent has answered anything to this message, and whether all of its answer is in
     # the log.
     is_delivered: bool = False
     is_answered: bool = False
-    # How many agents were given the task before this one, and why this one.
+    # How many agents had the task before this one, and why this one was chosen.
     moves: int = 0
     why: str = ""
-    # Artifacts there were when it was given to this one, which makes them anew in the same order.
+    # Artifacts that existed when this agent got it; it makes them anew in the same order.
     begun: list[str] = []
-    # Whether it waits for an answer and gave its question no id: it may know nothing of ids.
+    # Whether it waits for an answer to a question without an id.
     asks_plainly: bool = False
-    # Whether the task's id is known to be ours: one that its caller chose may be another's too.
+    # Whether the gateway made the task's id: two callers may choose the same one.
     is_ours: bool = False
-    # What of the agent's answers was not as its version has it, and read for what it means.
+    # Deviations of the agent's answers from its version that were read by their meaning.
     lenient: list[str] = []
 
 
 class Delegated(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """The code had another agent do something, and this is what it is called there. Not part of any
-    stream."""
+    """The code called another agent, and this is the task there. Not part of any stream."""
 
-    # Which of the task's messages the code works on, and the place among its steps.
+    # Which of the task's messages the code works on, and the index among its steps.
     turn: int
     index: int
-    # Whom the code named, and where that is.
+    # The agent that the code named, and its address.
     agent: str
     url: str
     task_id: str
-    # When, in milliseconds; 0: nobody noted it.
+    # When, in milliseconds; 0: not recorded.
     at: int = 0
-    # What came of it on a task's budget, once it ended: seconds, and micro-credits.
+    # What it used of the task's budget, once it ended: seconds, and micro-credits.
     seconds: float = 0.0
     cost: int = 0
 
 
 class EventDropped(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """There was an event here that a transform took away. Not part of any stream."""
+    """An event that a transform removed. Not part of any stream."""
 
 
-# What only we read.
+# Never shown to callers.
 Private = (
     MessageAdded
     | AttemptStarted

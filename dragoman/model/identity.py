@@ -1,7 +1,7 @@
-"""Identifiers: what they look like, who makes them, and whom a call speaks for.
+"""Identifiers, and the identity of callers.
 
 Ids made here are UUIDv7: ordered by creation, so that a store appends at the end of its index,
-and with 62 random bits, so that nobody guesses one.
+and with 62 random bits, so that they cannot be guessed.
 """
 
 import os
@@ -17,18 +17,14 @@ MessageId = NewType("MessageId", str)
 
 MAX_ID_LENGTH = 256
 _OURS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
-# Beyond it there are no times that can be written.
+# Later times have no RFC 3339 form.
 _YEAR_10000 = 253_402_300_800_000
-_VISIBLE_ASCII = re.compile(rf"[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z")
-
-
-def is_id(text: str) -> bool:
-    """Tell whether a peer may use this text as an id: visible ASCII, at most 256 characters."""
-    return _VISIBLE_ASCII.match(text) is not None
+# Tells whether a peer may use a text as an id: visible ASCII, at most 256 characters.
+is_id = re.compile(rf"[\x21-\x7e]{{1,{MAX_ID_LENGTH}}}\Z").match
 
 
 class _Source:
-    """Time in steps of 1/4096 millisecond that never repeats, and noise fetched a page at once."""
+    """Time in steps of 1/4096 millisecond that never repeats, and random bytes read by the page."""
 
     def __init__(self) -> None:
         self._last = 0
@@ -46,7 +42,7 @@ class _Source:
         return self._noise[self._used - 8 : self._used]
 
     def forget(self) -> None:
-        """A forked child must not draw the noise its parent will draw."""
+        """Drop random bytes after a fork: the child must not use those of its parent."""
         self._noise, self._used = b"", 0
 
 
@@ -56,7 +52,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_id() -> str:
-    """Return a UUIDv7 that no one can guess; ids of one process sort by their making."""
+    """Return a UUIDv7 that cannot be guessed; ids of one process sort by creation."""
     step = f"{_source.step():015x}"
     noise = _source.noise()
     digits = noise.hex()
@@ -64,7 +60,7 @@ def new_id() -> str:
 
 
 def made_at(id: str) -> int | None:
-    """Return when an id of ours was made, in milliseconds since the epoch; None: not by us."""
+    """Return when an id was made, in milliseconds since the epoch; None: it is not a UUIDv7."""
     if _OURS.match(id) is None:
         return None
     made = int(id[:8] + id[9:13], 16)
@@ -72,73 +68,73 @@ def made_at(id: str) -> int | None:
 
 
 class Principal(msgspec.Struct, frozen=True, gc=False):
-    """Who somebody is: an owner in a tenant. Two owners of one name in two tenants are two."""
+    """An identity: an owner in a tenant. The same owner in two tenants is two principals."""
 
     tenant: str = ""
     owner: str = ""
 
     @property
     def text(self) -> str:
-        """Return it as one text, which no other principal has: `owner`, or `@tenant/owner`."""
+        """Return it as a unique text: `owner`, or `@tenant/owner`."""
         if not self.tenant and not self.owner.startswith("@"):
             return self.owner
         return f"@{self.tenant.replace('%', '%25').replace('/', '%2F')}/{self.owner}"
 
     @classmethod
     def read(cls, text: str, tenant: str = "") -> "Principal":
-        """Return the principal of a text; one that names no tenant is in the given one."""
+        """Return the principal of a text; without a tenant in it, in the given one."""
         if not text.startswith("@"):
             return cls(tenant, text)
         tenant, _, owner = text[1:].partition("/")
         return cls(tenant.replace("%2F", "/").replace("%25", "%"), owner)
 
     def owners(self) -> tuple[str, str | None]:
-        """Return what it is called as the owner of scopes: in its own tenant and, where its
-        credential is for none, in those that it named."""
+        """Return its names as the owner of scopes: in its own tenant and, if its credential names
+        no tenant, in tenants that its requests name."""
         own = f"@{self.owner}" if self.owner.startswith("@") else self.owner
         is_unbound = bool(self.owner) and not self.tenant
         return own, _UNBOUND + self.owner if is_unbound else None
 
 
-# The local user, where no caller is asked for a credential.
+# The local user, if callers need no credential.
 LOCAL = Principal()
-# Whom use counts for: a principal, or an address of callers who are not known.
+# The account that use counts for: a principal, or the address of unknown callers.
 Who = Principal | str
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Whom a call speaks for. Identity comes from the transport, never from a payload."""
+    """The caller of an operation. Identity comes from the transport, never from a payload."""
 
     owner: str = ""
     authenticated: bool = False
-    # What its credential grants: they open skills, and two of them our own doors.
+    # The scopes of its credential: they grant skills, and two of them administration.
     scopes: frozenset[str] = frozenset()
     # The one tenant it may act in; None: its credential names none.
     tenant: str | None = None
-    # The agent by whose key it came, and what that key is for: it grants nothing of the scopes
-    # above, and opens no more than it names. None: it came by a credential of another kind.
+    # The agent whose key it used, and the scopes of that key: it grants only these, and none of
+    # the scopes above. None: it used another kind of credential.
     agent: str = ""
     key_scopes: frozenset[str] | None = None
-    # The address it comes from, where callers are not asked who they are; empty: not known.
+    # The address it comes from, if callers need no credential; empty: unknown.
     place: str = ""
 
     @property
     def who(self) -> Who:
-        """Return whom its use counts for: its principal or, of an unknown caller, its address."""
+        """Return the account of its use: its principal or, of an unknown caller, its address."""
         return self.principal if self.authenticated else self.place
 
     @property
     def principal(self) -> Principal:
-        """Return who that is: what things belong to, never to the owner alone."""
+        """Return its principal: the owner of things is always a principal, not an owner name."""
         return Principal(self.tenant or "", self.owner)
 
     def operates(self, *, is_local: bool) -> bool:
-        """Say whether it is whoever runs the server: an operator, or the local user of one that
-        only this machine reaches."""
+        """Say whether it may operate the server: it is an operator, or the local user of a server
+        that only this machine reaches."""
         return OPERATOR in self.scopes or (is_local and self.principal == LOCAL)
 
 
-# Opens what belongs to the server as a whole; and what belongs to the caller's own tenant.
+# Grants what belongs to the whole server; and what belongs to the caller's tenant.
 OPERATOR = "dragoman:operator"
 ADMIN = "dragoman:admin"
 ANONYMOUS = Caller()
@@ -146,17 +142,17 @@ _UNBOUND = "@/"
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The room a task lives in: nothing in one scope is visible from another."""
+    """The scope of a task: nothing in one scope is visible from another."""
 
     agent: str = ""
     tenant: str = ""
-    # Of a caller whose credential is for no tenant, in one that it named: `@/` and its name, so
-    # that a name alone does not lead to what belongs to the owner of that name in the tenant.
+    # For a caller whose credential names no tenant, in a tenant that its request names: `@/` and
+    # its name, so that it does not reach the tasks of the same owner name in that tenant.
     owner: str = ""
 
     @classmethod
     def of(cls, agent: str, tenant: str, caller: Caller) -> "Scope":
-        """Return where a caller's tasks are, in the tenant that a request is for."""
+        """Return the scope of a caller's tasks, in the tenant of a request."""
         owner = caller.owner
         if not owner:
             return cls(agent, tenant, owner)
@@ -167,7 +163,7 @@ class Scope(msgspec.Struct, frozen=True):
         return cls(agent, tenant, owner)
 
     def caller(self, scopes: frozenset[str] = frozenset()) -> Caller:
-        """Return whose it is, as a caller that leads here."""
+        """Return a caller that has this scope."""
         owner, tenant = self.owner, self.tenant or None
         if owner.startswith(_UNBOUND):
             owner, tenant = owner.removeprefix(_UNBOUND), None
@@ -177,7 +173,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def principal(self) -> Principal:
-        """Return whose it is."""
+        """Return the principal that owns it."""
         if self.owner.startswith("@"):
             return self.caller().principal
         return Principal(self.tenant, self.owner)

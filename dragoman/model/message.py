@@ -1,4 +1,4 @@
-"""Messages and their parts: what two agents say to each other."""
+"""Messages and their parts."""
 
 import enum
 from typing import Any
@@ -8,13 +8,13 @@ from msgspec import UNSET, UnsetType
 
 from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 
-# Metadata and data parts hold whatever JSON a peer sends; nothing inside depends on their types.
+# Metadata and data parts hold any JSON that a peer sends; no code depends on its types.
 Json = Any
 Metadata = dict[str, Json]
 
 
 class Role(enum.Enum):
-    """Who speaks."""
+    """The author of a message."""
 
     USER = "ROLE_USER"
     AGENT = "ROLE_AGENT"
@@ -22,7 +22,7 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-# Messages are trees of plain values, so the collector of cycles need not look at them (gc=False).
+# Messages are trees of plain values, so the garbage collector need not track them (gc=False).
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
@@ -49,7 +49,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=F
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """One utterance. Stored messages always carry their task and context."""
+    """A message. Stored messages always name their task and context."""
 
     message_id: MessageId
     role: Role
@@ -79,7 +79,7 @@ def agent_message(
     task_id: TaskId = TaskId(""),
     metadata: Metadata | None = None,
 ) -> Message:
-    """Return a message of the agent's with an id of its own."""
+    """Return a message of the agent with a new id."""
     return Message(
         message_id=MessageId(new_id()),
         role=Role.AGENT,

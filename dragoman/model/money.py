@@ -1,4 +1,4 @@
-"""Credits: whole micro-credits inside, decimal text outside, and nothing that rounds in between.
+"""Credits: whole micro-credits inside, decimal text outside, without rounding in between.
 
 What a platform keeps of a price is rounded to hundredths of a credit, halves up; the rest is the
 agent's, so that both together are the price.
@@ -14,7 +14,7 @@ MICRO = 1_000_000
 LARGEST = 1_000_000_000 * MICRO
 # What a fee is rounded to.
 CENT = MICRO // 100
-# What callers name a gateway as the most that a task may cost, and what it told them that it did.
+# Metadata: the most that a task may cost, from the caller; what it cost, from the gateway.
 LIMITS = ("maxBudget", "maxPrice")
 COST = "dragoman/cost"
 _DECIMALS = 6
@@ -40,15 +40,15 @@ def credits_text(amount: int) -> str:
     return f"{'-' if amount < 0 else ''}{whole}.{digits}"
 
 
-class Shares(NamedTuple):
-    """What becomes of a price."""
+class PriceShares(NamedTuple):
+    """How a price is divided."""
 
     fee: int
     earning: int
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What everyone gets to begin with, what the platform keeps of a price, and how long a price
+    """What a new account begins with, what the platform keeps of a price, and how long a price
     stays reserved after its task is completed."""
 
     # Millionths of the price.
@@ -57,24 +57,10 @@ class Terms(msgspec.Struct, frozen=True):
     # Milliseconds; 0: it is taken at once.
     escrow: int = 0
 
-    @classmethod
-    def read(cls, platform_fee: str, initial_credits: str, escrow: float = 0.0) -> "Terms":
-        """Return the terms of these settings; raises `ValueError`, which names the one."""
-        found: list[int] = []
-        for name, text in (("platform_fee", platform_fee), ("initial_credits", initial_credits)):
-            try:
-                found.append(micro_credits(text))
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        rate, grant = found
-        if rate > MICRO:
-            raise ValueError("platform_fee: must be a share of the price, from 0 to 1")
-        return cls(rate, grant, round(escrow * 1000))
-
-    def shares(self, price: int) -> Shares:
+    def shares(self, price: int) -> PriceShares:
         """Divide a price into the fee and what is earned."""
         # In halves of a cent, so that rounding half up is a whole division.
         cents = (2 * price * self.rate + MICRO * CENT) // (2 * MICRO * CENT)
         # The fee of less than a cent may round to more than the price.
         fee = min(cents * CENT, price)
-        return Shares(fee, price - fee)
+        return PriceShares(fee, price - fee)

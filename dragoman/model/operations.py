@@ -1,4 +1,4 @@
-"""What a caller can ask. One struct per operation; the wire names live in `dialects.operations`."""
+"""The operations of callers. One struct each; the wire names are in `dialects.operations`."""
 
 from typing import ClassVar
 
@@ -31,7 +31,7 @@ class SendMessage(Operation, frozen=True, kw_only=True):
 
 
 class StreamMessage(SendMessage, frozen=True, kw_only=True):
-    """Give a message and follow what comes of it."""
+    """Give a message and follow the task."""
 
     streams: ClassVar[bool] = True
 
@@ -54,7 +54,7 @@ class ListTasks(Operation, frozen=True, kw_only=True):
     # Microseconds since the epoch; tasks whose status is at least that recent.
     status_since: int | None = None
     include_artifacts: bool = False
-    # Of a gateway: only tasks that this registered agent does. No wire has it; the address tells.
+    # Of a gateway: only tasks of this registered agent. Set from the address, not from the wire.
     agent: str = ""
 
 
@@ -73,11 +73,11 @@ class SubscribeToTask(Operation, frozen=True, kw_only=True):
 
 
 class GetExtendedCard(Operation, frozen=True, kw_only=True):
-    """Read the card that only known callers see."""
+    """Read the card for authenticated callers."""
 
 
 class CreatePush(Operation, frozen=True, kw_only=True):
-    """Have a task's events posted somewhere; the same id again replaces."""
+    """Post a task's events to a receiver; the same id replaces a configuration."""
 
     task_id: TaskId
     config: PushConfig
@@ -100,7 +100,7 @@ class ListPush(Operation, frozen=True, kw_only=True):
 
 
 class DeletePush(Operation, frozen=True, kw_only=True):
-    """Stop posting to a receiver; deleting what is not there is fine."""
+    """Stop posting to a receiver; deleting a missing one succeeds."""
 
     task_id: TaskId
     config_id: str

@@ -12,7 +12,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 
 
 def is_sendable(text: str) -> bool:
-    """Say whether a text can be the value of a header: nothing in it ends it or is unseen."""
+    """Say whether a text can be the value of a header: it has no control characters."""
     return text.isprintable() or not any(unicodedata.category(c)[0] == "C" for c in text)
 
 
@@ -22,12 +22,12 @@ def is_scheme(text: str) -> bool:
 
 
 def hidden(secret: str) -> str:
-    """Return what a secret is shown as where an object is printed."""
+    """Return the `repr` of a secret."""
     return "'***'" if secret else "''"
 
 
 class PushAuthentication(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What the receiver wants to see in `Authorization`."""
+    """The `Authorization` header for a receiver."""
 
     scheme: str
     credentials: str = ""
@@ -40,13 +40,13 @@ class PushConfig(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     """One receiver of a task's events."""
 
     url: str
-    # Empty in a request: we choose one.
+    # Empty in a request: the server chooses one.
     id: str = ""
-    # Empty in a send: the task is made by it.
+    # Empty in a send, which makes the task.
     task_id: TaskId = TaskId("")
     token: str = ""
     authentication: PushAuthentication | None = None
-    # The version its caller spoke, and so the one its receiver gets.
+    # The protocol version of the caller, and so of the posts.
     version: str = "1.0"
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class PushConfig(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
         )
 
     def masked(self) -> "PushConfig":
-        """Return it as it may be shown later: credentials are never said again."""
+        """Return it without credentials, which are never shown again."""
         if self.authentication is None or not self.authentication.credentials:
             return self
         shown = PushAuthentication(self.authentication.scheme)

@@ -1,14 +1,15 @@
-"""The record: how events and tasks are written on disk and between our own nodes.
+"""The record: the JSON of events and tasks on disk and between processes.
 
-It is the JSON of the model itself, and so lossless. An event without unknown fields has the very
-bytes of a 1.0 `StreamResponse`: readers of that version get what the disk holds, undecoded.
+It is the JSON of the model itself, and so lossless. An event without unknown fields has the same
+bytes as a 1.0 `StreamResponse`: readers of that version get the stored bytes, undecoded.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import fields
 
 from dragoman.model.events import (
     ArtifactUpdate,
@@ -58,144 +59,99 @@ decode_task = msgspec.json.Decoder(Task).decode
 decode_message = msgspec.json.Decoder(Message).decode
 
 
+# The member of each kind of event.
+_MEMBERS = {get_args(field.type)[0]: field.encode_name for field in fields(_Entry)}
+
+
 def encode_event(event: Event) -> bytes:
-    """Return the event as it stands on disk."""
-    match event:
-        case ArtifactUpdate():
-            return encode(_Entry(artifact_update=event))
-        case StatusUpdate():
-            return encode(_Entry(status_update=event))
-        case Task():
-            return encode(_Entry(task=event))
-        case Message():
-            return encode(_Entry(message=event))
-        case MessageAdded():
-            return encode(_Entry(message_added=event))
-        case AttemptStarted():
-            return encode(_Entry(attempt_started=event))
-        case TurnBegan():
-            return encode(_Entry(turn_began=event))
-        case StepRecorded():
-            return encode(_Entry(step_recorded=event))
-        case CancelRequested():
-            return encode(_Entry(cancel_requested=event))
-        case DeadlineSet():
-            return encode(_Entry(deadline_set=event))
-        case TraceJoined():
-            return encode(_Entry(trace_joined=event))
-        case ScopesGranted():
-            return encode(_Entry(scopes_granted=event))
-        case Forwarded():
-            return encode(_Entry(forwarded=event))
-        case Delegated():
-            return encode(_Entry(delegated=event))
-        case EventDropped():
-            return encode(_Entry(event_dropped=event))
+    """Return the event as it is stored."""
+    return encode({_MEMBERS[type(event)]: event})
 
 
 def decode_event(body: bytes) -> Event:
-    """Return the event that stands on disk."""
-    entry = _decode_entry(body)
-    for value in (
-        entry.artifact_update,
-        entry.status_update,
-        entry.task,
-        entry.message,
-        entry.message_added,
-        entry.attempt_started,
-        entry.turn_began,
-        entry.step_recorded,
-        entry.cancel_requested,
-        entry.deadline_set,
-        entry.trace_joined,
-        entry.scopes_granted,
-        entry.forwarded,
-        entry.delegated,
-        entry.event_dropped,
-    ):
-        if not isinstance(value, UnsetType):
+    """Return the event that is stored."""
+    for value in msgspec.structs.astuple(_decode_entry(body)):
+        if value is not UNSET:
             return value
     raise ValueError("a recorded event holds nothing this release knows")
 
 
-_PUBLIC = (StatusUpdate, ArtifactUpdate, Task, Message)
-_PUBLIC_BEGINNINGS = (b'{"statusUpdate"', b'{"artifactUpdate"', b'{"task"', b'{"message":')
+_STATUS = b'{"statusUpdate"'
+_PUBLIC = (_STATUS, b'{"artifactUpdate"', b'{"task"', b'{"message":')
 
 
 class Recorded:
-    """An event at its place in the log: as a value, as bytes, and in the shapes readers asked for.
+    """An event at its position in the log: as a value, as bytes, and encoded for readers.
 
-    Each form is made from another when first needed and then shared by every reader.
+    It is made from the value, the bytes or both. A form that is missing is made when it is first
+    read, and then shared by every reader.
     """
 
-    __slots__ = ("_body", "_event", "seq", "shapes")
+    __slots__ = ("body", "event", "seq", "shapes")
+
+    # As a value, and as it is stored.
+    event: Event
+    body: bytes
 
     def __init__(self, seq: int, event: Event | None = None, body: bytes | None = None) -> None:
         self.seq = seq
-        self._event = event
-        self._body = body
+        if event is not None:
+            self.event = event
+        if body is not None:
+            self.body = body
         # Encoded forms by dialect, filled by the dialects.
         self.shapes: dict[str, bytes] = {}
 
-    @property
-    def event(self) -> Event:
-        """The event as a value."""
-        if self._event is None:
-            self._event = decode_event(self.body)
-        return self._event
-
-    @property
-    def body(self) -> bytes:
-        """The event as it stands on disk."""
-        if self._body is None:
-            assert self._event is not None, "made from an event or from its bytes"
-            self._body = encode_event(self._event)
-        return self._body
+    def __getattr__(self, name: str) -> Any:
+        """Make the form that is missing; forms that are there are read without this call."""
+        if name == "event":
+            self.event = decode_event(self.body)
+            return self.event
+        if name == "body":
+            self.body = encode_event(self.event)
+            return self.body
+        raise AttributeError(name)
 
     @property
     def is_public(self) -> bool:
         """Whether streams show it."""
-        if self._event is not None:
-            return isinstance(self._event, _PUBLIC)
-        return self.body.startswith(_PUBLIC_BEGINNINGS)
+        return self.body.startswith(_PUBLIC)
 
     @property
     def is_status(self) -> bool:
-        """Whether it is a status, which may be where a stream ends."""
-        if self._event is not None:
-            return isinstance(self._event, StatusUpdate)
-        return self.body.startswith(b'{"statusUpdate"')
+        """Whether it is a status, which may end a stream."""
+        return self.body.startswith(_STATUS)
 
 
 class TaskReading:
-    """A task as read from the log: as a value, or as the bytes of its snapshot."""
+    """A task as read from the log: as a value, or as the bytes of its snapshot. The form that is
+    missing is made when it is first read."""
 
-    __slots__ = ("_body", "_size", "_task", "seq")
+    __slots__ = ("body", "seq", "size", "task")
+
+    # As a value, and as it is stored.
+    task: Task
+    body: bytes
 
     def __init__(
         self, seq: int, task: Task | None = None, body: bytes | None = None, size: int = 0
     ) -> None:
         self.seq = seq
-        self._task = task
-        self._body = body
-        self._size = size
+        # The approximate size in bytes, known without encoding the task.
+        self.size = size
+        if task is not None:
+            self.task = task
+        if body is not None:
+            self.body = body
+            self.size = len(body)
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it has, as far as that is known without writing it."""
-        return self._size if self._body is None else len(self._body)
-
-    @property
-    def task(self) -> Task:
-        """The task as a value."""
-        if self._task is None:
-            self._task = decode_task(self.body)
-        return self._task
-
-    @property
-    def body(self) -> bytes:
-        """The task as it stands on disk."""
-        if self._body is None:
-            assert self._task is not None, "made from a task or from its bytes"
-            self._body = encode(self._task)
-        return self._body
+    def __getattr__(self, name: str) -> Any:
+        """Make the form that is missing; forms that are there are read without this call."""
+        if name == "task":
+            self.task = decode_task(self.body)
+            return self.task
+        if name == "body":
+            self.body = encode(self.task)
+            self.size = len(self.body)
+            return self.body
+        raise AttributeError(name)

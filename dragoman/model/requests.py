@@ -1,7 +1,7 @@
-"""What a task waits for, as data: questions to a person, and tools that the caller executes.
+"""What a task waits for, as data: questions to the user, and tools that the caller executes.
 
-A task that waits says so in the message of its status. A bare question is its text; whatever has a
-shape (choices, a form, a tool), and several at once, are data parts under one extension, and are
+The message of the task's status contains the requests. A plain question is its text; structured
+requests (choices, a form, a tool), and several at once, are data parts under one extension, and are
 answered by their ids in data parts of another type.
 """
 
@@ -17,11 +17,11 @@ from dragoman.model.message import Json, Message, Metadata, Part
 from dragoman.model.task import TaskState, TaskStatus
 
 REQUESTS_URI = "urn:dragoman:requests:v1"
-# The types of data parts: what is asked, the call of a tool, and what answers either.
+# The types of data parts: a question, a tool call, and an answer to either.
 INPUT_REQUEST = "application/vnd.dragoman.input-request+json"
 TOOL_USE = "application/vnd.a2a.tool-use+json"
 TOOL_RESULT = "application/vnd.a2a.tool-result+json"
-# Where dialects that have a place of their own for a question find it, in the metadata.
+# The member of the metadata for dialects that have a field of their own for a question.
 FIRST = "rx:inputRequest"
 
 Kind = Literal["text", "choice", "confirmation", "form", "tool", "authorization", "credential"]
@@ -33,10 +33,10 @@ MAX_INPUTS = 20
 
 
 class Handoff(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """How a credential is handed over: as a compact JWE to a key that is the request's own. It is
-    the same wherever the request is passed on to."""
+    """How a credential is handed over: as a compact JWE, encrypted to a key of the request. It
+    stays the same when the request is forwarded."""
 
-    # What the JWE has to name, besides when it was made and when it ends.
+    # What the JWE has to name, besides its times.
     auth_id: str
     context_id: str
     auth_type: AuthType
@@ -45,7 +45,7 @@ class Handoff(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     # Until when (RFC 3339).
     due: str
     agent_id: str = ""
-    # Where a person signs in, whose code is then the credential.
+    # Where the user signs in; the resulting code is the credential.
     authorization_url: str = ""
     alg: str = msgspec.field(default_factory=lambda: "ECDH-ES")
     enc: str = msgspec.field(default_factory=lambda: "A256GCM")
@@ -57,22 +57,22 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     request_id: str
     kind: Kind = "text"
     prompt: str = ""
-    # Whether nobody else is to see the answer.
+    # Whether the answer is secret.
     sensitive: bool = False
-    # One of which is the answer.
+    # One of them is the answer.
     choices: list[str] = []
-    # What a form has to fit, or what a tool's result does.
+    # The schema of a form, or of a tool's result.
     schema: Json = None
-    # The tool, and what it is called with.
+    # The tool, and its arguments.
     name: str = ""
     args: Json = None
-    # When it is given up (RFC 3339), if it is.
+    # When it expires (RFC 3339); empty: never.
     due: str = ""
-    # Why what was said before is no answer.
+    # Why an earlier answer was not accepted.
     problem: str = ""
-    # Of a credential: what it is encrypted to.
+    # Of a credential: how it is handed over.
     handoff: Handoff | None = None
-    # Whether it is answered by its id; else by the next thing that is said.
+    # Whether it is answered by its id; else the next message answers it.
     is_declared: bool = msgspec.field(name="~", default=True)
 
     def part(self) -> Part:
@@ -88,10 +88,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     def answered(self, result: Any) -> list[Part]:
         """Return the parts of a message that answers it."""
         if not self.is_declared and isinstance(result, str):
-            # Its agent may know nothing of ids.
+            # The agent may not know ids.
             return [Part(text=result)]
         answer = Part(data={"toolUseId": self.request_id, "result": result}, media_type=TOOL_RESULT)
-        # A credential is encrypted: there is nothing to read.
+        # A credential is encrypted, not text.
         is_text = isinstance(result, str) and self.kind != "credential"
         return [Part(text=result), answer] if is_text else [answer]
 
@@ -102,29 +102,29 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 def request_id(task_id: TaskId, turn: int, index: int) -> str:
-    """Return the id of a question: the same one whenever the code that asks it runs again."""
-    place = f"{task_id}\n{turn}\n{index}"
-    return "q-" + hashlib.blake2b(place.encode(), digest_size=_ID_BYTES).hexdigest()
+    """Return the id of a question: the same if the code that asks it runs again."""
+    position = f"{task_id}\n{turn}\n{index}"
+    return "q-" + hashlib.blake2b(position.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 def asking(requests: Sequence[Request], prompts: Sequence[list[Part]]) -> list[Part]:
-    """Return the parts of a message that puts requests: what a person reads, then the data."""
-    said = [part for prompt in prompts for part in prompt]
-    return [*said, *(request.part() for request in requests)]
+    """Return the parts of a message with requests: the prompts, then the data."""
+    shown = [part for prompt in prompts for part in prompt]
+    return [*shown, *(request.part() for request in requests)]
 
 
 def first_of(requests: Sequence[Request]) -> Metadata:
-    """Return the metadata of a message that puts requests."""
+    """Return the metadata of a message with requests."""
     first = requests[0]
-    told = {"prompt": first.prompt, "sensitive": first.sensitive, "requestId": first.request_id}
-    metadata: Metadata = {FIRST: told}
+    facts = {"prompt": first.prompt, "sensitive": first.sensitive, "requestId": first.request_id}
+    metadata: Metadata = {FIRST: facts}
     if any(request.sensitive for request in requests):
         metadata["sensitive"] = True
     return metadata
 
 
 def open_requests(status: TaskStatus) -> list[Request]:
-    """Return what a task waits for, in order; empty where it does not wait."""
+    """Return the open requests of a task, in order; empty if it does not wait."""
     if not status.state.is_interrupted or status.message is None:
         return []
     message = status.message
@@ -132,23 +132,23 @@ def open_requests(status: TaskStatus) -> list[Request]:
     if found:
         return found
     given: Any = message.metadata.get(FIRST) or message.extra.get("inputRequest")
-    told: dict[str, Any] = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    named, prompt = told.get("requestId"), told.get("prompt")
-    is_declared = isinstance(named, str) and bool(named)
+    facts: dict[str, Any] = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    id, prompt = facts.get("requestId"), facts.get("prompt")
+    is_declared = isinstance(id, str) and bool(id)
     is_auth = status.state is TaskState.AUTH_REQUIRED
     return [
         Request(
-            request_id=cast(str, named) if is_declared else message.message_id,
+            request_id=cast(str, id) if is_declared else message.message_id,
             kind="authorization" if is_auth else "text",
             prompt=prompt if isinstance(prompt, str) else message.text,
-            sensitive=True in (told.get("sensitive"), message.metadata.get("sensitive")),
+            sensitive=True in (facts.get("sensitive"), message.metadata.get("sensitive")),
             is_declared=is_declared,
         )
     ]
 
 
 def asked_in(parts: Sequence[Part]) -> list[str]:
-    """Return the ids of the requests that parts put."""
+    """Return the ids of the requests in parts."""
     return [found.request_id for part in parts if (found := _request(part)) is not None]
 
 
@@ -162,7 +162,7 @@ def _request(part: Part) -> Request | None:
     try:
         return msgspec.convert(data, Request)
     except msgspec.ValidationError:
-        # Of another kind than we know: a text that answers is all there is.
+        # An unknown kind: it can only be answered by a text.
         return None
 
 
@@ -181,54 +181,54 @@ class _Input(msgspec.Struct, frozen=True, rename="camel"):
 _Inputs = Annotated[list[_Input], msgspec.Meta(max_length=MAX_INPUTS)]
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """What a message says to one request."""
+class RequestReply(msgspec.Struct, frozen=True):
+    """The answer of a message to one request."""
 
     request_id: str
     result: Json = None
     error: str = ""
 
 
-def replies(message: Message) -> list[Reply]:
-    """Return what a message says to requests that it names."""
+def replies(message: Message) -> list[RequestReply]:
+    """Return the answers of a message to requests that it names."""
     return [reply for part in message.parts for reply in _replies_in(part)]
 
 
-def _replies_in(part: Part) -> list[Reply]:
+def _replies_in(part: Part) -> list[RequestReply]:
     data = _object(part)
     named = data.get("toolUseId")
     if isinstance(named, str) and ("result" in data or "error" in data):
         error: Any = data.get("error") if "result" not in data else ""
-        told = error if isinstance(error, str) else _told(error)
-        return [Reply(named, data.get("result"), told)]
+        text = error if isinstance(error, str) else _error_text(error)
+        return [RequestReply(named, data.get("result"), text)]
     if INPUTS not in data:
         return []
     try:
         inputs = msgspec.convert(data[INPUTS], _Inputs)
     except msgspec.ValidationError:
-        # Data of the caller's own, which happens to be called so, or too many.
+        # Other data under the same name, or too many answers.
         return []
-    return [Reply(one.input_id, one.value) for one in inputs]
+    return [RequestReply(one.input_id, one.value) for one in inputs]
 
 
-def _told(error: Any) -> str:
+def _error_text(error: Any) -> str:
     if isinstance(error, dict) and isinstance(
-        said := cast("dict[str, Any]", error).get("message"), str
+        message := cast("dict[str, Any]", error).get("message"), str
     ):
-        return said
+        return message
     return "it failed" if error is None else msgspec.json.encode(error).decode()
 
 
-def reply_to(message: Message, request_id: str) -> Reply:
-    """Return what a message says to a request: by its id, else by what it says at all."""
-    said = replies(message)
-    for reply in said:
+def reply_to(message: Message, request_id: str) -> RequestReply:
+    """Return the answer of a message to a request: by its id, else by its content."""
+    found = replies(message)
+    for reply in found:
         if reply.request_id == request_id:
             return reply
-    if len(said) == 1:
-        # By an id that is not ours, such as that of a message which put it again.
-        return said[0]
-    return Reply(request_id, _value(message))
+    if len(found) == 1:
+        # Under another id, such as that of a message that repeated the request.
+        return found[0]
+    return RequestReply(request_id, _value(message))
 
 
 def _value(message: Message) -> Any:
@@ -237,10 +237,10 @@ def _value(message: Message) -> Any:
 
 
 def narrowed(message: Message, request_id: str) -> Message:
-    """Return what a message says to one request, where it answers several: the other answers may
-    be secrets, and are for whoever asked for them."""
-    said = names(message)
-    if len(said) < 2 or request_id not in said:
+    """Return a message with its answer to one request only: the other answers may be secrets, and
+    belong to other requests."""
+    answered = names(message)
+    if len(answered) < 2 or request_id not in answered:
         return message
     parts: list[Part] = []
     for part in message.parts:
@@ -253,28 +253,28 @@ def narrowed(message: Message, request_id: str) -> Message:
     return msgspec.structs.replace(message, parts=parts)
 
 
-def as_answer(message: Message, reply: Reply) -> Message:
-    """Return a message that has what it says to a request as its text, and as its data where that
-    is no text. The words around a result are for whoever reads along: they are not the answer."""
+def as_answer(message: Message, reply: RequestReply) -> Message:
+    """Return a message with its answer to a request as its text, and as its data if that is not a
+    text. Other text in the message is for people: it is not the answer."""
     if reply.error or reply.request_id not in names(message):
         return message
     result = plain(reply.result)
     if isinstance(result, str):
-        said = [Part(text=result)]
+        answer = [Part(text=result)]
     else:
-        said = [Part(text=msgspec.json.encode(result).decode()), Part(data=result)]
-    return msgspec.structs.replace(message, parts=[*said, *beside(message)])
+        answer = [Part(text=msgspec.json.encode(result).decode()), Part(data=result)]
+    return msgspec.structs.replace(message, parts=[*answer, *beside(message)])
 
 
 def beside(message: Message) -> list[Part]:
-    """Return what a message that answers brings besides answers and words, such as files."""
+    """Return the parts of a message that are neither answers nor text, such as files."""
     return [
         part for part in message.parts if not isinstance(part.text, str) and not _replies_in(part)
     ]
 
 
 def plain(result: Any) -> Any:
-    """Return a result without the object around it that clients of R put it in."""
+    """Return a result without the object that clients of R wrap it in."""
     if not isinstance(result, dict):
         return result
     members = cast("dict[str, Any]", result)

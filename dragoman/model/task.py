@@ -10,7 +10,7 @@ from dragoman.model.message import Message, Metadata
 
 
 class TaskState(enum.Enum):
-    """Where a task stands. The two groups that matter: terminal, and resting."""
+    """The states of a task. The groups that matter: terminal, and resting."""
 
     SUBMITTED = "TASK_STATE_SUBMITTED"
     WORKING = "TASK_STATE_WORKING"
@@ -21,7 +21,7 @@ class TaskState(enum.Enum):
     REJECTED = "TASK_STATE_REJECTED"
     AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 
-    # Members are singletons: hashing them by identity spares every look-up a Python call.
+    # Members are singletons: hashing them by identity saves a Python call per look-up.
     __hash__ = object.__hash__
 
     # Nothing can happen to the task any more.
@@ -37,7 +37,7 @@ TERMINAL = frozenset(
 )
 INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 RESTING = TERMINAL | INTERRUPTED
-# What is said of a task that its deadline ended.
+# The sentence for a task that its deadline ended.
 OVERDUE = "The task did not end in time."
 for _state in TaskState:
     _state.is_terminal = _state in TERMINAL
@@ -46,7 +46,7 @@ for _state in TaskState:
 
 
 class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """A state, when it was reached and what the agent said with it."""
+    """A state, its time, and the agent's message with it."""
 
     state: TaskState
     message: Message | None = None
@@ -55,13 +55,13 @@ class TaskStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
     @property
     def name(self) -> str:
-        """What its peer calls the state, which may be a name that this release does not know."""
+        """The peer's name of the state, which may be one that this release does not know."""
         received = self.extra.get("state")
         return received if isinstance(received, str) else self.state.value
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """A unit of work as it stands after some event of its log."""
+    """A unit of work, as of some event of its log."""
 
     id: TaskId
     context_id: ContextId
@@ -70,3 +70,27 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", gc=F
     history: list[Message] = []
     metadata: Metadata = {}
     extra: Metadata = msgspec.field(name="~", default={})
+
+
+# The extension by which a caller reads them: docs/transitions.md.
+TRANSITIONS_URI = "urn:dragoman:transitions:v1"
+# So many are returned at once; the rest can be requested from a position on.
+MAX_TRANSITIONS = 100
+
+
+class Transition(msgspec.Struct, frozen=True, gc=False):
+    """A task reached a state that it was not in before."""
+
+    # Its position in the log.
+    position: int
+    state: TaskState
+    # As in the status.
+    timestamp: str
+
+
+class Transitions(msgspec.Struct, frozen=True, gc=False):
+    """A page of transitions, oldest first."""
+
+    found: list[Transition]
+    # Where to go on from; 0: there are no more.
+    next_position: int = 0

@@ -1,9 +1,9 @@
 """The way of one task's events to one receiver: in order, one at a time, each until it is taken.
 
 The log is the outbox and the cursor says how far the receiver is, so nothing that is recorded can
-be forgotten: whoever takes over reads on from the cursor. An event that is not taken in ten tries
-becomes a dead letter and the next one follows: a gap, never another order. Every failure is tried
-again, also answers such as 404: a receiver under repair gives them too. Only 410 means gone.
+be forgotten: the worker that takes over reads on from the cursor. An event that is not taken in ten
+tries becomes a dead letter and the next one follows: a gap, never another order. Every failure is
+tried again, also answers such as 404: a receiver under repair gives them too. Only 410 means gone.
 """
 
 import logging
@@ -16,6 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.dialects.dialect import Dialect
+from dragoman.egress.answers import EgressResponse
+from dragoman.egress.errors import EgressFailed, EgressRefused
 from dragoman.errors import StoreConflict, StoreRefused, StoreUnavailable
 from dragoman.model.clock import Clock
 from dragoman.model.events import StatusUpdate, TraceJoined
@@ -24,7 +26,6 @@ from dragoman.model.task import Task
 from dragoman.push import request
 from dragoman.push.schedule import GIVE_UP_AFTER, TRIES, next_try, retry_after
 from dragoman.push.slots import Slots
-from dragoman.security.egress import Answer, EgressFailed, EgressRefused
 from dragoman.stores.interface import DeadLetter, Push, Store
 from dragoman.telemetry import figures, tracing
 from dragoman.telemetry.tracing import Here, Trace
@@ -55,12 +56,12 @@ class Poster(Protocol):
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, timeout: float
-    ) -> Answer:
+    ) -> EgressResponse:
         """Return what the receiver answered; raises `EgressRefused` or `EgressFailed`."""
         ...
 
 
-class Means(msgspec.Struct, frozen=True):
+class PostingContext(msgspec.Struct, frozen=True):
     """What every posting works with."""
 
     store: Store
@@ -81,7 +82,7 @@ class Means(msgspec.Struct, frozen=True):
         return f"Means(secrets='***', timeout={self.timeout})"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class PostOutcome(msgspec.Struct, frozen=True):
     """How a try ended."""
 
     # Empty: it was taken.
@@ -94,7 +95,7 @@ class Outcome(msgspec.Struct, frozen=True):
 class Posting:
     """Posts one task's events to one receiver."""
 
-    def __init__(self, push: Push, means: Means) -> None:
+    def __init__(self, push: Push, means: PostingContext) -> None:
         self.push = push
         # Whether a post is on its way, or its outcome not yet recorded.
         self.is_busy = False
@@ -105,7 +106,7 @@ class Posting:
         self._trace: Trace | None = None
 
     async def run(self) -> None:
-        """Post until the task is over, the receiver is given up or someone else has it."""
+        """Post until the task is over, the receiver is given up or another worker has it."""
         pause = _AGAIN_AFTER
         # Not the request's that named the receiver: what is posted belongs to the task.
         tracing.here.set(Here(None, self.push.config.task_id, self.push.scope.agent))
@@ -167,8 +168,8 @@ class Posting:
                     self.is_busy = False
 
     async def _check_is_ours(self) -> None:
-        """Raise `StoreConflict` if the receiver was dropped or replaced, or another worker went on
-        with it: before a post, since whoever took credentials back wants them sent no more."""
+        """Raise `StoreConflict` if the receiver was dropped or replaced, or another worker has it.
+        Before each post: credentials that a caller took back must not be sent any more."""
         ours = self.push
         for found in await self._means.store.pushes(ours.task):
             is_same = found.number == ours.number and found.config == ours.config
@@ -192,7 +193,7 @@ class Posting:
             task = await self._means.read(self.push, recorded.seq)
         return self._dialect.encode_push(recorded, task)
 
-    async def _try(self, recorded: Recorded) -> Outcome:
+    async def _try(self, recorded: Recorded) -> PostOutcome:
         means, config, seq = self._means, self.push.config, recorded.seq
         try:
             trace = await self._traced()
@@ -210,17 +211,17 @@ class Posting:
         except StoreRefused:
             raise
         except Exception:
-            # An event nobody can write down must not keep back those after it: it fails like one
-            # that nobody takes.
+            # An event that cannot be encoded must not keep back those after it: it fails like one
+            # that the receiver refuses.
             logger.exception("event %s of a task could not be made a post", seq)
-            return Outcome("could not be made")
+            return PostOutcome("could not be made")
         span = None
         if tracing.on:
             names = {"agent.id": self.push.scope.agent, "agent.task.id": config.task_id}
             names["server.address"] = self._origin
             span = tracing.begin("push", names, kind="client", parent=trace)
             trace = span.trace
-        outcome, kind = Outcome(), "cancelled"
+        outcome, kind = PostOutcome(), "cancelled"
         try:
             outcome, kind = await self._dial(body, headers | trace.headers)
         finally:
@@ -231,21 +232,21 @@ class Posting:
                 span.end()
         return outcome
 
-    async def _dial(self, body: bytes, headers: Mapping[str, str]) -> tuple[Outcome, str]:
+    async def _dial(self, body: bytes, headers: Mapping[str, str]) -> tuple[PostOutcome, str]:
         """Post; return how that ended, and its kind in one word."""
         means, url = self._means, self.push.config.url
         try:
             answer = await means.egress.post(url, body, headers, timeout=means.timeout)
         except EgressRefused as error:
-            return Outcome(f"refused: {error.reason}"[:_MAX_PROBLEM]), "refused"
+            return PostOutcome(f"refused: {error.reason}"[:_MAX_PROBLEM]), "refused"
         except EgressFailed as error:
             means.slots.mark(self._origin, silent=True)
-            return Outcome(f"no answer: {error.reason}"[:_MAX_PROBLEM]), "unanswered"
+            return PostOutcome(f"no answer: {error.reason}"[:_MAX_PROBLEM]), "unanswered"
         means.slots.mark(self._origin, silent=False)
         outcome = _outcome(answer, means.clock.now())
         return outcome, "error" if outcome.problem else "taken"
 
-    async def _record(self, recorded: Recorded, outcome: Outcome) -> bool:
+    async def _record(self, recorded: Recorded, outcome: PostOutcome) -> bool:
         """Write down how a try ended; tell whether the event is dealt with."""
         push, now, seq = self.push, self._means.clock.now(), recorded.seq
         if not outcome.problem:
@@ -319,16 +320,16 @@ class Posting:
                 return
 
 
-def _outcome(answer: Answer, now: int) -> Outcome:
+def _outcome(answer: EgressResponse, now: int) -> PostOutcome:
     status = answer.status
     if 200 <= status < 300:
-        return Outcome()
+        return PostOutcome()
     if status == 410:
-        return Outcome("answered 410: gone", is_gone=True)
+        return PostOutcome("answered 410: gone", is_gone=True)
     wish = 0
     if status in (429, 503):
         wish = retry_after(answer.headers.get("retry-after", ""), now)
-    return Outcome(f"answered {status}", wish=wish)
+    return PostOutcome(f"answered {status}", wish=wish)
 
 
 def _ends(recorded: Recorded) -> bool:

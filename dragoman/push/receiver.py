@@ -4,8 +4,8 @@ was asked for. Needs nothing but the secret, so that any receiver in any framewo
     delivery = verify(request.headers, await request.body(), "whsec_...", task_ids=my_tasks)
 
 Keep the body, answer 2xx, and work on it later. `Replayed` is also answered with 2xx: it was taken
-before, and the sender has not heard so. Whoever fails to keep a body takes its id out of `seen`
-again before answering 5xx, so that the next try of it is accepted.
+before, and the sender has not heard so. A receiver that fails to store a body takes its id out of
+`seen` again before answering 5xx, so that the next try of it is accepted.
 """
 
 import hmac
@@ -178,12 +178,12 @@ def _headers(headers: Headers) -> dict[str, str]:
     pairs = cast("Iterable[tuple[object, object]]", headers if items is None else items())
     found: dict[str, str] = {}
     for name, value in pairs:
-        key, said = _word(name).lower(), _word(value)
+        key, text = _word(name).lower(), _word(value)
         if key in found and key.startswith("webhook-"):
             raise BadSignature(f"{key} is given twice")
         # What is no text is as good as not there.
         if isinstance(value, str | bytes):
-            found[key] = said
+            found[key] = text
     return found
 
 

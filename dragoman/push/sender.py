@@ -1,7 +1,7 @@
 """The sender: one posting for every receiver this process is responsible for.
 
-A failing receiver waits in its own posting and delays nobody. What a process that died left behind
-is claimed from the store by whoever has the sender, and added like any other.
+A failing receiver waits in its own posting and delays no other. Receivers of a process that died
+are claimed from the store by the owner of the sender, and added like any other.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dragoman.dialects.dialect import Dialect
+from dragoman.egress.errors import EgressRefused
 from dragoman.errors import InvalidParams
 from dragoman.model.clock import Clock, SystemClock
 from dragoman.model.push import PushConfig
-from dragoman.push.posting import Follow, Means, Poster, Posting, Read
+from dragoman.push.posting import Follow, Poster, Posting, PostingContext, Read
 from dragoman.push.request import origin
 from dragoman.push.slots import Slots
-from dragoman.security.egress import EgressRefused
 from dragoman.stores.interface import Push, Store
 from dragoman.telemetry import figures
 
@@ -46,7 +46,7 @@ class Sender:
         timeout: float = 15.0,
         random: Random | None = None,
     ) -> None:
-        self._means = Means(
+        self._means = PostingContext(
             store,
             egress,
             follow,

@@ -6,15 +6,13 @@ that want one get a token (`push.token`).
 """
 
 import base64
-import binascii
 import hmac
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from dragoman.errors import ConfigError
+from dragoman.config import refusal
+from dragoman.config.formats import PUSH_SECRET_PREFIX, read_push_secret
 
-PREFIX = "whsec_"
-SHORTEST, LONGEST = 24, 64
 _VERSION = "v1"
 # What a header may hold before we stop looking: each one costs a comparison.
 _MAX_SIGNATURES = 20
@@ -22,26 +20,21 @@ _MAX_SIGNATURES = 20
 
 def decode_secret(text: str) -> bytes:
     """Return the bytes of a secret; raises `ConfigError`, which never says the secret."""
-    encoded = text.strip().removeprefix(PREFIX)
     try:
-        # Some write it without the padding.
-        secret = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        raise ConfigError(f"push secret: must be {PREFIX} and base64") from None
-    if not SHORTEST <= len(secret) <= LONGEST:
-        raise ConfigError(f"push secret: must have {SHORTEST} to {LONGEST} bytes")
-    return secret
+        return read_push_secret(text)
+    except ValueError as error:
+        raise refusal("push_secret", text, str(error)) from None
 
 
 def encode_secret(secret: bytes) -> str:
     """Return a secret as people pass it on."""
-    return PREFIX + base64.b64encode(secret).decode()
+    return PUSH_SECRET_PREFIX + base64.b64encode(secret).decode()
 
 
-def secrets_of(setting: str, store_secret: bytes) -> list[bytes]:
+def secrets_of(configured: Sequence[str], store_secret: bytes) -> list[bytes]:
     """Return the secrets a sender signs with: the configured ones, else one made from the store's
     own, which is the same after every restart and in every process."""
-    given = [decode_secret(text) for text in setting.split(",") if text.strip()]
+    given = [read_push_secret(text) for text in configured]
     return given or [hmac.digest(store_secret, b"push", "sha256")]
 
 

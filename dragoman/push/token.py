@@ -56,7 +56,7 @@ def key_from(store_secret: bytes) -> ECKey:
     seed = hmac.digest(store_secret, b"push token", "sha512")
     # Twice as many bits as needed, so that no key is noticeably likelier than another.
     number = int.from_bytes(seed) % _KEYS + 1
-    return _named(ECKey.import_key(ec.derive_private_key(number, ec.SECP256R1())))
+    return _with_key_id(ECKey.import_key(ec.derive_private_key(number, ec.SECP256R1())))
 
 
 def decode_key(pem: bytes) -> ECKey:
@@ -67,9 +67,9 @@ def decode_key(pem: bytes) -> ECKey:
         raise ConfigError("push key: must be a private key on P-256, as PEM") from None
     if not key.is_private or key.curve_name != "P-256":
         raise ConfigError("push key: must be a private key on P-256, as PEM")
-    return _named(key)
+    return _with_key_id(key)
 
 
-def _named(key: ECKey) -> ECKey:
+def _with_key_id(key: ECKey) -> ECKey:
     values = key.as_dict(private=True, kid=key.thumbprint(), use="sig", alg=ALGORITHM)
     return ECKey.import_key(values)

@@ -7,7 +7,6 @@ in. Whatever goes wrong inside one keeps the caller out, and every refusal looks
 import hashlib
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
@@ -22,8 +21,6 @@ from dragoman.telemetry import logs
 logger = logging.getLogger("dragoman")
 
 NEVER = float("inf")
-# The name of a header.
-HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 # Credentials whose verdict is remembered: enough for the callers of a minute, and no more memory
 # than a caller with endless tokens may take. One that grants more scopes, or
 # longer ones, is looked at each time.
@@ -33,7 +30,7 @@ MAX_REMEMBERED_TEXT = 2048
 MAX_CREDENTIAL_BYTES = 16 * 1024
 # Why a request is refused in which no way finds anything that is for it.
 NO_CREDENTIALS = "no credentials"
-UNKNOWN_CREDENTIALS = "credentials that nobody knows"
+UNKNOWN_CREDENTIALS = "unknown credentials"
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +47,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
         return [value for key, value in self.headers if key == name]
 
 
-class Refused(Exception):
+class CredentialRefused(Exception):
     """A credential that does not hold. The reason is for the operator's log, never the caller."""
 
     def __init__(self, reason: str, subject: str = "") -> None:
@@ -60,7 +57,7 @@ class Refused(Exception):
         self.subject = subject
 
 
-class Credential(msgspec.Struct, frozen=True):
+class PresentedCredential(msgspec.Struct, frozen=True):
     """What a caller was let in by, so that it is known again later and in other processes.
 
     Nothing in it is a secret, but `mark` may come of one that can be guessed: keep it keyed.
@@ -91,7 +88,7 @@ class Pass(msgspec.Struct, frozen=True):
     # What the authenticator knows its credential by: the id of a key, the state of a key set.
     ref: str = ""
     # None: it cannot be known again, so nothing may be made by it that outlives the request.
-    credential: Credential | None = None
+    credential: PresentedCredential | None = None
 
 
 class Authenticator(Protocol):
@@ -114,9 +111,9 @@ class Authenticator(Protocol):
         """Let go of files and connections."""
         ...
 
-    async def look(self, evidence: Evidence) -> Pass | None:
-        """Return who asks; None if nothing here is for this way; raises `Refused` if it is and
-        does not hold."""
+    async def authenticate(self, evidence: Evidence) -> Pass | None:
+        """Return the caller, or None if the evidence is of another kind; raises
+        `CredentialRefused` for a credential that does not hold."""
         ...
 
     def still_holds(self, found: Pass) -> bool:
@@ -128,7 +125,7 @@ class Authenticator(Protocol):
 class Recalling(Protocol):
     """A way that knows a credential again by its name; authenticators of ours do, others may."""
 
-    def recall(self, name: str, ref: str) -> Sequence[Credential]:
+    def recall(self, name: str, ref: str) -> Sequence[PresentedCredential]:
         """Return the credentials of a name that hold now, as they are now; none: they hold no
         more, or are of another way. Asked as often as `still_holds`."""
         ...
@@ -148,7 +145,7 @@ class Gatekeeper:
         self.authenticators = list(authenticators)
         self._now = now
         self._remembered: dict[bytes, Pass] = {}
-        # Credentials are looked up by a hash that nobody outside this process can compute.
+        # Credentials are looked up by a hash that only this process can compute.
         self._pepper = os.urandom(16)
         self._reads = frozenset(name for one in self.authenticators for name in one.reads)
         challenges = [one.challenge for one in self.authenticators if one.challenge]
@@ -177,7 +174,7 @@ class Gatekeeper:
                 if is_interruption(error):
                     raise
                 # The others hold files and connections too.
-                logs.tell(logger, "%s could not be stopped", one.name, error=error)
+                logs.log_error(logger, "%s could not be stopped", one.name, error=error)
 
     async def admit(self, evidence: Evidence) -> Pass:
         """Return who asks; raises `Denied`, also for whatever goes wrong on the way."""
@@ -215,15 +212,15 @@ class Gatekeeper:
             if is_interruption(error):
                 raise
             message = "%s could not be asked; its callers are kept out"
-            logs.tell(logger, message, found.by.name, error=error)
+            logs.log_error(logger, message, found.by.name, error=error)
             return False
 
     async def _ask(self, evidence: Evidence) -> Pass:
         reason, subject = NO_CREDENTIALS, ""
         for one in self.authenticators:
             try:
-                found = await one.look(evidence)
-            except Refused as error:
+                found = await one.authenticate(evidence)
+            except CredentialRefused as error:
                 # The first to refuse: a way that reads the same header may only say that it is
                 # not its own.
                 if reason == NO_CREDENTIALS:
@@ -236,7 +233,7 @@ class Gatekeeper:
                 if is_interruption(error):
                     raise
                 # Whatever it was: who cannot be told apart is not let in.
-                logs.tell(logger, "%s failed; its callers are kept out", one.name, error=error)
+                logs.log_error(logger, "%s failed; its callers are kept out", one.name, error=error)
                 reason = f"{one.name}: it failed"
                 continue
             if found is not None and self.holds(found):
@@ -270,18 +267,18 @@ def _is_small(scopes: frozenset[str]) -> bool:
 def bearer_token(evidence: Evidence) -> str | None:
     """Return the token of `Authorization: Bearer`; None if there is no such header.
 
-    Raises `Refused` for one that is not read the same way by everybody.
+    Raises `CredentialRefused` for one that is not read the same way by everybody.
     """
     values = evidence.values(b"authorization")
     if not values:
         return None
     if len(values) > 1:
-        raise Refused("two Authorization headers")
+        raise CredentialRefused("two Authorization headers")
     if len(values[0]) > MAX_CREDENTIAL_BYTES:
-        raise Refused("the token is too long")
+        raise CredentialRefused("the token is too long")
     scheme, _, token = values[0].decode("latin-1").partition(" ")
     if scheme.lower() != "bearer":
         return None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise Refused("not a bearer token")
+        raise CredentialRefused("not a bearer token")
     return token

@@ -33,9 +33,9 @@ def _message(name: str) -> Callable[[Any, str], dict[str, Any]]:
             # null is unset.
             if given is None:
                 continue
-            kept = item(given, f"{path}.{member}" if path else member)
-            if stays or kept not in ("", [], {}, False):
-                found[member] = kept
+            member_value = item(given, f"{path}.{member}" if path else member)
+            if stays or member_value not in ("", [], {}, False):
+                found[member] = member_value
         return found
 
     return read

@@ -7,7 +7,7 @@ which counts only from the addresses of the configured proxies.
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
 from dragoman.model.message import Json
-from dragoman.security.authentication import Credential, Evidence, Pass, Refused
+from dragoman.security.authentication import CredentialRefused, Evidence, Pass, PresentedCredential
 from dragoman.security.proxies import Proxies
 from dragoman.security.revocation import Revocations, name_of, read_revocations
-from dragoman.security.watched import WatchedFile
+from dragoman.security.watched_files import WatchedFile
 
 if TYPE_CHECKING:
     # Heavy, and an extra: loaded when the first certificate is looked at.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Kinds of names that cannot be taken for one another: only an address of an agent has a scheme,
 # only one of a mailbox has an `@`.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[\x21-\x7e]{1,2040}", re.ASCII)
-# A wildcard names nobody.
+# A wildcard identifies no caller.
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253})", re.ASCII)
 _MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
 _SPIFFE = "spiffe://"
@@ -48,7 +48,7 @@ class ClientCertificates:
         *,
         authorities: Path | None = None,
         crl: Path | None = None,
-        proxies: str = "",
+        proxies: Sequence[str] = (),
         proxy_header: str = "",
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -65,7 +65,7 @@ class ClientCertificates:
         self._revoked: WatchedFile[Revocations] | None = None
         if crl:
             read = partial(self._read, crl)
-            # It is signed: whoever may write the file cannot make one up.
+            # It is signed: a process that may write the file cannot forge one.
             self._revoked = WatchedFile(crl, read, forbidden=0, monotonic=monotonic)
 
     async def start(self) -> None:
@@ -84,8 +84,8 @@ class ClientCertificates:
     async def stop(self) -> None:
         """There is nothing to let go of."""
 
-    async def look(self, evidence: Evidence) -> Pass | None:
-        """Return whom a certificate names; raises `Refused` for one that does not hold."""
+    async def authenticate(self, evidence: Evidence) -> Pass | None:
+        """Return whom a certificate names; raises `CredentialRefused` if it does not hold."""
         is_proxied = bool(self._header) and evidence.address in self._proxies
         # The certificate of the proxy itself is not its callers'.
         der = self._handed_over(evidence) if is_proxied else evidence.certificate
@@ -98,41 +98,47 @@ class ClientCertificates:
             name = _name(certificate)
             _check_purpose(certificate, name)
         except ValueError:
-            raise Refused("a certificate that cannot be read") from None
+            raise CredentialRefused("a certificate that cannot be read") from None
         if is_proxied:
             self._check_authority(certificate, name)
         now = datetime.fromtimestamp(self._now(), UTC)
         if now < certificate.not_valid_before_utc:
-            raise Refused("the certificate is not valid yet", name)
+            raise CredentialRefused("the certificate is not valid yet", name)
         if now >= certificate.not_valid_after_utc:
-            raise Refused("expired certificate", name)
+            raise CredentialRefused("expired certificate", name)
         ref = name_of(certificate.issuer, certificate.serial_number)
         if problem := self._problem(ref):
-            raise Refused(problem, name)
+            raise CredentialRefused(problem, name)
         caller = Caller(f"cert:{name}", authenticated=True)
         until = certificate.not_valid_after_utc.timestamp()
-        credential = Credential(f"{_CREDENTIAL}{sha256(der).hexdigest()[:32]}", ref, until=until)
+        credential = PresentedCredential(
+            f"{_CREDENTIAL}{sha256(der).hexdigest()[:32]}", ref, until=until
+        )
         return Pass(caller, self, until, ref, credential)
 
     def still_holds(self, found: Pass) -> bool:
         """Tell whether the certificate is in date and not revoked."""
         return self._now() < found.until and not self._problem(found.ref)
 
-    def recall(self, name: str, ref: str) -> list[Credential]:
+    def recall(self, name: str, ref: str) -> list[PresentedCredential]:
         """Return a certificate unless it was revoked; who made something by it keeps its end."""
         is_ours = name.startswith(_CREDENTIAL) and not self._problem(ref)
-        return [Credential(name, ref)] if is_ours else []
+        return [PresentedCredential(name, ref)] if is_ours else []
 
     def _problem(self, ref: str) -> str:
         if self._revoked is None:
             return ""
-        said = self._revoked.says()
-        return said.problem(ref, self._now()) if said else "the revocation list cannot be used"
+        revocations = self._revoked.says()
+        return (
+            revocations.problem(ref, self._now())
+            if revocations
+            else "the revocation list cannot be used"
+        )
 
     def _handed_over(self, evidence: Evidence) -> bytes | None:
         values = evidence.values(self._header)
         if len(values) > 1:
-            raise Refused("two certificates from the proxy")
+            raise CredentialRefused("two certificates from the proxy")
         return self._proxies.certificate(values[0]) if values else None
 
     def _check_authority(self, certificate: "Certificate", name: str) -> None:
@@ -146,7 +152,7 @@ class ClientCertificates:
             except (InvalidSignature, TypeError, ValueError):
                 continue
         if self._authorities:
-            raise Refused("a certificate of an unknown authority", name)
+            raise CredentialRefused("a certificate of an unknown authority", name)
 
     def _read(self, path: Path, body: bytes) -> Revocations:
         return read_revocations(path, body, self._trusted)
@@ -169,12 +175,12 @@ def _name(certificate: "Certificate") -> str:
     try:
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
     except ExtensionNotFound:
-        raise Refused("the certificate has a name in its subject only", subject) from None
+        raise CredentialRefused("the certificate has a name in its subject only", subject) from None
     uris = names.get_values_for_type(UniformResourceIdentifier)
     agents = [uri for uri in uris if uri.startswith(_SPIFFE)]
     if len(agents) > 1:
-        # So says SPIFFE: who is two is nobody.
-        raise Refused("the certificate has two SPIFFE names", subject)
+        # SPIFFE: a certificate with two ids identifies no caller.
+        raise CredentialRefused("the certificate has two SPIFFE names", subject)
     for shape, found in (
         (_URI, agents or uris),
         (_HOST, [host.lower() for host in names.get_values_for_type(DNSName)]),
@@ -182,9 +188,9 @@ def _name(certificate: "Certificate") -> str:
     ):
         if found:
             if not shape.fullmatch(found[0]):
-                raise Refused("the certificate has a name that names nobody", subject)
+                raise CredentialRefused("the name in the certificate identifies no caller", subject)
             return found[0]
-    raise Refused("the certificate has no name of an agent, a host or a mailbox", subject)
+    raise CredentialRefused("the certificate has no name of an agent, a host or a mailbox", subject)
 
 
 def _check_purpose(certificate: "Certificate", name: str) -> None:
@@ -195,6 +201,6 @@ def _check_purpose(certificate: "Certificate", name: str) -> None:
         uses = certificate.extensions.get_extension_for_class(ExtendedKeyUsage).value
     except ExtensionNotFound:
         return
-    meant = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
-    if meant.isdisjoint(uses):
-        raise Refused("the certificate is not one for clients", name)
+    usages = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+    if usages.isdisjoint(uses):
+        raise CredentialRefused("the certificate is not one for clients", name)

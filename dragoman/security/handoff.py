@@ -1,4 +1,4 @@
-"""Credentials handed over so that nobody in between can read them: a compact JWE (ECDH-ES,
+"""Credentials handed over unreadable to gateways in between: a compact JWE (ECDH-ES,
 A256GCM) to a key that is made for one request and forgotten with it.
 
 The client encrypts, the agent that asked decrypts. What a JWE says of itself has to be what the

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 from urllib.parse import unquote_to_bytes
 
+from dragoman.config import refusal
+from dragoman.config.formats import read_header, read_network
 from dragoman.errors import ConfigError
-from dragoman.security.authentication import HEADER, MAX_CREDENTIAL_BYTES, Refused
-
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from dragoman.security.authentication import MAX_CREDENTIAL_BYTES, CredentialRefused
 
 _RFC_9440 = "client-cert"
 _ENVOY = "x-forwarded-client-cert"
@@ -29,16 +29,19 @@ _PEM = re.compile(rb"\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END C
 class Proxies:
     """Networks, and the header in which proxies there hand over a certificate."""
 
-    def __init__(self, networks: str = "", header: str = "") -> None:
-        self._networks = [_network(text.strip()) for text in networks.split(",") if text.strip()]
+    def __init__(self, networks: Sequence[str] = (), header: str = "") -> None:
         self.header = header.lower()
-        if not header:
-            return
-        if not HEADER.fullmatch(header):
-            raise ConfigError(f"proxy_cert_header: {header!r} is no header; write X-Client-Cert")
-        if not self._networks:
-            raise ConfigError(
-                "proxy_cert_header: anybody could send it; name the proxies by DRAGOMAN_PROXIES"
+        try:
+            self._networks = [read_network(text) for text in networks]
+            if header:
+                read_header(header)
+        except ValueError as error:
+            raise ConfigError(f"proxies: {error}") from None
+        if header and not self._networks:
+            raise refusal(
+                "proxy_cert_header",
+                header,
+                "anybody could send it; name the proxies by DRAGOMAN_PROXIES",
             )
 
     def __bool__(self) -> bool:
@@ -78,19 +81,12 @@ class Proxies:
         if not value.strip():
             return None
         if len(value) > MAX_CREDENTIAL_BYTES:
-            raise Refused("the certificate is too long")
+            raise CredentialRefused("the certificate is too long")
         if self.header == _RFC_9440:
             return _between_colons(value.strip())
         if self.header == _ENVOY:
             return _of_envoy(value.decode("latin-1"))
         return _of_pem(unquote_to_bytes(value))
-
-
-def _network(text: str) -> _Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError as error:
-        raise ConfigError(f"proxies: {error}; write 10.0.0.5 or 10.0.0.0/24") from None
 
 
 def _bare(hop: str) -> str | None:
@@ -107,7 +103,7 @@ def _bare(hop: str) -> str | None:
 
 def _between_colons(value: bytes) -> bytes:
     if len(value) < 3 or value[:1] != b":" or value[-1:] != b":":
-        raise Refused("not a certificate as RFC 9440 has it")
+        raise CredentialRefused("not a certificate as RFC 9440 has it")
     return _decoded(value[1:-1])
 
 
@@ -119,7 +115,9 @@ def _of_envoy(value: str) -> bytes:
     while place < len(value):
         pair = _PAIR.match(value, place)
         if pair is None:
-            raise Refused("not one certificate as Envoy has it; have it SANITIZE_SET the header")
+            raise CredentialRefused(
+                "not one certificate as Envoy has it; have it SANITIZE_SET the header"
+            )
         name = pair[1].lower()
         if name == "cert":
             certificates.append(pair[2])
@@ -128,11 +126,11 @@ def _of_envoy(value: str) -> bytes:
         place = pair.end()
     # Envoy quotes it always; without quotes it is part of a name.
     if len(certificates) != 1 or not certificates[0].startswith('"'):
-        raise Refused("the proxy hands over no certificate; have Envoy set `cert: true`")
+        raise CredentialRefused("the proxy hands over no certificate; have Envoy set `cert: true`")
     found = _of_pem(unquote_to_bytes(certificates[0][1:-1].encode("latin-1")))
     # Written before anything that a caller has a say in.
     if digests and digests[0] != sha256(found).hexdigest():
-        raise Refused("the certificate is not the one whose hash the proxy tells")
+        raise CredentialRefused("the certificate is not the one whose hash the proxy tells")
     return found
 
 
@@ -140,7 +138,7 @@ def _of_pem(text: bytes) -> bytes:
     """Return the one certificate of a PEM."""
     found = _PEM.fullmatch(text)
     if found is None:
-        raise Refused("not a certificate in a URL-encoded PEM")
+        raise CredentialRefused("not a certificate in a URL-encoded PEM")
     return _decoded(b"".join(found[1].split()))
 
 
@@ -148,4 +146,4 @@ def _decoded(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("not a certificate: its base64 is broken") from None
+        raise CredentialRefused("not a certificate: its base64 is broken") from None

@@ -1,6 +1,6 @@
 """Lists of revoked certificates (CRL): what a file of them says, and whether it still counts.
 
-Whoever is not covered by a list that is signed and in date is treated as revoked.
+A certificate that no signed list in date covers is treated as revoked.
 """
 
 import re
@@ -14,7 +14,7 @@ import msgspec
 from dragoman.errors import ConfigError
 
 if TYPE_CHECKING:
-    # Heavy, and an extra: loaded by whoever has certificates to look at.
+    # Heavy, and an extra: loaded with the first certificate.
     from cryptography.x509 import Certificate, CertificateRevocationList, Name
 
 _PEM = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)

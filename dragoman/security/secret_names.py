@@ -87,7 +87,7 @@ _WHOSE = frozenset({"of", "for", "from", "on"})
 # What brings a credential in an address, and is something else in a document.
 _PARAMETERS = frozenset({("code",), ("key",)})
 _LONGEST_RUN = max(map(len, _SECRET))
-# Longer names are nobody's; what is at their ends still counts.
+# Longer names are not in use; what is at their ends still counts.
 _MOST = 200
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
 # Capitals may also be a word of their own before small letters: `SECRETkey`.

@@ -45,7 +45,7 @@ _HEADER = re.compile(
     rf"(?<!{_NAME})(?P<name>{_NAME}+):[ \t]{{0,4}}"
     r"(?P<value>(?![/.])[A-Za-z0-9._~+/=-]{8,}(?=$|[\s\"',;&)])|\"[^\"\n]{1,999}\"|'[^'\n]{1,999}')"
 )
-# The same with the word of a scheme that nobody knows before it.
+# The same after the word of an unknown scheme.
 _SCHEMED = re.compile(
     r"(?i)(?P<name>\b(?:proxy-)?authorization:[ \t]{0,4}[a-z][a-z0-9-]{0,40}[ \t]{1,8})"
     r"(?=[^\s\"']{0,999}\d)[^\s\"']{6,}"

@@ -6,7 +6,6 @@ put it there. The cipher is loaded when something is sealed or opened, and not b
 """
 
 import base64
-import binascii
 import glob
 import hashlib
 import hmac
@@ -17,11 +16,11 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dragoman.config import Settings
+from dragoman.config import Settings, refusal
+from dragoman.config.formats import SEALING_KEY_BYTES, read_sealing_keys
 from dragoman.errors import ConfigError, StoreUnavailable
-from dragoman.security import files
+from dragoman.security import private_files
 
-KEY_BYTES = 32
 _NONCE_BYTES = 12
 # No JSON text begins so: what is sealed is never taken for what is not.
 _MARK = b"\x01"
@@ -29,7 +28,6 @@ _ID_BYTES = 8
 _HEAD_BYTES = len(_MARK) + _ID_BYTES + _NONCE_BYTES
 # Ends the name of a file with a key that was replaced, before its id.
 _OLD = ".old-"
-_TOO_MANY = 100
 
 
 class CannotOpen(StoreUnavailable):
@@ -43,14 +41,18 @@ def key_id(key: bytes) -> bytes:
 
 def new_key() -> bytes:
     """Return a key."""
-    return secrets.token_bytes(KEY_BYTES)
+    return secrets.token_bytes(SEALING_KEY_BYTES)
 
 
 class Vault:
     """Seals and opens. The first key is the one to seal with, the others are older ones."""
 
-    def __init__(self, keys: Iterable[bytes] = (), *, file: Path | None = None) -> None:
+    def __init__(
+        self, keys: Iterable[bytes] = (), *, file: Path | None = None, is_shared: bool = False
+    ) -> None:
+        """`is_shared`: each machine that serves from the store has a copy of the file."""
         self._file = file
+        self._is_shared = is_shared
         # Whole: the code of an agent may change the current folder.
         self._path = file.absolute() if file is not None else None
         self._keys = {key_id(key): key for key in keys}
@@ -67,6 +69,11 @@ class Vault:
     def ids(self) -> list[bytes]:
         """The ids of the keys at hand, the one to seal with first."""
         return list(self._keys)
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys at hand, the one to seal with first."""
+        return list(self._keys.values())
 
     def ready(self, used: Sequence[bytes]) -> bytes:
         """Return the id of the key to begin with, given the keys a store is sealed with already.
@@ -103,7 +110,7 @@ class Vault:
         aside: list[Path] = []
         for one in read_key_file(self._path):
             if (id := key_id(one)) != key:
-                aside.append(files.beside(self._path, _OLD + id.hex()))
+                aside.append(private_files.beside(self._path, _OLD + id.hex()))
                 write_key_file(aside[-1], [one])
         write_key_file(self._path, [self._keys[key]])
         return aside
@@ -162,9 +169,14 @@ class Vault:
             if missing and (old := old_key_files(self._file).get(missing[0])):
                 old, file = shlex.quote(str(old)), shlex.quote(str(self._file))
                 return f"{named}, which was replaced; for a backup: cat {old} >> {file}"
+            put = "put the key file of this store there"
+            if self._is_shared:
+                put = (
+                    f"copy the key file of this store from a machine that serves it to {self._file}"
+                )
             return (
-                f"{named}, which is not in {self._file}: put the key file of this store there, or "
-                "name it by DRAGOMAN_STORE_KEY_FILE"
+                f"{named}, which is not in {self._file}: {put}, or name it by "
+                "DRAGOMAN_STORE_KEY_FILE"
             )
         return (
             f"{named}, which DRAGOMAN_STORE_KEY does not have: add it after the present one, "
@@ -174,36 +186,20 @@ class Vault:
 
 def vault_of(settings: Settings) -> Vault:
     """Return the vault of the settings' store: its keys as given, else in a file beside it."""
-    if settings.store_key:
-        if settings.store_key_file:
-            raise ConfigError("store_key and store_key_file: give one of them")
-        return Vault(parse_keys(settings.store_key, "store_key"))
-    if settings.store_key_file:
-        return Vault(file=Path(settings.store_key_file).expanduser())
-    return Vault(file=key_file_of(settings.store_path()))
+    if keys := settings.stores.sealing_keys:
+        if settings.stores.sealing_key_file:
+            raise refusal("store_key", keys, "is given beside store_key_file; unset one of them")
+        return Vault(read_sealing_keys(keys))
+    if settings.stores.sealing_key_file:
+        file = Path(settings.stores.sealing_key_file).expanduser()
+    else:
+        file = settings.beside_store(".key")
+    return Vault(file=file, is_shared=settings.is_postgres)
 
 
 def key_file_of(store: Path) -> Path:
     """Return where the keys of a store are, unless it is told."""
     return store.with_name(f"{store.name}.key")
-
-
-def parse_keys(text: str, source: str) -> list[bytes]:
-    """Return the keys of a text, separated by commas or lines; raises `ConfigError`."""
-    found: list[bytes] = []
-    for word in text.replace(",", " ").split():
-        try:
-            padded = word.rstrip("=") + "=" * (-len(word.rstrip("=")) % 4)
-            key = base64.b64decode(padded.replace("-", "+").replace("_", "/"), validate=True)
-        except (binascii.Error, ValueError):
-            key = b""
-        if len(key) != KEY_BYTES:
-            # Which word it was is not said: it may be a secret all the same.
-            raise ConfigError(f"{source}: a key is 32 bytes in base64: openssl rand -base64 32")
-        found.append(key)
-    if len(found) > _TOO_MANY:
-        raise ConfigError(f"{source}: has {len(found)} keys; drop those that nothing needs")
-    return found
 
 
 def read_key_file(path: Path) -> list[bytes]:
@@ -216,8 +212,11 @@ def read_key_file(path: Path) -> list[bytes]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no key file"
         raise ConfigError(f"{path}: {reason}") from None
-    files.check_mode(path, mode)
-    keys = parse_keys(text, str(path))
+    private_files.check_mode(path, mode)
+    try:
+        keys = read_sealing_keys(text.split(","))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
     if not keys:
         raise ConfigError(f"{path}: has no key; put the key file of this store there")
     return keys
@@ -226,7 +225,7 @@ def read_key_file(path: Path) -> list[bytes]:
 def make_key_file(path: Path) -> None:
     """Make a file with a key, unless another process made one at the same moment."""
     with _writing(path):
-        draft = files.write_draft(path, f".{secrets.token_hex(4)}.new", _lines([new_key()]))
+        draft = private_files.write_draft(path, f".{secrets.token_hex(4)}.new", _lines([new_key()]))
         try:
             # Unlike a rename, a link never replaces a file that is there.
             os.link(draft, path)
@@ -238,13 +237,13 @@ def make_key_file(path: Path) -> None:
                 draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
-        files.sync_folder(path.parent)
+        private_files.sync_folder(path.parent)
 
 
 def write_key_file(path: Path, keys: Sequence[bytes]) -> None:
     """Put keys in place of those in a file, whole or not at all. One process at a time."""
     with _writing(path):
-        files.replace(path, _lines(keys))
+        private_files.replace(path, _lines(keys))
 
 
 def old_key_files(path: Path) -> dict[str, Path]:

@@ -1,10 +1,11 @@
-"""What operators may see and do whoever a task belongs to: `/admin/`.
+"""What operators may see and do with the tasks of all callers: `/admin/`, and `/metrics`.
 
-An operator has the whole server, the admin of a tenant what is in that tenant; for them, what is
-elsewhere does not exist. Every look at a task and every act is in the audit log.
+An operator has the whole server, the admin of a tenant only that tenant: tasks of other tenants do
+not exist for them. Every read of a task and every act is in the audit log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,35 +13,36 @@ import msgspec
 
 from dragoman.dialects import errors
 from dragoman.dialects.v1_0 import V1_0
-from dragoman.engine.log import read_task
+from dragoman.engine.reading import read_task
 from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
+from dragoman.http.documents import denied, document
+from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
+from dragoman.http.routes import Access, Answer, Routes
 from dragoman.model import operations as ops
 from dragoman.model.children import Child, children
+from dragoman.model.clock import stamp
 from dragoman.model.events import Event
 from dragoman.model.identity import ADMIN, OPERATOR, MessageId, TaskId, new_id
-from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Role
 from dragoman.model.record import encode
-from dragoman.model.requests import Request as Asked
-from dragoman.model.requests import open_requests
+from dragoman.model.requests import Request, open_requests
 from dragoman.model.task import INTERRUPTED, TaskState
-from dragoman.security.audit import Audit
-from dragoman.server.discovery import denied, document
-from dragoman.server.request import JSON, Mount, Request, check_type, read_body, read_value
-from dragoman.server.routes import Access, Answer, Routes
-from dragoman.service import Call
-from dragoman.stores.interface import Head, Store, Survey
+from dragoman.server.site import Site
+from dragoman.service import Call, Service
+from dragoman.stores.interface import Store, Survey, TaskRow
+from dragoman.telemetry import page
 
 _TASKS = "/admin/tasks"
 _INBOX = "/admin/inbox"
 _CANCEL = ":cancel"
 _TREE = ":tree"
-# What can be done with one task: what follows its id, and the verb.
+# Operations on one task: the suffix after its id, and the verb.
 OPERATIONS = {"": "GET", _CANCEL: "POST", _TREE: "GET"}
-# Deeper than any call may go; and tasks in one answer.
+# Deeper than any call may go.
 _DEEPEST = 32
 _LARGEST_ANSWER = 1024 * 1024
+# Tasks in one tree.
 _LARGEST = 1000
 _PAGE = 50
 _MOST = 1000
@@ -50,28 +52,31 @@ _PRIVATE = (b"cache-control", b"private, no-store")
 class Admin:
     """Answers operators."""
 
-    def __init__(
-        self,
-        store: Store,
-        mounts: Mapping[str, Mount],
-        audit: Audit,
-        status: Callable[[], dict[str, Any]],
-    ) -> None:
-        self._store = store
-        self._mounts = mounts
-        self._audit = audit
-        self._status = status
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._store = site.store
 
     def add_to(self, routes: Routes) -> None:
         """Serve all of it."""
-        routes.add("/admin/status", self._answering(self._tell), Access.OPERATOR)
+        routes.add("/admin/status", self._answering(self._show_status, "GET"), Access.OPERATOR)
         routes.add(_INBOX, self._answering(self._inbox), Access.ADMIN)
-        routes.add(f"{_INBOX}/*", self._answering(self._item), Access.ADMIN)
-        routes.add(_TASKS, self._answering(self._list), Access.ADMIN)
+        routes.add(f"{_INBOX}/*", self._answering(self._item, "GET"), Access.ADMIN)
+        routes.add(_TASKS, self._answering(self._list, "GET"), Access.ADMIN)
         routes.add(f"{_TASKS}/*", self._answering(self._task), Access.ADMIN)
+        if self._site.settings.telemetry.metrics:
+            # Without authentication, figures are open where only this machine can call.
+            is_open = self._site.is_local and self._site.gatekeeper is None
+            routes.add(
+                "/metrics",
+                self._answering(_metrics, "GET"),
+                Access.PUBLIC if is_open else Access.OPERATOR,
+            )
 
-    def _answering(self, answer: Answer) -> Answer:
-        async def answering(request: Request) -> None:
+    def _answering(self, answer: Answer, verb: str = "") -> Answer:
+        async def answering(request: HttpRequest) -> None:
+            if verb and request.verb != verb:
+                await request.refuse_verb(verb)
+                return
             try:
                 await answer(request)
             except PermissionDenied as error:
@@ -82,100 +87,91 @@ class Admin:
 
         return answering
 
-    async def _tell(self, request: Request) -> None:
-        if request.verb != "GET":
-            await request.refuse_verb("GET")
-            return
-        await document(request, self._status(), _PRIVATE)
+    async def _show_status(self, request: HttpRequest) -> None:
+        troubles = await self._site.store.troubles()
+        parts = [{"part": one.part, "reason": one.reason} for one in troubles]
+        await document(request, self._site.status() | {"troubles": parts}, _PRIVATE)
 
-    async def _list(self, request: Request) -> None:
-        if request.verb != "GET":
-            await request.refuse_verb("GET")
-            return
-        asked = _query(request)
-        limit = _number(asked.get("limit", str(_PAGE)), "limit", most=_MOST)
+    async def _list(self, request: HttpRequest) -> None:
+        query = _query(request)
+        limit = _number(query.get("limit", str(_PAGE)), "limit", most=_MOST)
         await self._store.prepare()
-        tenant, secret = _tenant(request, asked.get("tenant")), self._store.secret
-        state, token = _state(asked.get("status")), asked.pop("pageToken", "")
-        asked.pop("limit", None)
-        # Whoever looks into one tenant must not read from it how many tasks there are elsewhere.
-        bound = encode(["survey", tenant, sorted(asked.items())])
-        self._note(request, "admin.task.list", tenant or "")
+        tenant, secret = _tenant(request, query.get("tenant")), self._store.secret
+        state, token = _state(query.get("status")), query.pop("pageToken", "")
+        query.pop("limit", None)
+        # Sealed: task numbers would show the admin of one tenant how many tasks others have.
+        bound = encode(["survey", tenant, sorted(query.items())])
+        self._record(request, "admin.task.list", tenant or "")
         heads = await self._store.survey(
             Survey(
                 limit=limit + 1,
-                agent=asked.get("agent", ""),
+                agent=query.get("agent", ""),
                 tenant=tenant,
-                owner=asked.get("owner"),
+                owner=query.get("owner"),
                 state=state,
                 before=unseal_place(token, secret, bound)[0] if token else 0,
             )
         )
         items, rest = heads[:limit], heads[limit:]
         token = seal_place((items[-1].number, 0), secret, bound) if rest else ""
-        found = {"items": [_shown(head) for head in items], "nextPageToken": token}
+        found = {"items": [_task_summary(head) for head in items], "nextPageToken": token}
         await document(request, found, _PRIVATE)
 
-    async def _task(self, request: Request) -> None:
-        """Show one task, or what others were given for it, or end it."""
+    async def _task(self, request: HttpRequest) -> None:
+        """Show one task, or the tree of tasks below it, or end it."""
         name = request.path.removeprefix(f"{_TASKS}/")
-        asked = next((one for one in OPERATIONS if one and name.endswith(one)), "")
-        if request.verb != OPERATIONS[asked]:
-            await request.refuse_verb(OPERATIONS[asked])
+        operation_name = next((one for one in OPERATIONS if one and name.endswith(one)), "")
+        if request.verb != OPERATIONS[operation_name]:
+            await request.refuse_verb(OPERATIONS[operation_name])
             return
-        if asked == _TREE:
+        if operation_name == _TREE:
             await self._show_tree(request, TaskId(name.removesuffix(_TREE)))
             return
-        ends = asked == _CANCEL
-        head, mount = await self._find(request, TaskId(name.removesuffix(_CANCEL)))
+        ends = operation_name == _CANCEL
+        head, service = await self._find(request, TaskId(name.removesuffix(_CANCEL)))
         operation: ops.CancelTask | ops.GetTask
         if ends:
             operation = ops.CancelTask(task_id=head.task_id, tenant=head.scope.tenant)
         else:
             operation = ops.GetTask(task_id=head.task_id, tenant=head.scope.tenant)
         act = "admin.task.cancel" if ends else "admin.task.read"
-        self._note(request, act, f"{head.scope.agent} {head.task_id}")
-        # In its owner's name: what there is to know about ending a task, its agent's service knows.
+        self._record(request, act, f"{head.scope.agent} {head.task_id}")
+        # In its owner's name, by the service that callers have: it knows the rules.
         owner = head.scope.caller()
-        reply = await mount.service.answer(Call(operation=operation, caller=owner))
+        reply = await service.answer(Call(operation=operation, caller=owner))
         body = V1_0.encode_reply(operation, reply)
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), _PRIVATE]
         await request.respond(200, headers, body)
 
     # What waits for a person
 
-    async def _inbox(self, request: Request) -> None:
-        """Show what waits for a person, or take an answer in the name of whoever was asked."""
+    async def _inbox(self, request: HttpRequest) -> None:
+        """Show what waits for a person, or take an answer in the name of the task's owner."""
         if request.verb == "GET":
             limit = _number(_query(request).get("limit", str(_MOST)), "limit", most=_MOST)
             items: list[dict[str, Any]] = []
             for head in await self._resting(request):
-                items += [_asked(head, one) for one in await self._open_in(head)]
+                items += [_inbox_item(head, one) for one in await self._open_in(head)]
                 if len(items) >= limit:
                     break
-            self._note(request, "admin.inbox.list", "")
+            self._record(request, "admin.inbox.list", "")
             await document(request, {"items": items[:limit]}, _PRIVATE)
         elif request.verb == "POST":
             await self._take_answer(request)
         else:
             await request.refuse_verb("GET, POST")
 
-    async def _item(self, request: Request) -> None:
-        """Show one thing that waits for a person: by its id, or by its task's where that waits for
-        one thing only."""
-        if request.verb != "GET":
-            await request.refuse_verb("GET")
-            return
-        head, asked = await self._only(request, request.path.removeprefix(f"{_INBOX}/"))
-        self._note(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")
-        await document(request, _asked(head, asked), _PRIVATE)
+    async def _item(self, request: HttpRequest) -> None:
+        """Show one request that waits for a person: by its id, or by its task's if that has one."""
+        head, question = await self._one_request(request, request.path.removeprefix(f"{_INBOX}/"))
+        self._record(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")
+        await document(request, _inbox_item(head, question), _PRIVATE)
 
-    async def _resting(self, request: Request) -> list[Head]:
-        """Return all tasks that wait, the longest first: however many came after it, none is out of
-        sight."""
+    async def _resting(self, request: HttpRequest) -> list[TaskRow]:
+        """Return all tasks that wait, the longest first: no page limit hides one."""
         query = _query(request)
         tenant, agent = _tenant(request, query.get("tenant")), query.get("agent", "")
-        found: list[Head] = []
+        found: list[TaskRow] = []
         for state in INTERRUPTED:
             before = 0
             while True:
@@ -187,13 +183,13 @@ class Admin:
                 before = heads[-1].number
         return sorted(found, key=lambda head: head.standing.status_at)
 
-    async def _open_in(self, head: Head) -> list[Asked]:
+    async def _open_in(self, head: TaskRow) -> list[Request]:
         upto = head.standing.last_seq
         read = await read_task(self._store, head.number, upto=upto, artifacts=False)
         return open_requests(read.task.status) if read is not None else []
 
-    async def _named(self, request: Request, name: str) -> list[tuple[Head, Asked]]:
-        """Return what is meant by the id of a request, or of a task."""
+    async def _matching(self, request: HttpRequest, name: str) -> list[tuple[TaskRow, Request]]:
+        """Return the requests with an id, or all of the task with it."""
         heads = await self._resting(request)
         if own := [head for head in heads if head.task_id == name]:
             return [(head, one) for head in own for one in await self._open_in(head)]
@@ -203,43 +199,42 @@ class Admin:
                     return [(head, one)]
         return []
 
-    async def _only(self, request: Request, name: str) -> tuple[Head, Asked]:
-        """Return the one request that is meant by its id, or by that of its task."""
-        named = await self._named(request, name)
-        if len(named) > 1:
-            ids = ", ".join(one.request_id for _, one in named)
+    async def _one_request(self, request: HttpRequest, name: str) -> tuple[TaskRow, Request]:
+        """Return the request with an id, or the only one of the task with it."""
+        found = await self._matching(request, name)
+        if len(found) > 1:
+            ids = ", ".join(one.request_id for _, one in found)
             raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")
-        if not named:
+        if not found:
             raise TaskNotFound(taskId=name)
-        return named[0]
+        return found[0]
 
-    async def _take_answer(self, request: Request) -> None:
+    async def _take_answer(self, request: HttpRequest) -> None:
         check_type(request)
-        said = _answer_of(await read_value(await read_body(request, _LARGEST_ANSWER)))
-        head, asked = await self._only(request, said.id)
-        mount = self._mounts.get(head.scope.agent)
-        if mount is None:
-            raise TaskNotFound(taskId=said.id)
-        self._note(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
-        parts = asked.failed(said.decline) if said.decline else asked.answered(said.value)
+        given = _read_answer(await read_value(await read_body(request, _LARGEST_ANSWER)))
+        head, question = await self._one_request(request, given.id)
+        service = self._site.service_of(head.scope.agent)
+        if service is None:
+            raise TaskNotFound(taskId=given.id)
+        self._record(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
+        parts = question.failed(given.decline) if given.decline else question.answered(given.value)
         message = Message(MessageId(new_id()), Role.USER, parts, task_id=head.task_id)
         operation = ops.SendMessage(message=message, wait=False, tenant=head.scope.tenant)
         owner = head.scope.caller()
-        await mount.service.answer(Call(operation=operation, caller=owner))
+        await service.answer(Call(operation=operation, caller=owner))
         await document(request, {"taskId": head.task_id, "result": "answered"}, _PRIVATE)
 
-    async def _show_tree(self, request: Request, task_id: TaskId) -> None:
+    async def _show_tree(self, request: HttpRequest, task_id: TaskId) -> None:
         head, _ = await self._find(request, task_id)
-        self._note(request, "admin.task.read", f"{head.scope.agent} {head.task_id}")
+        self._record(request, "admin.task.read", f"{head.scope.agent} {head.task_id}")
         left = [_LARGEST]
         tenant = _tenant(request, _query(request).get("tenant"))
         await document(request, await self._tree(head, tenant, left, 0), _PRIVATE)
 
     async def _tree(
-        self, head: Head, tenant: str | None, left: list[int], depth: int
+        self, head: TaskRow, tenant: str | None, left: list[int], depth: int
     ) -> dict[str, Any]:
-        """Return a task with all below it that is in this store; of others, what they are called
-        where they are."""
+        """Return a task with the tasks below it; of those in other stores, id and address only."""
         below: list[dict[str, Any]] = []
         for task_id, url, agent in await children_of(self._store, head):
             left[0] -= 1
@@ -251,10 +246,10 @@ class Admin:
             if found:
                 place |= await self._tree(found[0], tenant, left, depth + 1)
             below.append(place)
-        return {**_shown(head), "children": below}
+        return {**_task_summary(head), "children": below}
 
-    def _note(self, request: Request, act: str, object: str) -> None:
-        self._audit.record(
+    def _record(self, request: HttpRequest, act: str, object: str) -> None:
+        self._site.audit.record(
             act,
             outcome="allowed",
             who=request.caller.principal.text,
@@ -262,60 +257,67 @@ class Admin:
             address=request.address,
         )
 
-    async def _find(self, request: Request, task_id: TaskId) -> tuple[Head, Mount]:
-        asked = _query(request)
+    async def _find(self, request: HttpRequest, task_id: TaskId) -> tuple[TaskRow, Service]:
+        query = _query(request)
         survey = Survey(
             limit=2,
             task_id=task_id,
-            agent=asked.get("agent", ""),
-            tenant=_tenant(request, asked.get("tenant")),
-            owner=asked.get("owner"),
+            agent=query.get("agent", ""),
+            tenant=_tenant(request, query.get("tenant")),
+            owner=query.get("owner"),
         )
         heads = await self._store.survey(survey) if task_id else []
         if len(heads) > 1:
-            raise InvalidParams("several have this id; say which", field="agent, tenant or owner")
-        mount = self._mounts.get(heads[0].scope.agent) if heads else None
-        if mount is None:
+            raise InvalidParams("several tasks have this id", field="agent, tenant or owner")
+        service = self._site.service_of(heads[0].scope.agent) if heads else None
+        if service is None:
             raise TaskNotFound(taskId=task_id)
-        return heads[0], mount
+        return heads[0], service
 
 
-class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An answer, or why there is none."""
+async def _metrics(request: HttpRequest) -> None:
+    # In a thread: it reads what other workers counted.
+    body = await asyncio.to_thread(page.render)
+    headers = [(b"content-type", page.CONTENT_TYPE.encode()), (b"cache-control", b"no-store")]
+    await request.respond(200, [*headers, (b"content-length", b"%d" % len(body))], body)
 
-    # Of the request, or of its task where that waits for one thing only.
+
+class _InboxAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer to a request, or why it is declined."""
+
+    # Of the request, or of its task if that has only one.
     id: str
     value: Any = msgspec.UNSET
     decline: str = ""
 
 
-def _answer_of(body: Any) -> _Said:
+def _read_answer(body: Any) -> _InboxAnswer:
     try:
-        said = msgspec.convert(body, _Said)
+        answer = msgspec.convert(body, _InboxAnswer)
     except msgspec.ValidationError as error:
         raise InvalidParams(str(error), field="body") from None
-    if said.value is msgspec.UNSET and not said.decline:
+    if answer.value is msgspec.UNSET and not answer.decline:
         raise InvalidParams("has neither value nor decline", field="body")
-    return said
+    return answer
 
 
-def _asked(head: Head, asked: Asked) -> dict[str, Any]:
-    """Return what waits for a person, as a list has it."""
-    told = msgspec.to_builtins(asked)
-    told.pop("~", None)
-    about = _shown(head)
+def _inbox_item(head: TaskRow, request: Request) -> dict[str, Any]:
+    """Return a request that waits for a person, as lists show it."""
+    fields = msgspec.to_builtins(request)
+    fields.pop("~", None)
+    about = _task_summary(head)
     return {
-        **told,
-        "id": asked.request_id,
-        "kind": asked.kind,
+        **fields,
+        "id": request.request_id,
+        "kind": request.kind,
         "taskId": head.task_id,
         **{name: about[name] for name in ("contextId", "agent", "tenant", "owner")},
         "since": about["statusAt"],
     }
 
 
-async def children_of(store: Store, head: Head) -> list[Child]:
-    """Return what other agents call the tasks they were given for one."""
+async def children_of(store: Store, head: TaskRow) -> list[Child]:
+    """Return the tasks that other agents were given for one."""
     found: list[Event] = []
     after = 0
     while events := await store.read(head.number, after=after, limit=_MOST, artifacts=False):
@@ -324,25 +326,25 @@ async def children_of(store: Store, head: Head) -> list[Child]:
     return children(found)
 
 
-def _is_operator(request: Request) -> bool:
-    """Tell whether the whole server is open to a caller."""
+def _is_operator(request: HttpRequest) -> bool:
+    """Tell whether a caller may see the whole server."""
     return OPERATOR in request.caller.scopes
 
 
-def _tenant(request: Request, asked: str | None) -> str | None:
+def _tenant(request: HttpRequest, tenant: str | None) -> str | None:
     """Return the tenant to look in; None: all of them."""
     if _is_operator(request):
-        return asked
+        return tenant
     own = request.caller.tenant
     if own is None:
-        # An admin of no tenant has nothing to look at.
+        # An admin without a tenant may see no task.
         raise PermissionDenied(scope=ADMIN)
-    if asked not in (None, own):
+    if tenant not in (None, own):
         raise TaskNotFound
     return own
 
 
-def _query(request: Request) -> dict[str, str]:
+def _query(request: HttpRequest) -> dict[str, str]:
     try:
         values = parse_qs(request.scope["query_string"].decode("latin-1"), max_num_fields=20)
     except ValueError:
@@ -367,7 +369,7 @@ def _state(text: str | None) -> TaskState | None:
         raise InvalidParams(f"is one of {', '.join(known)}", field="status") from None
 
 
-def _shown(head: Head) -> dict[str, Any]:
+def _task_summary(head: TaskRow) -> dict[str, Any]:
     return {
         "id": head.task_id,
         "contextId": head.context_id,

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dragoman.config import Settings
+from dragoman.config import Settings, refusal, value_of
 from dragoman.errors import ConfigError
 from dragoman.security.authentication import Authenticator, Gatekeeper
 
 
 def gatekeeper(settings: Settings, given: Sequence[Authenticator] = ()) -> Gatekeeper | None:
-    """Return who lets callers in; None: nobody is asked who they are.
+    """Return what authenticates callers; None: they are not authenticated.
 
-    What is given in code comes before what the settings name.
+    Authenticators given in code come before those that the settings name.
     """
     found = [*given, *(_BUILD[way](settings) for way in settings.ways())]
     names = [one.name for one in found]
@@ -21,40 +21,41 @@ def gatekeeper(settings: Settings, given: Sequence[Authenticator] = ()) -> Gatek
 
 
 def unused(settings: Settings) -> list[str]:
-    """Return a warning for each setting that would let callers in, were its way one of them."""
+    """Return a warning for each credential that is set and checked by no authenticator."""
     chosen = {*settings.ways()}
     return [
-        f"{name} is set and lets nobody in: --auth does not name {' or '.join(ways)}"
+        f"{name} is set but has no effect: --auth does not name {' or '.join(ways)}"
         for name, ways in _NEEDS.items()
-        if getattr(settings, name) and chosen.isdisjoint(ways)
+        if value_of(settings, name) and chosen.isdisjoint(ways)
     ]
 
 
 def _bearer(settings: Settings) -> Authenticator:
-    from dragoman.security.tokens import BearerTokens
+    from dragoman.security.bearer_tokens import BearerTokens
 
-    return BearerTokens(settings.auth_token, file=_path(settings.auth_tokens))
+    return BearerTokens(settings.security.auth_token, file=_path(settings.security.auth_tokens))
 
 
 def _api_key(settings: Settings) -> Authenticator:
-    from dragoman.security.api_keys import ApiKeys
+    from dragoman.security.keys.api_keys import ApiKeys
 
-    return ApiKeys(settings.keys_path(), header=settings.api_key_header)
+    return ApiKeys(settings.keys_path(), header=settings.security.api_key_header)
 
 
 def _jwt(settings: Settings) -> Authenticator:
-    keys = settings.jwt_keys
-    if not keys and not settings.jwt_secret:
-        raise ConfigError(
-            "auth = jwt needs the issuer's keys: --jwt-keys, or DRAGOMAN_JWT_SECRET; "
-            "--auth oidc finds them by --jwt-issuer"
+    keys = settings.security.jwt_keys
+    if not keys and not settings.security.jwt_secret:
+        reason = (
+            "jwt needs the issuer's keys: --jwt-keys, or DRAGOMAN_JWT_SECRET; --auth oidc finds "
+            "them by --jwt-issuer"
         )
-    # What callers have to bring is a bearer's token, and that is what the scheme is called unless
-    # there are tokens of another kind as well.
+        raise refusal("auth", settings.security.auth, reason)
+    # Such a token is a bearer token, and that is the scheme's name unless another kind of bearer
+    # token is served as well.
     name = "jwt" if "bearer" in settings.ways() else "bearer"
     is_url = keys.startswith(("https://", "http://"))
     url, file = (keys, "") if is_url else ("", keys)
-    return _of_issuer(settings, name, url, file, settings.jwt_secret.encode())
+    return _of_issuer(settings, name, url, file, settings.security.jwt_secret.encode())
 
 
 def _oidc(settings: Settings) -> Authenticator:
@@ -64,50 +65,49 @@ def _oidc(settings: Settings) -> Authenticator:
 def _of_issuer(
     settings: Settings, name: str, url: str = "", file: str = "", secret: bytes = b""
 ) -> Authenticator:
-    from dragoman.security.jwt import JwtAuthenticator
+    from dragoman.security.jwt.authenticator import JwtAuthenticator
 
     return JwtAuthenticator(
         name=name,
-        issuer=settings.jwt_issuer,
-        audience=_words(settings.jwt_audience),
+        issuer=settings.security.jwt_issuer,
+        audience=settings.security.jwt_audience,
         jwks_url=url,
         key_file=file,
         secret=secret,
-        algorithms=_words(settings.jwt_algorithms),
-        leeway=settings.jwt_leeway,
-        owner_claim=settings.jwt_owner_claim,
-        tenant_claim=settings.jwt_tenant_claim,
-        token_type=settings.jwt_type,
-        token_url=settings.oauth_token_url,
-        authorization_url=settings.oauth_authorization_url,
-        device_url=settings.oauth_device_url,
-        scopes={scope: scope for scope in _words(settings.oauth_scopes)},
-        allow_private=settings.allow_private,
+        algorithms=settings.security.jwt_algorithms,
+        leeway=settings.security.jwt_leeway,
+        owner_claim=settings.security.jwt_owner_claim,
+        tenant_claim=settings.security.jwt_tenant_claim,
+        token_type=settings.security.jwt_type,
+        token_url=settings.security.oauth_token_url,
+        authorization_url=settings.security.oauth_authorization_url,
+        device_url=settings.security.oauth_device_url,
+        scopes={scope: scope for scope in settings.security.oauth_scopes},
+        allow_private=settings.egress.allow_private,
     )
 
 
 def _mtls(settings: Settings) -> Authenticator:
     from dragoman.security.certificates import ClientCertificates
 
-    if not settings.client_ca and not (settings.proxies and settings.proxy_cert_header):
-        raise ConfigError(
-            "auth = mtls needs --client-ca, or the proxies that check certificates for us "
+    if not settings.http.client_ca and not (
+        settings.http.proxies and settings.http.proxy_cert_header
+    ):
+        reason = (
+            "mtls needs --client-ca, or the proxies that check certificates for us "
             "(DRAGOMAN_PROXIES, DRAGOMAN_PROXY_CERT_HEADER)"
         )
+        raise refusal("auth", settings.security.auth, reason)
     return ClientCertificates(
-        authorities=_path(settings.client_ca),
-        crl=_path(settings.client_crl),
-        proxies=settings.proxies,
-        proxy_header=settings.proxy_cert_header,
+        authorities=_path(settings.http.client_ca),
+        crl=_path(settings.http.client_crl),
+        proxies=settings.http.proxies,
+        proxy_header=settings.http.proxy_cert_header,
     )
 
 
 def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 _NEEDS = {

@@ -1,7 +1,7 @@
-"""What an operator says in the card instead of the author: texts, provider, security schemes.
+"""Members of the card that an operator sets in place of the author: texts, provider, security.
 
-What only the server knows stays its own: addresses, versions, capabilities and signatures. A file
-is read once, before anything is served, and what is wrong with it is told by its place in it.
+The server alone sets addresses, versions, capabilities and signatures. The file is read once,
+before anything is served; an error names the place in the file.
 """
 
 import json
@@ -65,12 +65,12 @@ class CardFile:
 
     @property
     def names_schemes(self) -> bool:
-        """Whether it says how callers prove who they are."""
-        said = (self._members.security_schemes, self._members.security_requirements)
-        return any(one is not UNSET for one in said)
+        """Whether it sets how callers authenticate."""
+        members = (self._members.security_schemes, self._members.security_requirements)
+        return any(one is not UNSET for one in members)
 
     def check(self, card: AgentCard) -> None:
-        """Raise `ConfigError` if these members do not make a card of the agent's."""
+        """Raise `ConfigError` if an agent's card with these members is not valid."""
         known = {skill.id for skill in card.skills}
         for position, skill in enumerate(self._members.skills or []):
             if skill.id not in known:
@@ -89,18 +89,18 @@ class CardFile:
 
     def onto(self, card: AgentCard) -> AgentCard:
         """Return the card with these members instead of its own."""
-        said = _said(self._members)
-        texts = {skill.id: _said(skill) for skill in said.pop("skills", [])}
-        if "provider" in said:
-            said["provider"] = AgentProvider(**asdict(said["provider"]))
+        members = _set_members(self._members)
+        texts = {skill.id: _set_members(skill) for skill in members.pop("skills", [])}
+        if "provider" in members:
+            members["provider"] = AgentProvider(**asdict(members["provider"]))
         skills = [replace(skill, **texts.get(skill.id, {})) for skill in card.skills]
-        return replace(card, skills=skills, **said)
+        return replace(card, skills=skills, **members)
 
     def _refusal(self, place: str, problem: str) -> ConfigError:
         return ConfigError(f"card: {self._path}: {place}: {problem}")
 
 
-def _said(members: msgspec.Struct) -> dict[str, Any]:
+def _set_members(members: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in asdict(members).items() if value is not UNSET}
 
 

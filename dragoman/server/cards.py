@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dragoman.authoring.agent import SCHEMAS_URI, Agent
 from dragoman.config import Settings
 from dragoman.dialects import cards
 from dragoman.dialects.negotiate import card_shape
@@ -25,9 +26,8 @@ from dragoman.model.card import (
 from dragoman.model.message import Json
 from dragoman.model.record import encode
 from dragoman.model.requests import REQUESTS_URI
-from dragoman.model.transition import TRANSITIONS_URI
+from dragoman.model.task import TRANSITIONS_URI
 from dragoman.security.authentication import Authenticator
-from dragoman.server.agent import SCHEMAS_URI, Agent
 
 if TYPE_CHECKING:
     # Loaded where a setting names a file for them.
@@ -53,8 +53,8 @@ def build(
     more: Sequence[AgentSkill] = (),
     ways: Sequence[Authenticator] = (),
 ) -> AgentCard:
-    """Return an agent's card for callers who reach it at a base address and prove who they are in
-    one of some ways. `more` are skills that not everybody sees."""
+    """Return an agent's card for callers who reach it at a base address and authenticate in one of
+    some ways. `more` are skills that only some callers see."""
     skills = [_guarded(skill.card, skill.scopes, ways) for skill in agent.skills.values()]
     skills += more
     return AgentCard(
@@ -72,7 +72,7 @@ def build(
         version=agent.version,
         capabilities=AgentCapabilities(
             streaming=agent.streaming,
-            push_notifications=settings.push,
+            push_notifications=settings.push.enabled,
             extended_agent_card=offers_extended(agent, settings, ways),
             extensions=offered_extensions(agent, settings),
         ),
@@ -88,15 +88,15 @@ def build(
 
 
 def offers_extended(agent: Agent, settings: Settings, ways: Sequence[Authenticator]) -> bool:
-    """Tell whether there is a card for known callers: where nobody can become one, there is none,
-    unless it is for everybody."""
-    return agent.extended_skills is not None and (bool(ways) or settings.extended_card_public)
+    """Tell whether there is a card for authenticated callers: none where callers cannot
+    authenticate, unless the settings make it public."""
+    return agent.extended_skills is not None and (bool(ways) or settings.cards.extended_public)
 
 
 def _requirements(ways: Sequence[Authenticator], scopes: Iterable[str] = ()) -> list[Json]:
     """Return what a caller must show: any one of the ways, with some scopes."""
     schemes = {name: scheme for way in ways for name, scheme in way.schemes.items()}
-    # There are clients that read the first of several alone: most of those have a bearer token.
+    # Some clients read only the first of several, and most of those have a bearer token.
     names = sorted(schemes, key=lambda name: "httpAuthSecurityScheme" not in schemes[name])
     return [{"schemes": {name: {"list": sorted(scopes)}}} for name in names]
 
@@ -111,9 +111,9 @@ def _guarded(
 
 
 def _offered_versions(settings: Settings) -> list[str]:
-    """Return the versions of the addresses, the newest first; older clients look for theirs.
+    """Return the versions of the interfaces, the newest first.
 
-    What speaks 0.3 speaks 0.2, which is named where there is no 0.3.
+    A server of 0.3 answers 0.2 as well, so 0.2 is listed only where 0.3 is not.
     """
     versions = settings.versions()
     return [version for version in versions if version != "0.2" or "0.3" not in versions]
@@ -132,10 +132,10 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
     extensions.append(
         AgentExtension(
             uri=TRANSITIONS_URI,
-            description="GetTask tells the states that a task went through, in its metadata.",
+            description="GetTask shows the states that a task went through, in its metadata.",
         )
     )
-    if settings.idempotency:
+    if settings.engine.idempotency:
         extensions.append(
             AgentExtension(
                 uri=ONCE_URI,
@@ -165,7 +165,7 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
     return extensions
 
 
-class Served(msgspec.Struct, frozen=True):
+class ServedCard(msgspec.Struct, frozen=True):
     """A card ready to go out."""
 
     status: int
@@ -194,17 +194,17 @@ class CardRack:
         self._file = file
         self._signer = signer
         self._ways = ways
-        # Who may keep the card: not a cache that shows it to those whom we would not.
-        self._keeper = b"public" if settings.card_public else b"private"
+        # A shared cache must not show a private card to other callers.
+        self._caching = b"public" if settings.cards.public else b"private"
         versions = settings.versions()
         self._is_newer = "1.0" in versions
-        # The shapes of 0.x, for the path of today and for the one of old.
+        # The shapes of 0.x, for the current path and for the old one.
         self._older = next((version for version in versions if version != "1.0"), None)
         self._oldest = versions[-1] if self._older else None
         self._bodies: dict[tuple[str, str], tuple[bytes, bytes]] = {}
-        if self._older is None and settings.card_shape in ("0.3", "0.2"):
+        if self._older is None and settings.cards.shape in ("0.3", "0.2"):
             raise ConfigError(
-                f"card_shape: there is no card of {settings.card_shape} where only 1.0 is served"
+                f"card_shape: there is no card of {settings.cards.shape} where only 1.0 is served"
             )
 
     def card(self, base: str, *, more: Sequence[AgentSkill] = ()) -> AgentCard:
@@ -215,14 +215,14 @@ class CardRack:
         return card if self._signer is None else self._signer.signed(card)
 
     def digest(self) -> str:
-        """Return what tells one card from another, wherever it is shown."""
-        card = self.card(self._settings.public_url or "http://localhost")
+        """Return a digest of the card that does not depend on the address it is shown at."""
+        card = self.card(self._settings.cards.public_url or "http://localhost")
         return hashlib.sha256(encode(msgspec.structs.replace(card, signatures=[]))).hexdigest()
 
     def shape(self, header: str | None, query: str | None, *, is_old_path: bool) -> str | None:
-        """Return the shape for a request; the old path always has the old card, or None."""
-        if self._settings.card_shape != "auto":
-            return self._settings.card_shape
+        """Return the shape for a request; None: there is no card. The old path has the old one."""
+        if self._settings.cards.shape != "auto":
+            return self._settings.cards.shape
         if is_old_path:
             return self._oldest
         if not self._is_newer:
@@ -230,25 +230,25 @@ class CardRack:
         shape = card_shape(header, query)
         if shape == "1.0" or self._older is None:
             return "1.0"
-        # The document for both is of 0.3.
+        # The hybrid document has the shape of 0.3.
         return shape if self._older == "0.3" else {"0.3": "0.2", "hybrid": "1.0"}[shape]
 
-    def serve(self, base: str, shape: str, request: Iterable[tuple[bytes, bytes]]) -> Served:
+    def serve(self, base: str, shape: str, request: Iterable[tuple[bytes, bytes]]) -> ServedCard:
         """Return the card, or 304 if the caller has it."""
         body, etag = self._body(base, shape)
         headers = dict(request)
         common: Headers = [
             (b"etag", etag),
             (b"last-modified", formatdate(self._started_at, usegmt=True).encode()),
-            (b"cache-control", b"%b, max-age=%d" % (self._keeper, self._settings.card_max_age)),
+            (b"cache-control", b"%b, max-age=%d" % (self._caching, self._settings.cards.max_age)),
             (b"vary", b"A2A-Version, Accept"),
         ]
         if self._is_fresh(headers, etag):
-            return Served(304, common, b"")
+            return ServedCard(304, common, b"")
         kind = b"application/json"
         if b"application/a2a+json" in headers.get(b"accept", b""):
             kind = b"application/a2a+json"
-        return Served(200, [(b"content-type", kind), *common], body)
+        return ServedCard(200, [(b"content-type", kind), *common], body)
 
     def _body(self, base: str, shape: str) -> tuple[bytes, bytes]:
         found = self._bodies.get((base, shape))

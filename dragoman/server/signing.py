@@ -9,34 +9,34 @@ from msgspec.structs import replace
 from dragoman.dialects import cards
 from dragoman.errors import ConfigError
 from dragoman.model.card import AgentCard
-from dragoman.security.signatures import LARGEST_FILE, private_key, sign
+from dragoman.security.card_signatures import LARGEST_FILE, private_key, sign
 
 
 class Signer:
-    """Signs cards with a key from a file; raises `ConfigError` for one that is of no use."""
+    """Signs cards with a key from a file; raises `ConfigError` for a key that cannot sign."""
 
     def __init__(self, path: str) -> None:
         try:
             self._key = private_key(key_content(path))
-            # A key without a name is called by its thumbprint, so that all who serve it agree.
+            # A key without an id gets its thumbprint, so that all servers of the key agree.
             self.kid = self._key.kid or self._key.thumbprint()
             sign({}, self._key, self.kid)
         except ConfigError as error:
-            # The reason is about keys in general; which of them is for us to say.
+            # The reason is about keys in general; the message names this one.
             reason = str(error).removeprefix("keys: ")
             raise ConfigError(f"sign_key: {path}: {reason}") from None
 
     def signed(self, card: AgentCard) -> AgentCard:
-        """Return the card with our signature: over its shape of 1.0, whoever else reads it."""
+        """Return the card with our signature, which is over its shape of 1.0."""
         signatures = sign(cards.v1_0(card), self._key, self.kid)["signatures"]
         return replace(card, signatures=signatures)
 
     def public(self) -> dict[str, Any]:
         """Return the key that checks the signatures, as a JWK."""
         fields = cast("dict[str, Any]", self._key.as_dict(private=False))
-        # What the file says that the private half may do is not for those who read this one.
-        kept = {name: item for name, item in fields.items() if name != "key_ops"}
-        return {**kept, "kid": self.kid, "use": "sig"}
+        # `key_ops` of the file says what the private half may do; readers get the public half.
+        public = {name: item for name, item in fields.items() if name != "key_ops"}
+        return {**public, "kid": self.kid, "use": "sig"}
 
 
 def key_content(path: str) -> bytes | dict[str, Any]:

@@ -1,1 +1,6 @@
-"""Where logs are kept. `interface` says what a store promises; the rest are stores."""
+"""Where tasks and what the gateway keeps are stored.
+
+`interface/` states the promises; `memory/` and `sqlite/` keep them. `opening.py` picks a store by
+the settings; outside this room only the command line's tools know SQLite. Imports the waist. Begin
+with `interface/tasks.py`.
+"""

@@ -1,11 +1,10 @@
-"""Spans and metrics on their way to a collector, over OTLP/HTTP with the OpenTelemetry SDK.
+"""Exports spans and metrics to a collector, over OTLP/HTTP with the OpenTelemetry SDK.
 
-The only place that knows the SDK, loaded when a collector is named and not before. A collector that
-is dead, slow or broken costs spans and one line of log a minute: nothing waits for it, not even the
-end of the process.
+The SDK is loaded only if a collector is configured. A collector that is dead, slow or broken costs
+spans and one log line a minute: nothing waits for it, not even the end of the process.
 
-The exporter dials by itself and not through `security/egress.py`: where the collector is, the
-operator says, and no caller has a part in it.
+The exporter does not dial through `egress/egress.py`: the operator configures the address of the
+collector, and no caller influences it.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dragoman.config import Settings
 from dragoman.errors import ConfigError
@@ -26,20 +25,20 @@ logger = logging.getLogger("dragoman")
 QUEUE = 1000
 BATCH = 512
 DELAY_MS = 1000
-# Seconds a collector has for a batch, and all of them for what is left at the end.
+# Seconds a collector has for a batch, and for the rest at the end.
 TIMEOUT = 5.0
-LAST_WORDS = 2.0
+CLOSE_WITHIN = 2.0
 COMPLAIN_EVERY = 60.0
-# Between two exports of metrics, unless the SDK's variable says otherwise; at most a day.
+# Between two exports of metrics, unless the SDK's variable is set; at most a day.
 EVERY_MS = 60_000
 _LONGEST_MS = 86_400_000
 _EVERY = "OTEL_METRIC_EXPORT_INTERVAL"
 _SIGNALS = ("/v1/traces", "/v1/metrics")
-_MISSING = "a collector is named, but not what sends to it: pip install 'dragoman[telemetry]'"
+_MISSING = "a collector is configured, but the exporter is not: pip install 'dragoman[telemetry]'"
 
 
 class _Complaint(logging.Handler):
-    """Says that the collector does not take anything: once a minute, whatever the SDK says."""
+    """Logs failed exports once a minute, however often the SDK reports them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -54,7 +53,7 @@ class _Complaint(logging.Handler):
 
 
 class Exporting:
-    """What is open while spans are made."""
+    """The exporters, while spans are made."""
 
     def __init__(self, base: str) -> None:
         from opentelemetry import trace
@@ -67,8 +66,8 @@ class Exporting:
         from dragoman.telemetry.spans import SdkTracer
 
         self._quieten()
-        self.resource = Resource.create(_described())
-        # Without an address of ours the SDK reads its own variables.
+        self.resource = Resource.create(_resource_attributes())
+        # Without a configured address the SDK reads its own variables.
         traces, metrics = (base + signal if base else None for signal in _SIGNALS)
         self._provider = TracerProvider(resource=self.resource, shutdown_on_exit=False)
         self._provider.add_span_processor(
@@ -80,14 +79,14 @@ class Exporting:
             )
         )
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-            # So that libraries an agent uses put their spans below ours.
+            # Spans of libraries that an agent uses become children of ours.
             trace.set_tracer_provider(self._provider)
         self.tracer = SdkTracer(self._provider.get_tracer("dragoman", figures.release()))
         exporter: Any = OTLPMetricExporter(endpoint=metrics, timeout=TIMEOUT)
         # Any: its methods take keyword arguments without types.
         self._metrics = exporter
         self._is_ending = threading.Event()
-        # The SDK's thread starts anew after a fork; ours need not: workers are started, not forked.
+        # The SDK restarts its thread after a fork. This one need not: workers are spawned.
         self._pump = threading.Thread(target=self._send_metrics, name="dragoman-otlp", daemon=True)
         self._pump.start()
 
@@ -107,12 +106,13 @@ class Exporting:
             try:
                 self._metrics.export(metrics_data(self.resource))
             except Exception as error:
+                # A collector that is away must not end the thread: the next round tries again.
                 logging.getLogger("opentelemetry").error("metrics: %s", error)
             if is_last:
                 return
 
     def shut_down(self) -> None:
-        """Send what is left, and end. Takes as long as the collector does."""
+        """Send the rest, and end. Takes as long as the collector takes."""
         self._is_ending.set()
         self._provider.shutdown()
         self._pump.join()
@@ -121,50 +121,57 @@ class Exporting:
 
 def _interval(environment: Mapping[str, str]) -> int:
     """Return the milliseconds between two exports of metrics."""
-    said = environment.get(_EVERY, "").strip()
-    if not said:
+    text = environment.get(_EVERY, "").strip()
+    if not text:
         return EVERY_MS
-    if said.isascii() and said.isdecimal() and 0 < int(said) <= _LONGEST_MS:
-        return int(said)
+    if text.isascii() and text.isdecimal() and 0 < int(text) <= _LONGEST_MS:
+        return int(text)
     logger.warning("%s is no number of milliseconds; metrics go out every %d", _EVERY, EVERY_MS)
     return EVERY_MS
 
 
-def _described() -> dict[str, str]:
-    """Return what the collector is told of us, unless the SDK's own variables say it."""
-    said: dict[str, str] = {"service.version": figures.release(), "process.pid": str(os.getpid())}
+def _resource_attributes() -> dict[str, str]:
+    """Return the resource attributes that the SDK's own variables do not set."""
+    found: dict[str, str] = {"service.version": figures.release(), "process.pid": str(os.getpid())}
     named = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     if not os.environ.get("OTEL_SERVICE_NAME") and "service.name=" not in named:
-        said["service.name"] = "dragoman"
+        found["service.name"] = "dragoman"
     if stage := os.environ.get("STAGE"):
-        said["deployment.environment.name"] = stage
-    return said
+        found["deployment.environment.name"] = stage
+    return found
 
 
-def endpoint(settings: Settings, environment: Mapping[str, str]) -> tuple[bool, str]:
-    """Return whether anything is exported, and where to; empty: as the SDK's variables say."""
+class ExportTarget(NamedTuple):
+    """Whether anything is exported, and where to; empty: as the SDK's variables say."""
+
+    is_on: bool
+    base: str
+
+
+def endpoint(settings: Settings, environment: Mapping[str, str]) -> ExportTarget:
+    """Return where traces and metrics are sent."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False, ""
-    if settings.otlp_endpoint:
-        base = settings.otlp_endpoint.rstrip("/")
+        return ExportTarget(False, "")
+    if settings.telemetry.otlp_endpoint:
+        base = settings.telemetry.otlp_endpoint.rstrip("/")
         for signal in _SIGNALS:
             base = base.removesuffix(signal)
-        return True, base
+        return ExportTarget(True, base)
     names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    return any(environment.get(name) for name in names), ""
+    return ExportTarget(any(environment.get(name) for name in names), "")
 
 
-# One for the whole process, however many apps it has; the last one to go closes it.
+# One for the whole process, however many apps it has; the last one closes it.
 _open: Exporting | None = None
 _users = 0
 
 
 def open(settings: Settings) -> None:
-    """Make spans from here on, if a collector is named. Every `open` needs its `close`."""
+    """Make spans from now on, if a collector is configured. Every `open` needs its `close`."""
     global _open, _users
     _users += 1
     if _open is not None:
-        tracing.per_event = tracing.per_event or settings.trace_events
+        tracing.per_event = tracing.per_event or settings.telemetry.trace_events
         return
     is_on, base = endpoint(settings, os.environ)
     if not is_on:
@@ -172,12 +179,12 @@ def open(settings: Settings) -> None:
     try:
         _open = Exporting(base)
     except ImportError:
-        if settings.otlp_endpoint:
+        if settings.telemetry.otlp_endpoint:
             raise ConfigError(f"otlp_endpoint: {_MISSING}") from None
         logger.warning(_MISSING)
         return
     tracing.tracer, tracing.on = _open.tracer, True
-    tracing.per_event = settings.trace_events
+    tracing.per_event = settings.telemetry.trace_events
 
 
 async def close() -> None:
@@ -189,7 +196,7 @@ async def close() -> None:
 
 
 async def end() -> None:
-    """Make no more spans, whoever wants them; those that are made have a moment to be delivered."""
+    """Make no more spans, however many apps are open; existing ones have a moment to be sent."""
     global _open
     if _open is None:
         return
@@ -200,13 +207,13 @@ async def end() -> None:
 
     def shut_down() -> None:
         ending.shut_down()
-        # Nobody waits any more: the loop is closed.
+        # The loop may be closed: then nothing waits for this.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(done.set)
 
-    # A thread that Python does not wait for: the collector may never answer.
+    # A daemon thread: the collector may never answer.
     threading.Thread(target=shut_down, name="dragoman-otlp-end", daemon=True).start()
     try:
-        await asyncio.wait_for(done.wait(), LAST_WORDS)
+        await asyncio.wait_for(done.wait(), CLOSE_WITHIN)
     except TimeoutError:
-        logger.warning("the collector did not take the last spans in %g s", LAST_WORDS)
+        logger.warning("the collector did not accept the last spans in %g s", CLOSE_WITHIN)

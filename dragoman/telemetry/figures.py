@@ -1,7 +1,7 @@
-"""Everything that is counted, by name.
+"""All metrics, by name.
 
-Labels are few and ours: agents, operations, states, reasons; never ids, owners or paths, of which
-callers could make any number.
+Labels are few and have a fixed set of values: agents, operations, states, reasons; never ids,
+owners or paths, of which callers could make any number.
 """
 
 import functools
@@ -117,8 +117,8 @@ cpu = Gauge("process_cpu_seconds_total", "Processor time used.", kind="counter")
 
 @functools.cache
 def release() -> str:
-    """Return which release this is."""
-    # Loaded when someone asks: a start that nobody asks waits for none of it.
+    """Return the installed release."""
+    # Slow to import: loaded on first use, not at start.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

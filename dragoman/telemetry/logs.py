@@ -1,7 +1,7 @@
-"""Lines of log: for people or as JSON, with the trace and the task they belong to.
+"""Log lines: as text or as JSON, with the trace and the task they belong to.
 
-Whatever a line quotes cannot end it, colour it or pass for another one, and what looks like a
-credential is not in it.
+Quoted text cannot end a line, colour it or imitate another line, and what looks like a credential
+is removed.
 """
 
 import json
@@ -16,22 +16,22 @@ from dragoman.model.controls import ALL, json_escaped
 from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry import tracing
 
-# Others that would say at length what concerns nobody here, requests and all.
-_LOUD = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
+# Libraries whose lines below warnings are not wanted: they log whole requests.
+_NOISY = ("uvicorn", "asyncio", "urllib3", "opentelemetry")
 
 
 def masked(text: str) -> str:
-    """Return a text without what is named like a credential or looks like one."""
+    """Return a text without what is named or formatted like a credential."""
     return hidden_text(text, "***")
 
 
 def escaped(text: str) -> str:
-    """Return a text that is one line and stays one."""
+    """Return a text as a single line."""
     return ALL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _where(record: logging.LogRecord) -> dict[str, str]:
-    """Return what a line belongs to."""
+    """Return the trace, task and agent of a line."""
     found = tracing.here.get()
     where: dict[str, str] = {}
     if found is not None:
@@ -42,19 +42,19 @@ def _where(record: logging.LogRecord) -> dict[str, str]:
             where["task_id"] = found.task_id
         if found.agent:
             where["agent"] = found.agent
-    # What `extra` says wins: it is about this very line.
+    # `extra` takes precedence: it is about this line.
     for name in ("task_id", "agent", "incident"):
-        said: Any = getattr(record, name, None)
-        if said:
-            where[name] = str(said)
+        value: Any = getattr(record, name, None)
+        if value:
+            where[name] = str(value)
     return where
 
 
-def tell(
+def log_error(
     logger: logging.Logger, message: str, *args: Any, error: BaseException, **facts: Any
 ) -> None:
-    """Log what code of others raised. Some of it cannot be shown: it is nested too deep, or its
-    own text raises."""
+    """Log an exception of author code. Some cannot be formatted: they are nested too deep, or their
+    text raises."""
     try:
         logger.error(message, *args, exc_info=error, extra=facts)
     except BaseException:
@@ -62,7 +62,7 @@ def tell(
 
 
 class TextFormat(logging.Formatter):
-    """For people: one line, and a traceback indented below it."""
+    """Text: one line, and a traceback indented below it."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -73,19 +73,19 @@ class TextFormat(logging.Formatter):
             line += f" [{' '.join(f'{name}={escaped(value)}' for name, value in where.items())}]"
         if record.exc_info:
             trace = masked(self.formatException(record.exc_info))
-            # Indented, so that nothing an exception quotes passes for a line of its own.
+            # Indented, so that quoted text cannot imitate a line.
             line += "".join(f"\n  {escaped(part)}" for part in trace.splitlines())
         return line
 
 
 class JsonFormat(logging.Formatter):
-    """For programs: one object a line."""
+    """JSON: one object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         seconds, milliseconds = int(record.created), int(record.msecs)
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        # What `extra` says in so many members; it cannot pass for any of ours.
+        # Fields of `extra` come first: they cannot replace ours.
         facts = hidden_value(getattr(record, "facts", {}), masked, hidden="***")
         fields: dict[str, Any] = {
             **facts,
@@ -97,27 +97,27 @@ class JsonFormat(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = masked(self.formatException(record.exc_info))
-        # JSON escapes what is below a space; the rest of what could end a line is escaped here.
+        # JSON escapes C0 controls; other characters that could end a line are escaped here.
         try:
             return json_escaped(msgspec.json.encode(fields).decode())
         except UnicodeEncodeError:
-            # Half a character, such as in the name of a file.
+            # A lone surrogate, such as in the name of a file.
             return json.dumps(msgspec.to_builtins(fields), separators=(",", ":"))
 
 
 def configure(
     form: str = "text", level: str = "info", *, access: bool = False, stream: TextIO | None = None
 ) -> None:
-    """Write the log of this process, unless something was set up for it before."""
+    """Configure the log of this process, unless it is configured already."""
     root = logging.getLogger()
     if not root.handlers:
         handler = logging.StreamHandler(stream or sys.stderr)
         handler.setFormatter(JsonFormat() if form == "json" else TextFormat())
         root.addHandler(handler)
     number = logging.getLevelNamesMapping()[level.upper()]
-    # What others say at debug level is about requests and their headers: it stays unsaid.
+    # Debug lines of libraries quote requests and headers: they are never written.
     root.setLevel(max(number, logging.INFO))
     logging.getLogger("dragoman").setLevel(number)
-    for name in _LOUD:
+    for name in _NOISY:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
     logging.getLogger("dragoman.access").setLevel(logging.INFO if access else logging.CRITICAL)

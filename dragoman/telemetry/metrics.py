@@ -1,8 +1,8 @@
-"""Counting, and the page that shows the counts.
+"""Counters, histograms and gauges, and their Prometheus text format.
 
-The counts are ours, so that one addition serves both readers: the page in Prometheus' text format
-and the OTLP exporter. An addition is a look into a dictionary and a sum, without a lock: each
-series is added to by one thread only, the loop's or the store's.
+One implementation serves both readers: the page in Prometheus' text format and the OTLP exporter.
+An addition is a dictionary look-up and a sum, without a lock: each series is written by one thread
+only, that of the event loop or of the store.
 """
 
 import inspect
@@ -15,10 +15,10 @@ from weakref import WeakMethod
 import msgspec
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Seconds; from a fast read to a task that took its time.
+# Seconds; from a fast read to a long task.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-# Series of one name; whatever else comes is counted as one, so that no caller can fill the memory.
+# Series of one name; further ones are counted as one, so that no caller can fill the memory.
 MAX_SERIES = 1000
 _OTHER = "other"
 
@@ -26,14 +26,14 @@ Labels = tuple[str, ...]
 
 
 class BucketCounts(msgspec.Struct, gc=False):
-    """How often something was how large."""
+    """Counts of observations by size."""
 
     counts: list[int]
     sum: float = 0.0
 
     @property
     def count(self) -> int:
-        """How often there was anything."""
+        """The number of observations."""
         return sum(self.counts)
 
 
@@ -47,7 +47,7 @@ class Family(msgspec.Struct, kw_only=True):
     bounds: tuple[float, ...] = ()
     values: list[tuple[Labels, float]] = []
     buckets: list[tuple[Labels, BucketCounts]] = []
-    # The name and factor under which OpenTelemetry knows it.
+    # Name and factor in OpenTelemetry.
     otel: str = ""
     scale: float = 1.0
 
@@ -84,7 +84,7 @@ class _Instrument:
 
 
 class Counter(_Instrument):
-    """What only grows."""
+    """A count that only grows."""
 
     kind = "counter"
 
@@ -93,7 +93,7 @@ class Counter(_Instrument):
         self._values: dict[Labels, float] = {} if labels else {(): 0}
 
     def add(self, *labels: str, by: float = 1) -> None:
-        """Count."""
+        """Add to a series."""
         values = self._values
         try:
             values[labels] += by
@@ -113,7 +113,7 @@ class Counter(_Instrument):
 
 
 class Histogram(_Instrument):
-    """How large things were."""
+    """A distribution of sizes."""
 
     kind = "histogram"
 
@@ -136,7 +136,7 @@ class Histogram(_Instrument):
         return BucketCounts([0] * (len(self._bounds) + 1))
 
     def add(self, size: float, *labels: str) -> None:
-        """Count one of a size."""
+        """Add an observation."""
         buckets = self._buckets.get(labels)
         if buckets is None:
             key = labels if len(self._buckets) < MAX_SERIES else (_OTHER,) * len(labels)
@@ -161,8 +161,8 @@ Table = Mapping[str, float] | Mapping[Labels, float]
 
 
 class Gauge(_Instrument):
-    """What rises and falls: looked at when someone wants to know. Several watched with the same
-    labels add up."""
+    """A value that rises and falls, read when the page is made. Readings with the same labels add
+    up."""
 
     def __init__(
         self, name: str, help: str, *labels: str, otel: str = "", kind: str = "gauge"
@@ -173,20 +173,20 @@ class Gauge(_Instrument):
         self._tables: list[Callable[[], Table]] = []
 
     def watch(self, reading: Reading, *labels: str) -> Callable[[], None]:
-        """Have a function asked for the value from here on; return what ends that."""
-        # Of an object only for as long as it lives: whoever forgets to end it holds nothing up.
-        look = WeakMethod(reading) if inspect.ismethod(reading) else lambda: reading
-        watched = (labels, look)
+        """Register a function that returns the value; return a function that removes it."""
+        # Weak: a method that is never removed does not keep its object alive.
+        reference = WeakMethod(reading) if inspect.ismethod(reading) else lambda: reading
+        watched = (labels, reference)
         self._readings.append(watched)
 
-        def forget() -> None:
+        def remove() -> None:
             if watched in self._readings:
                 self._readings.remove(watched)
 
-        return forget
+        return remove
 
     def watch_each(self, table: Callable[[], Table]) -> None:
-        """Have a function asked for the values of all series by their labels."""
+        """Register a function that returns the values of all series by their labels."""
         self._tables.append(table)
 
     def read(self) -> Family:
@@ -208,12 +208,12 @@ class Gauge(_Instrument):
 
 
 def collect() -> list[Family]:
-    """Return everything that is counted in this process."""
+    """Return all metrics of this process."""
     return [instrument.read() for instrument in _Instrument.every]
 
 
 def merged(reports: Iterable[Sequence[Family]]) -> list[Family]:
-    """Return the sum of what several processes counted."""
+    """Return the sum of the metrics of several processes."""
     found: dict[str, Family] = {}
     for report in reports:
         for family in report:
@@ -232,13 +232,12 @@ def merged(reports: Iterable[Sequence[Family]]) -> list[Family]:
 def _merge_buckets(known: Family, family: Family) -> None:
     by_labels = dict(known.buckets)
     for labels, buckets in family.buckets:
-        mine = by_labels.get(labels)
-        if mine is None:
+        total = by_labels.get(labels)
+        if total is None:
             by_labels[labels] = buckets
         else:
-            pairs = zip(mine.counts, buckets.counts, strict=True)
-            mine.counts = [ours + theirs for ours, theirs in pairs]
-            mine.sum += buckets.sum
+            total.counts = [a + b for a, b in zip(total.counts, buckets.counts, strict=True)]
+            total.sum += buckets.sum
     known.buckets = sorted(by_labels.items(), key=lambda item: item[0])
 
 

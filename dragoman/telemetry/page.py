@@ -1,8 +1,8 @@
 """The page of metrics, for this process or for all workers on one port.
 
-Workers share a port, so a scrape reaches any one of them. Each leaves its counts in a folder every
-second, and whoever is asked adds those of its siblings to its own: the page is of all workers,
-behind by a second at most for the others.
+Workers share a port, so a scrape reaches any one of them. Each worker writes its counts to a folder
+every second, and the worker that is scraped adds those of its siblings: the page covers all
+workers, at most one second late.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ from dragoman.telemetry.metrics import Family, collect, merged, text
 
 logger = logging.getLogger("dragoman")
 
-# Where siblings leave their counts; set by the process that starts them.
+# The folder of the counts; set by the process that starts the workers.
 FOLDER_VARIABLE = "DRAGOMAN_WORKER_METRICS"
 SHARE_EVERY = 1.0
-# A sibling that wrote nothing for so long is gone.
+# Seconds without a write after which a sibling is considered dead.
 _STALE = 30.0
 _decode = msgspec.json.Decoder(list[Family]).decode
 
@@ -37,7 +37,7 @@ def render() -> bytes:
 
 
 def everything() -> list[Family]:
-    """Return what this process and its siblings counted."""
+    """Return the counts of this process and its siblings."""
     folder = os.environ.get(FOLDER_VARIABLE, "")
     own = collect()
     return merged([own, *_siblings(Path(folder))]) if folder else own
@@ -56,7 +56,7 @@ def _siblings(folder: Path) -> list[list[Family]]:
 
 @contextlib.contextmanager
 def gathering() -> Generator[None]:
-    """Have the workers that are started within leave their counts for each other."""
+    """Let workers that are started within share their counts."""
     with tempfile.TemporaryDirectory(prefix="dragoman-metrics-") as folder:
         os.environ[FOLDER_VARIABLE] = folder
         try:
@@ -66,10 +66,10 @@ def gathering() -> Generator[None]:
 
 
 def share() -> None:
-    """Leave our counts for siblings from here on, if there are any."""
+    """Write the counts of this process for its siblings from now on, if it has any."""
     folder = os.environ.get(FOLDER_VARIABLE, "")
     if folder:
-        # A daemon: it ends with the process, and what it wrote goes with the folder.
+        # A daemon: it ends with the process, and its file is removed with the folder.
         threading.Thread(
             target=_share, args=(Path(folder),), name="dragoman-metrics", daemon=True
         ).start()
@@ -79,14 +79,15 @@ def _share(folder: Path) -> None:
     path = folder / f"{os.getpid()}.json"
     while folder.is_dir():
         try:
-            leave(path)
+            write_counts(path)
         except Exception:
-            logger.exception("the counts of this worker are not shared this time")
+            # Whatever it was: the thread has no successor.
+            logger.exception("the counts of this worker could not be shared; trying again")
         time.sleep(SHARE_EVERY)
 
 
-def leave(path: Path) -> None:
-    """Write our counts down, whole or not at all."""
+def write_counts(path: Path) -> None:
+    """Write the counts to a file, atomically."""
     draft = path.with_suffix(".tmp")
     draft.write_bytes(msgspec.json.encode(collect()))
     draft.replace(path)

@@ -26,7 +26,7 @@ _CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
 def metrics_data(resource: Resource) -> MetricsData:
-    """Return what this process counted so far. Each worker speaks for itself: a collector adds."""
+    """Return the metrics of this process. The collector adds up the workers."""
     now = time.time_ns()
     metrics = [
         Metric(_name(family), family.help, _unit(family), _data(family, now))

@@ -1,4 +1,4 @@
-"""Spans as OpenTelemetry makes them, behind the shape that `telemetry/tracing.py` asks for."""
+"""Spans of OpenTelemetry, behind the Protocols of `telemetry/tracing.py`."""
 
 from collections.abc import Mapping
 from contextvars import Token
@@ -15,7 +15,7 @@ from dragoman.telemetry.tracing import Here, Trace
 
 _KINDS = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER, "client": SpanKind.CLIENT}
 _ERROR = Status(StatusCode.ERROR)
-# Of a name or a text: longer ones are nobody's id.
+# Characters of a name or an attribute.
 _MAX_TEXT = 256
 _HIDDEN = "***"
 
@@ -38,10 +38,10 @@ class SdkSpan:
         self._otel_before: Token[context.Context] | None = None
 
     def enter(self) -> None:
-        """Let what the running code does from here on belong to it."""
+        """Make it the parent of what the running code does from now on."""
         around = tracing.here.get() or Here()
         self._before = tracing.here.set(Here(self.trace, around.task_id, around.agent, self))
-        # For libraries that know OpenTelemetry and not us.
+        # For libraries that use OpenTelemetry directly.
         self._otel_before = context.attach(otel.set_span_in_context(self._span))
 
     def leave(self) -> None:
@@ -53,33 +53,32 @@ class SdkSpan:
         self._before = self._otel_before = None
 
     def rename(self, name: str) -> None:
-        """Call it by what it turned out to be."""
+        """Change its name."""
         self._span.update_name(name[:_MAX_TEXT])
 
     def set(self, attributes: Mapping[str, Any]) -> None:
-        """Say more about it."""
+        """Add attributes."""
         for name, value in attributes.items():
             if value not in ("", None):
-                self._span.set_attribute(name, _shown(name, value))
+                self._span.set_attribute(name, _exported_value(name, value))
 
     def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
-        """Note that something happened meanwhile. Of very many the SDK keeps the last ones, and
-        counts the others."""
-        said = {key: _shown(key, value) for key, value in (attributes or {}).items()}
-        self._span.add_event(name[:_MAX_TEXT], said)
+        """Add an event. Of very many the SDK keeps the last ones, and counts the others."""
+        shown = {key: _exported_value(key, value) for key, value in (attributes or {}).items()}
+        self._span.add_event(name[:_MAX_TEXT], shown)
 
     def link(self, trace: Trace) -> None:
-        """Point to another trace."""
+        """Link a related trace."""
         if trace.trace_id != self.trace.trace_id:
             self._span.add_link(_context(trace))
 
     def fail(self, kind: str) -> None:
-        """Note that it failed."""
+        """Mark it as failed."""
         self._span.set_attribute("error.type", kind)
         self._span.set_status(_ERROR)
 
     def end(self) -> None:
-        """It is done."""
+        """End it."""
         self._span.end()
 
 
@@ -93,15 +92,17 @@ class SdkTracer:
         self, name: str, kind: str, parent: Trace | None, attributes: Mapping[str, Any]
     ) -> SdkSpan:
         """Begin a span."""
-        # Never the SDK's own idea of where we are: a request must not join what runs around it.
+        # Not the SDK's current context: a request must not join the trace of code around it.
         around = context.Context()
         if parent is not None:
             around = otel.set_span_in_context(otel.NonRecordingSpan(_context(parent)), around)
-        said = {
-            key: _shown(key, value) for key, value in attributes.items() if value not in ("", None)
+        shown = {
+            key: _exported_value(key, value)
+            for key, value in attributes.items()
+            if value not in ("", None)
         }
         return SdkSpan(
-            self._tracer.start_span(name[:_MAX_TEXT], around, _KINDS[kind], attributes=said)
+            self._tracer.start_span(name[:_MAX_TEXT], around, _KINDS[kind], attributes=shown)
         )
 
 
@@ -115,8 +116,8 @@ def _context(parent: Trace) -> SpanContext:
     )
 
 
-def _shown(name: str, value: Any) -> Any:
-    """Return what of an attribute leaves the process: no secret, and no text of any length."""
+def _exported_value(name: str, value: Any) -> Any:
+    """Return an attribute as it may leave the process: no secret, and no long text."""
     if holds_secret(name, value):
         return _HIDDEN
     if not isinstance(value, str):

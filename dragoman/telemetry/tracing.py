@@ -1,8 +1,8 @@
-"""The W3C trace context, in and out, and where in a trace the running code is.
+"""The W3C trace context, in and out, and the trace of the running code.
 
-This part works without OpenTelemetry: what came in is passed on, and what began here has a trace of
-its own. Spans exist while `on` is true, which `telemetry/exporting.py` sets; code on a hot path
-asks that first and pays one look at it.
+This part works without OpenTelemetry: an incoming trace is passed on, and a request without one
+begins a trace. Spans exist while `on` is true, which `telemetry/exporting.py` sets; code on a hot
+path checks that first.
 """
 
 import hashlib
@@ -17,46 +17,46 @@ import msgspec
 MAX_STATE = 512
 MAX_MEMBERS = 32
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
-# What nearly all of them are; the rest takes the long way.
+# The common form; others take the slow path.
 _USUAL = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-(0[0-3])")
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
-# Sampled, and random: the other bits have no meaning yet, so nobody may set them.
+# Sampled, and random: the specification reserves the other bits.
 _KNOWN_FLAGS = 0x03
 _MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,256}")
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
-    """A place in a trace: the span that whatever comes next belongs to."""
+    """A position in a trace: the parent of the spans that follow."""
 
     trace_id: str
     span_id: str
-    # Sampled, unless told: who does not trace leaves the decision to those who do.
+    # Sampled by default: a process without spans leaves the decision to the others.
     flags: str = "01"
     state: str = ""
 
     @property
     def parent(self) -> str:
-        """The `traceparent` that says so."""
+        """The value of `traceparent`."""
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a request that belongs here."""
+        """The headers of a request in this trace."""
         if self.state:
             return {"traceparent": self.parent, "tracestate": self.state}
         return {"traceparent": self.parent}
 
 
 class Span(Protocol):
-    """Something that is being done, while it is traced."""
+    """A traced piece of work."""
 
     @property
     def trace(self) -> Trace:
-        """Its place, for what belongs to it."""
+        """Its position, as a parent of others."""
         ...
 
     def enter(self) -> None:
-        """Let what the running code does from here on belong to it."""
+        """Make it the parent of what the running code does from now on."""
         ...
 
     def leave(self) -> None:
@@ -64,32 +64,32 @@ class Span(Protocol):
         ...
 
     def rename(self, name: str) -> None:
-        """Call it by what it turned out to be."""
+        """Change its name."""
         ...
 
     def set(self, attributes: Mapping[str, Any]) -> None:
-        """Say more about it: never what was said in a message, never credentials."""
+        """Add attributes: never contents of messages, never credentials."""
         ...
 
     def event(self, name: str, attributes: Mapping[str, Any] | None = None) -> None:
-        """Note that something happened meanwhile: never what it said."""
+        """Add an event: never contents."""
         ...
 
     def link(self, trace: Trace) -> None:
-        """Point to another trace that it has to do with."""
+        """Link a related trace."""
         ...
 
     def fail(self, kind: str) -> None:
-        """Note that it failed. Only the kind: texts of exceptions quote what callers say."""
+        """Mark it as failed. Only the kind: texts of exceptions quote callers."""
         ...
 
     def end(self) -> None:
-        """It is done."""
+        """End it."""
         ...
 
 
 class Tracer(Protocol):
-    """What makes spans."""
+    """Makes spans."""
 
     def begin(
         self, name: str, kind: str, parent: Trace | None, attributes: Mapping[str, Any]
@@ -98,34 +98,25 @@ class Tracer(Protocol):
         ...
 
 
-class Here:
-    """Where the running code is: its trace, and whose task it works on."""
+class Here(msgspec.Struct):
+    """The context of the running code: its trace, its task and its agent."""
 
-    __slots__ = ("agent", "span", "task_id", "trace")
-
-    def __init__(
-        self,
-        trace: Trace | None = None,
-        task_id: str = "",
-        agent: str = "",
-        span: Span | None = None,
-    ) -> None:
-        self.trace = trace
-        self.task_id = task_id
-        self.agent = agent
-        self.span = span
+    trace: Trace | None = None
+    task_id: str = ""
+    agent: str = ""
+    span: Span | None = None
 
 
-# Whether spans are made. Read as `tracing.on`; written by `exporting` alone.
+# Whether spans are made. Read as `tracing.on`; written by `exporting` only.
 on = False
-# Whether each event of a task has a span of its own, while spans are made.
+# Whether each event of a task gets a span too.
 per_event = False
 tracer: Tracer | None = None
 here: ContextVar[Here | None] = ContextVar("dragoman_here", default=None)
 
 
 def parse(parent: str, state: str = "") -> Trace | None:
-    """Return the place that a pair of headers names; None: they name none that may be joined."""
+    """Return the trace that a pair of headers names; None: there is no valid one."""
     if (usual := _USUAL.fullmatch(parent)) is not None:
         trace_id, span_id, flags = usual.groups()
         if trace_id == _NO_TRACE or span_id == _NO_SPAN:
@@ -135,7 +126,7 @@ def parse(parent: str, state: str = "") -> Trace | None:
     if found is None:
         return None
     version, trace_id, span_id, flags, more = found.groups()
-    # A later version may say more at the end; this one may not.
+    # Only later versions may have more members.
     if version == "ff" or (version == "00" and more is not None):
         return None
     if trace_id == _NO_TRACE or span_id == _NO_SPAN:
@@ -144,7 +135,7 @@ def parse(parent: str, state: str = "") -> Trace | None:
 
 
 def _state(text: str) -> str:
-    """Return a `tracestate` that may be passed on, or nothing."""
+    """Return a `tracestate` that may be passed on; empty: it is invalid."""
     if not text or len(text) > MAX_STATE:
         return ""
     members = [member.strip(" \t") for member in text.split(",")]
@@ -155,10 +146,10 @@ def _state(text: str) -> str:
 
 
 def arrived(headers: Sequence[tuple[bytes, bytes]]) -> Trace | None:
-    """Return the place that a request says it comes from."""
+    """Return the trace in the headers of a request."""
     parents = [value for name, value in headers if name == b"traceparent"]
     if len(parents) != 1:
-        # Two of them say nothing, as does none.
+        # Several are as invalid as none.
         return None
     states = [value for name, value in headers if name == b"tracestate"]
     state = b",".join(states).decode("latin-1") if states else ""
@@ -166,19 +157,19 @@ def arrived(headers: Sequence[tuple[bytes, bytes]]) -> Trace | None:
 
 
 def fresh() -> Trace:
-    """Return the beginning of a trace."""
+    """Return a new trace."""
     return Trace(secrets.token_hex(16), secrets.token_hex(8))
 
 
 def of_task(task_id: str) -> Trace:
-    """Return the trace of a task that came without one: always the same, so that nothing has to be
-    kept for it. It does not tell the task's id."""
+    """Return the trace of a task that came without one. It is derived from the task's id, so it
+    need not be stored, and does not reveal the id."""
     digest = hashlib.blake2b(task_id.encode(), digest_size=24, person=b"dragoman-trace").hexdigest()
     return Trace(digest[:32], digest[32:])
 
 
 def current() -> Trace | None:
-    """Return where the running code is; None: in no trace."""
+    """Return the trace of the running code; None: it has none."""
     found = here.get()
     if found is None:
         return None
@@ -188,9 +179,9 @@ def current() -> Trace | None:
 
 
 def outgoing() -> dict[str, str]:
-    """Return the headers of a request that the running code makes.
+    """Return the trace headers of a request that the running code makes.
 
-    What came in is passed on as it is: who makes no spans must not name any."""
+    An incoming trace is passed on unchanged if this process makes no spans."""
     found = current()
     if found is not None:
         return found.headers
@@ -205,30 +196,29 @@ def begin(
     parent: Trace | None = None,
 ) -> Span:
     """Begin a span, below the running code unless a parent is given. Only while `on` is true."""
-    assert tracer is not None, "asked before: spans are made only while they are on"
+    assert tracer is not None, "only called while tracing is on"
     return tracer.begin(name, kind, parent or current(), attributes)
 
 
 def mark_event(name: str, attributes: Mapping[str, Any], *, parent: Trace | None = None) -> None:
-    """Have a span of its own for an event of a task, as short as the event. Only while `on` and
-    `per_event` are true."""
+    """Make a span for an event of a task. Only while `on` and `per_event` are true."""
     begin(name, attributes, parent=parent).end()
 
 
 def note(attributes: Mapping[str, Any]) -> None:
-    """Say more about the span that the running code is in, if it is in one."""
+    """Add attributes to the span of the running code, if there is one."""
     found = here.get()
     if found is not None and found.span is not None:
         found.span.set(attributes)
 
 
 def link(trace: Trace) -> None:
-    """Have the span that the running code is in point to another trace it has to do with."""
+    """Link a related trace to the span of the running code."""
     found = here.get()
     if found is not None and found.span is not None:
         found.span.link(trace)
 
 
 def event_metadata(trace: Trace | None) -> dict[str, str]:
-    """Return what a status event says about its trace to readers that want to know."""
+    """Return the metadata of a status event that names its trace."""
     return {} if trace is None else {"traceId": trace.trace_id, "spanId": trace.span_id}

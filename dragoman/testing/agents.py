@@ -14,28 +14,28 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
+from dragoman.authoring.agent import Agent
 from dragoman.client.client import Client
-from dragoman.config import Settings
-from dragoman.mock.agent import App as ASGIApp
-from dragoman.mock.agent import ScriptedAgent, Seen
-from dragoman.mock.cassette import read as read_cassette
-from dragoman.mock.replayer import Replayer
-from dragoman.mock.script import Card, Rule, Script, Step, When, build
-from dragoman.mock.serve import Place, hosted, serving
+from dragoman.config import Settings, StoreSettings
 from dragoman.model.card import HTTP_JSON, JSONRPC
-from dragoman.server.agent import Agent
 from dragoman.server.app import App
+from dragoman.testing.cassettes.cassette import read as read_cassette
+from dragoman.testing.cassettes.replayer import Replayer
+from dragoman.testing.scripted.agent import App as ASGIApp
+from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
+from dragoman.testing.scripted.script import Card, Rule, Script, ScriptStep, When, build
+from dragoman.testing.scripted.serve import ListenAddress, hosted, serving
 
 __all__ = [
     "Card",
-    "Place",
+    "ListenAddress",
     "Played",
     "Replayer",
     "Rule",
     "Script",
+    "ScriptStep",
     "ScriptedAgent",
-    "Seen",
-    "Step",
+    "SeenRequest",
     "When",
     "app_of",
     "fake_peer",
@@ -53,7 +53,7 @@ _BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
 
 
 class Played(NamedTuple):
-    """A scripted agent, where it is, and a client that is connected to it."""
+    """A scripted agent, its address, and a connected client."""
 
     agent: ScriptedAgent
     url: str
@@ -74,7 +74,7 @@ async def scripted(
 async def in_process(
     script: ScriptedAgent | Playable | None = None, **client: Any
 ) -> AsyncGenerator[Played]:
-    """Play a script without a socket and connect to it."""
+    """Run a script without a socket and connect to it."""
     agent = script if isinstance(script, ScriptedAgent) else ScriptedAgent(script)
     async with Client(app=agent, **client) as connected:
         yield Played(agent, "http://localhost", connected)
@@ -86,23 +86,25 @@ def fake_peer(
     rules: Sequence[Rule | Mapping[str, Any]] = (),
     **script: Any,
 ) -> ScriptedAgent:
-    """Return an agent that speaks one version on one binding and nothing else."""
+    """Return an agent that speaks one version on one binding only."""
     card = Card(name=f"Fake peer {version}", versions=[version], bindings=[_BINDINGS[binding]])
     given: dict[str, Any] = {"card": card, "rules": list(rules), **script}
     return ScriptedAgent(build(msgspec.to_builtins(given)))
 
 
 def replayed(cassette: Path | str, *, strict: bool = False, speed: float = 0.0) -> Replayer:
-    """Return the agent of a cassette; it does not wait unless a speed is given."""
+    """Return the agent of a cassette; without delays unless a speed is given."""
     match: Literal["strict", "loose"] = "strict" if strict else "loose"
     return Replayer(read_cassette(Path(cassette)), match=match, speed=speed)
 
 
 def app_of(subject: Subject) -> ASGIApp:
-    """Return the ASGI app of an agent of yours, whose tasks are then in memory, or of a script."""
+    """Return the ASGI app of an `Agent`, with its tasks in memory, or of a script."""
     if isinstance(subject, Agent):
-        # The same shape, but for how strictly the two name a scope.
-        return cast(ASGIApp, App(subject, settings=Settings(store="memory:")))
+        # The same interface; only the types of a scope differ.
+        return cast(
+            ASGIApp, App(subject, settings=Settings(stores=StoreSettings(location="memory:")))
+        )
     if isinstance(subject, Script | Path | str):
         return ScriptedAgent(subject)
     if isinstance(subject, Mapping):

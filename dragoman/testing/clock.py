@@ -1,4 +1,4 @@
-"""A clock that moves when a test says so, for schedules of days."""
+"""A clock that a test moves, for schedules of days."""
 
 import asyncio
 import heapq
@@ -19,7 +19,7 @@ class ManualClock:
         return self._now
 
     async def wait_until(self, at: int) -> None:
-        """Return when the clock was moved that far."""
+        """Return when the clock has been moved that far."""
         if at <= self._now:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -29,25 +29,25 @@ class ManualClock:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a later time."""
+        """How many tasks wait for a later time."""
         return sum(not future.done() for _, _, future in self._waiting)
 
     @property
     def next_at(self) -> int | None:
-        """The time the first of them waits for."""
+        """The earliest time that a task waits for."""
         while self._waiting and self._waiting[0][2].done():
             heapq.heappop(self._waiting)
         return self._waiting[0][0] if self._waiting else None
 
     def move_to(self, at: int) -> None:
-        """Let it be later, and wake whoever waited for that in the order of their times."""
+        """Move the clock, and wake the waiting tasks in the order of their times."""
         self._now = max(self._now, at)
         while (first := self.next_at) is not None and first <= self._now:
             _, _, future = heapq.heappop(self._waiting)
             future.set_result(None)
 
     async def leap(self, within: float = 10.0) -> int:
-        """Wait until somebody waits, move to the first one's time, and return it."""
+        """Wait until a task waits, move to the earliest time, and return it."""
         async with asyncio.timeout(within):
             while (at := self.next_at) is None:
                 self._arrived.clear()

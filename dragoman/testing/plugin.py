@@ -4,8 +4,8 @@
         served = serve_agent(my_agent)
         assert served.sync.send("hi").text == "hello"
 
-The server has a thread and a loop of its own, so the fixture works with any plugin for async tests
-and with none.
+The server runs in a thread with its own event loop, so the fixture works with any plugin for async
+tests and without one.
 """
 
 from collections.abc import Callable, Generator
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dragoman.client.client import Client
-from dragoman.mock.agent import ScriptedAgent
 from dragoman.testing.agents import Subject, app_of, hosted
+from dragoman.testing.scripted.agent import ScriptedAgent
 
 if TYPE_CHECKING:
     from dragoman.client.sync import Sync
 
 # Takes an `Agent`, a script or any ASGI app, and the keywords of a client.
-ServeAgent = Callable[..., "Served"]
+ServeAgent = Callable[..., "ServedAgent"]
 
 
-class Served:
+class ServedAgent:
     """An agent on a port of this machine, until the test ends."""
 
     def __init__(self, app: Any, url: str, options: dict[str, Any]) -> None:
@@ -36,8 +36,8 @@ class Served:
 
     @property
     def agent(self) -> ScriptedAgent:
-        """The scripted agent, to look at what it was asked."""
-        assert isinstance(self.app, ScriptedAgent), "only a script is played by one"
+        """The scripted agent, to inspect its requests."""
+        assert isinstance(self.app, ScriptedAgent), "only scripts are served by a scripted agent"
         return self.app
 
     def client(self, **options: Any) -> Client:
@@ -60,13 +60,13 @@ class Served:
 
 @pytest.fixture
 def serve_agent() -> Generator[ServeAgent]:
-    """Serve an `Agent`, a script or an ASGI app on a free port; returns a `Served`."""
+    """Serve an `Agent`, a script or an ASGI app on a free port; returns a `ServedAgent`."""
     with ExitStack() as stack:
 
-        def serve(subject: Subject, **options: Any) -> Served:
+        def serve(subject: Subject, **options: Any) -> ServedAgent:
             app = app_of(subject)
             url = stack.enter_context(hosted(app))
-            served = Served(app, url, options)
+            served = ServedAgent(app, url, options)
             stack.callback(served.close)
             return served
 

@@ -26,7 +26,7 @@ from dragoman.service import off_loop, reserve
 MAX_DEPTH = 64
 MAX_MEMBERS = 1_000
 MAX_NUMBER_LENGTH = 64
-# Larger documents are read in a thread, so that one of them does not hold up everybody else.
+# Larger documents are read in a thread, so that one of them does not hold up all other callers.
 READ_IN_LINE_BYTES = 64 * 1024
 # Bytes that a large document takes for each of its own: a text with one rare character takes four
 # for each, and is there twice.

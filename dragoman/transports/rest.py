@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import msgspec
 
 from dragoman.dialects.dialect import Dialect
-from dragoman.dialects.operations import BY_V1_METHOD, ROWS, Row, row_of
+from dragoman.dialects.operations import BY_V1_METHOD, ROWS, OperationRow, row_of
 from dragoman.dialects.reading import Object
 from dragoman.errors import InvalidParams
 from dragoman.model.operations import Operation
@@ -43,14 +43,14 @@ _QUERY_BOOLEANS = ("includeArtifacts", "include_artifacts")
 _SLASH = "\ue02f"
 
 
-class Route(msgspec.Struct, frozen=True):
+class RestRoute(msgspec.Struct, frozen=True):
     """An operation found by its path."""
 
     method: str
     params: dict[str, str]
 
 
-class NotAllowed(msgspec.Struct, frozen=True):
+class VerbNotAllowed(msgspec.Struct, frozen=True):
     """The path is known, but not with this verb."""
 
     allow: str
@@ -74,7 +74,7 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(escaped.replace(r"\{config\}", "(?P<config>[^/]+)") + r"\Z")
 
 
-def _routes(version: str) -> list[tuple[re.Pattern[str], Row]]:
+def _routes(version: str) -> list[tuple[re.Pattern[str], OperationRow]]:
     # Actions first: `/tasks/{id}` would swallow `:cancel`, and ids may contain colons.
     return sorted(
         ((_pattern(row.path_of(version)), row) for row in ROWS),
@@ -85,7 +85,7 @@ def _routes(version: str) -> list[tuple[re.Pattern[str], Row]]:
 _ROUTES, _ROUTES_0_3 = _routes("1.0"), _routes("0.3")
 
 
-def decoded(raw: bytes) -> str:
+def decode_path(raw: bytes) -> str:
     """Return a path decoded, in which an encoded slash is part of an id and does not end it."""
     return unquote(re.sub("%2[Ff]", _SLASH, raw.decode("latin-1")))
 
@@ -95,7 +95,9 @@ def segment(text: str) -> str:
     return text.replace(_SLASH, "/")
 
 
-def find(verb: str, path: str, *, reserved: Set[str] = RESERVED) -> Route | NotAllowed | None:
+def find(
+    verb: str, path: str, *, reserved: Set[str] = RESERVED
+) -> RestRoute | VerbNotAllowed | None:
     """Return the operation a path of 1.0 names, at the root or under a tenant."""
     found = _match(verb, path, _ROUTES)
     if found is not None:
@@ -104,40 +106,42 @@ def find(verb: str, path: str, *, reserved: Set[str] = RESERVED) -> Route | NotA
     if not slash or not tenant or tenant in reserved:
         return None
     below = _match(verb, "/" + rest, _ROUTES)
-    if isinstance(below, Route):
-        return Route(below.method, below.params | {"tenant": tenant.replace(_SLASH, "/")})
+    if isinstance(below, RestRoute):
+        return RestRoute(below.method, below.params | {"tenant": tenant.replace(_SLASH, "/")})
     return below
 
 
-def find_0_3(verb: str, path: str) -> Route | NotAllowed | None:
+def find_0_3(verb: str, path: str) -> RestRoute | VerbNotAllowed | None:
     """Return the operation a path of 0.3 names, by its name in 1.0."""
     return _match(verb, path, _ROUTES_0_3)
 
 
-def template(route: Route, version: str) -> str:
+def template(route: RestRoute, version: str) -> str:
     """Return an operation's path without what callers put into it."""
     path = BY_V1_METHOD[route.method].path_of(version)
     return f"/{{tenant}}{path}" if "tenant" in route.params else path
 
 
 def _match(
-    verb: str, path: str, routes: list[tuple[re.Pattern[str], Row]]
-) -> Route | NotAllowed | None:
+    verb: str, path: str, routes: list[tuple[re.Pattern[str], OperationRow]]
+) -> RestRoute | VerbNotAllowed | None:
     allowed: list[str] = []
     for pattern, row in routes:
         found = pattern.match(path)
         if found is None:
             continue
         if verb in row.verbs:
-            return Route(row.v1, _named(found.groupdict(), "/pushNotification" in row.path))
+            return RestRoute(
+                row.v1, _path_params(found.groupdict(), "/pushNotification" in row.path)
+            )
         allowed.extend(row.verbs)
         if ":" in row.path:
             # An action with another verb is not a task whose id ends like one.
             break
-    return NotAllowed(", ".join(dict.fromkeys(allowed))) if allowed else None
+    return VerbNotAllowed(", ".join(dict.fromkeys(allowed))) if allowed else None
 
 
-def _named(groups: dict[str, str], is_push: bool) -> dict[str, str]:
+def _path_params(groups: dict[str, str], is_push: bool) -> dict[str, str]:
     groups = {name: value.replace(_SLASH, "/") for name, value in groups.items()}
     if not is_push:
         return groups
@@ -145,7 +149,7 @@ def _named(groups: dict[str, str], is_push: bool) -> dict[str, str]:
     return named | {"id": groups["config"]} if "config" in groups else named
 
 
-def params(route: Route, query: bytes, body: Any) -> dict[str, Any]:
+def params(route: RestRoute, query: bytes, body: Any) -> dict[str, Any]:
     """Return an operation's parameters: the body's or the query's, then the path's, which win."""
     if body is None:
         body = {}
@@ -178,11 +182,11 @@ def request(dialect: Dialect, operation: Operation) -> Outgoing:
         values.pop(name, None)
     if verb == "POST":
         return Outgoing(verb, path, None if operation.streams and not values else values)
-    query = urlencode({name: _said(value) for name, value in values.items()}, quote_via=quote)
+    query = urlencode({name: _query_text(value) for name, value in values.items()}, quote_via=quote)
     return Outgoing(verb, f"{path}?{query}" if query else path, None)
 
 
-def _in_path(row: Row) -> tuple[str, ...]:
+def _in_path(row: OperationRow) -> tuple[str, ...]:
     """Return the parameters of 1.0 that the path has. What a configuration is created under is
     not among them."""
     if "{config}" in row.path:
@@ -197,11 +201,11 @@ def _segment(value: str) -> str:
     return value.replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
 
 
-def _said(value: Any) -> str:
+def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def method(route: Route, dialect: Dialect) -> str:
+def method(route: RestRoute, dialect: Dialect) -> str:
     """Return what a dialect calls the operation of a path."""
     return BY_V1_METHOD[route.method].method(dialect.version)
 

@@ -39,7 +39,7 @@ def on_single_lines(data: bytes) -> bytes:
     return data.replace(b"\xc2\x85", b"\\u0085")
 
 
-class Stream:
+class SseStream:
     """One open response that is written bit by bit."""
 
     def __init__(self, send: Send, receive: Receive) -> None:
@@ -50,7 +50,7 @@ class Stream:
         self._comment: asyncio.Task[None] | None = None
         self._is_sending = False
         self.is_closed = False
-        # Whether it was its reader who ended it.
+        # Whether its reader ended it.
         self.is_left = False
         self.written_at = asyncio.get_running_loop().time()
 
@@ -79,7 +79,7 @@ class Stream:
     def keep_alive(self, quiet_since: float) -> None:
         """Write a comment if the stream is quiet and its reader reads.
 
-        Nobody waits for it: a reader that stalls must not keep the others' comments back.
+        It is not awaited: a reader that stalls must not delay the comments of others.
         """
         if self._is_sending or self._watch is None or self.written_at > quiet_since:
             return
@@ -104,7 +104,7 @@ class Stream:
         self.stop()
 
 
-class Sent(msgspec.Struct, frozen=True, gc=False):
+class ServerSentEvent(msgspec.Struct, frozen=True, gc=False):
     """One event as a reader gets it."""
 
     data: bytes
@@ -117,13 +117,13 @@ class TooLong(Exception):
     """An event is longer than its reader takes."""
 
 
-class Reader:
+class SseReader:
     """Turns the bytes of a stream into events, holding no more than one event at a time."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         # What has come of a line that has not ended.
-        self._held = bytearray()
+        self._partial_line = bytearray()
         # In one piece: a list of many short lines would take many times their size.
         self._data = bytearray()
         self._has_data = False
@@ -136,31 +136,31 @@ class Reader:
         self.lines = 0
         self.comments = 0
 
-    def feed(self, chunk: bytes) -> list[Sent]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Return the events that are complete; raises `TooLong`."""
         if self._skips_lf and chunk:
             self._skips_lf = False
             chunk = chunk.removeprefix(b"\n")
-        seen = len(self._held)
-        self._held += chunk
-        end = max(self._held.rfind(b"\n", seen), self._held.rfind(b"\r", seen)) + 1
+        seen = len(self._partial_line)
+        self._partial_line += chunk
+        end = max(self._partial_line.rfind(b"\n", seen), self._partial_line.rfind(b"\r", seen)) + 1
         if not end:
-            self._check_size(len(self._held))
+            self._check_size(len(self._partial_line))
             return []
-        self._skips_lf = self._held.endswith(b"\r")
-        lines = bytes(self._held[:end]).splitlines()
-        del self._held[:end]
+        self._skips_lf = self._partial_line.endswith(b"\r")
+        lines = bytes(self._partial_line[:end]).splitlines()
+        del self._partial_line[:end]
         self.lines += len(lines)
         if not self._is_begun and lines:
             self._is_begun = True
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
-        found: list[Sent] = []
+        found: list[ServerSentEvent] = []
         for line in lines:
             if not line:
                 self._dispatch(found)
             else:
                 self._take(line)
-        self._check_size(len(self._held))
+        self._check_size(len(self._partial_line))
         return found
 
     def _check_size(self, held: int) -> None:
@@ -181,8 +181,8 @@ class Reader:
         elif not name:
             self.comments += 1
 
-    def _dispatch(self, found: list[Sent]) -> None:
+    def _dispatch(self, found: list[ServerSentEvent]) -> None:
         if self._has_data:
-            found.append(Sent(bytes(self._data[:-1]), self._id, self._kind))
+            found.append(ServerSentEvent(bytes(self._data[:-1]), self._id, self._kind))
             self._data.clear()
         self._has_data, self._kind = False, ""

@@ -10,7 +10,7 @@ class Greeter:
         self.greeted: list[str] = []
 
     def greet(self, name: str) -> str:
-        """Greets somebody. Each request has a copy of the object, so it greets one at a time."""
+        """Greets a person. Each request has a copy of the object, so it greets one at a time."""
         self.greeted.append(name)
         return f"Hello {', '.join(self.greeted)}"
 

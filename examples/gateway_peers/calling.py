@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dragoman.testing.processes import ServerProcess
+
 HERE = Path(__file__).parent
 SDK_PYTHON = os.environ.get("A2A_SDK_PYTHON", "")
 JS, NODE = os.environ.get("A2A_JS", ""), os.environ.get("NODE") or shutil.which("node") or ""
@@ -26,17 +28,8 @@ Caller = Callable[[str, str, str], str]
 @contextmanager
 def started(*command: str) -> Iterator[str]:
     """Run a server until we are done; yield the address it says it is ready at."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("Ready: "):
-                yield line.split()[1]
-                return
-        raise RuntimeError(f"{command[1]} did not start")
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    with ServerProcess(command, environment=os.environ) as server:
+        yield server.ready()
 
 
 def asked(verb: str, url: str, token: str, body: Any = None) -> Any:
@@ -104,13 +97,13 @@ def js(address: str, token: str, text: str) -> str:
 
 
 def callers() -> dict[str, Caller]:
-    """Return whoever can call here."""
+    """Return the callers that are installed."""
     found: dict[str, Caller] = {"nexus curl": nexus, "corvid": corvid}
     for name, is_here, caller in (("a2a-sdk", SDK_PYTHON, sdk), ("a2a-js", JS and NODE, js)):
         if is_here:
             found[name] = caller
         else:
-            print(f"{name} is not installed: it calls nobody")
+            print(f"{name} is not installed: it is left out")
     return found
 
 

@@ -5,19 +5,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from serving import within
+from harness.serving import app_of
+from harness.waiting import within
 
-from dragoman import App, Client, Settings, TaskFailed, Turn
-from dragoman.agents.hooks import Cost, Hook, Logging, Outcome, RateLimit, Redaction
+from dragoman import Client, TaskFailed, Turn
+from dragoman.agents.hooks import Cost, Hook, Logging, RateLimit, Redaction, TurnOutcome
 from dragoman.agents.loop import AgentLoop
-from dragoman.agents.models import ModelRequest, Reply, Usage
+from dragoman.agents.models import ModelReply, ModelRequest, TokenUsage
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import Tool, ToolCall, ToolResult
 
 
 async def told(loop: AgentLoop, *texts: str) -> list[str]:
     """Return what a loop says to each text."""
-    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    app = app_of(loop.agent("Loop", "Thinks."))
     async with Client(app=app) as client:
         return [(await within(client.send(text))).text for text in texts or ("hi",)]
 
@@ -46,7 +47,7 @@ class Every(Hook):
     async def before_turn(self, turn: Turn) -> None:
         self.seen.append("before_turn")
 
-    async def after_turn(self, outcome: Outcome, turn: Turn) -> None:
+    async def after_turn(self, outcome: TurnOutcome, turn: Turn) -> None:
         self.seen.append(f"after_turn {outcome.model_calls} {outcome.tool_calls}")
 
     async def filter_tools(self, tools: Sequence[Tool], turn: Turn) -> None:
@@ -55,7 +56,7 @@ class Every(Hook):
     async def before_model(self, request: ModelRequest, turn: Turn) -> None:
         self.seen.append("before_model")
 
-    async def after_model(self, reply: Reply, turn: Turn) -> None:
+    async def after_model(self, reply: ModelReply, turn: Turn) -> None:
         self.seen.append("after_model")
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> None:
@@ -106,6 +107,20 @@ async def test_a_hook_may_answer_for_a_tool_change_its_arguments_or_explain_its_
         assert await told(AgentLoop(model, tools=[add, look], hooks=[Between()])) == [expected]
 
 
+async def test_a_call_that_a_hook_refuses_is_told_to_the_model_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Strict(Hook):
+        async def after_tool(self, result: ToolResult, call: ToolCall, turn: Turn) -> ToolResult:
+            raise PermissionError("not this one")
+
+    caplog.set_level(logging.INFO, "dragoman.agents")
+    (text,) = await told(AgentLoop(calling("look"), tools=[add, look], hooks=[Strict()]))
+    assert text == "PermissionError: not this one"
+    assert "a hook refused the tool look: PermissionError" in caplog.text
+    assert "not this one" not in caplog.text, "it may be about a caller"
+
+
 async def test_an_observer_changes_nothing_and_its_errors_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -115,8 +130,8 @@ async def test_an_observer_changes_nothing_and_its_errors_are_logged(
         async def before_model(self, request: ModelRequest, turn: Turn) -> ModelRequest:
             raise RuntimeError("the watcher broke")
 
-        async def after_model(self, reply: Reply, turn: Turn) -> Reply:
-            return Reply("something else")
+        async def after_model(self, reply: ModelReply, turn: Turn) -> ModelReply:
+            return ModelReply("something else")
 
     assert await told(AgentLoop(ScriptedModel("as said"), hooks=[Watcher()])) == ["as said"]
     assert "the watcher broke" in caplog.text
@@ -132,7 +147,7 @@ async def test_a_hook_that_is_no_observer_fails_the_turn_with_its_sentence() -> 
 
 async def test_text_is_held_back_until_the_hooks_have_seen_all_of_it() -> None:
     loop = AgentLoop(ScriptedModel("Write to ann@ex", "x"), hooks=[Redaction([r"ann@\w+"])])
-    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    app = app_of(loop.agent("Loop", "Thinks."))
     async with Client(app=app) as client:
         pieces = [piece async for piece in client.stream_text("hi")]
     assert pieces == ["Write to [redacted]"]
@@ -172,19 +187,19 @@ async def test_a_rate_limit_counts_the_calls_of_an_owner_within_its_time() -> No
 
 
 async def test_cost_is_counted_in_micro_credits_and_may_have_a_limit() -> None:
-    outcomes: list[Outcome] = []
+    outcomes: list[TurnOutcome] = []
 
     class Bill(Hook):
-        async def after_turn(self, outcome: Outcome, turn: Turn) -> None:
+        async def after_turn(self, outcome: TurnOutcome, turn: Turn) -> None:
             outcomes.append(outcome)
 
-    first = Reply(tool_calls=[ToolCall("c", "add", {"a": 1})], usage=Usage(1000, 10))
-    last = Reply("done", usage=Usage(1, 0))
+    first = ModelReply(tool_calls=[ToolCall("c", "add", {"a": 1})], usage=TokenUsage(1000, 10))
+    last = ModelReply("done", usage=TokenUsage(1, 0))
     # 2.5 and 10 credits for a million tokens: 2500 + 100, and 2.5 rounded up.
     free = Cost(input="2.5", output="10")
     loop = AgentLoop(ScriptedModel(first, last), tools=[add], hooks=[free, Bill()])
     assert await told(loop) == ["done"]
-    assert outcomes[0].cost == 2603 and outcomes[0].usage == Usage(1001, 10)
+    assert outcomes[0].cost == 2603 and outcomes[0].usage == TokenUsage(1001, 10)
     tight = Cost(input="2.5", output="10", limit="0.0026")
     loop = AgentLoop(ScriptedModel(first, last), tools=[add], hooks=[tight])
     assert await told(loop) == ["The turn has spent its 0.0026 credits."]
@@ -202,7 +217,7 @@ async def test_the_log_has_names_and_sizes_but_nothing_that_was_said(
 
 async def test_cost_does_not_hold_text_back() -> None:
     loop = AgentLoop(ScriptedModel("one two"), hooks=[Cost(input="1", output="1"), Logging()])
-    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    app = app_of(loop.agent("Loop", "Thinks."))
     async with Client(app=app) as client:
         pieces = [piece async for piece in client.stream_text("hi")]
     assert [piece for piece in pieces if piece] == ["one ", "two"]

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from serving import within
+from harness.waiting import within
 
 from dragoman import Turn, tool
 from dragoman.agents.local_tools import LocalTools
-from dragoman.agents.tools import LIST_KEPT, Tool, Toolbox, ToolCall, ToolResult, humanized
+from dragoman.agents.tools import LIST_KEPT, Tool, Toolbox, ToolCall, ToolResult, tool_name
 from dragoman.errors import ConfigError
 
 NOBODY: Any = None
@@ -110,7 +110,7 @@ def test_what_no_model_could_call_is_refused_when_it_is_made() -> None:
             Tool(name=name)
     with pytest.raises(ConfigError, match="shorten"):
         Tool(name="x", description="x" * 1025)
-    assert humanized("get weather!") == "get_weather"
+    assert tool_name("get weather!") == "get_weather"
 
 
 class Slow:

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from serving import within
+from harness.serving import app_of
+from harness.waiting import within
 
 from dragoman import Agent, App, Client, Settings, TaskState
 from dragoman.agents.client_tools import ClientTools
@@ -12,6 +13,7 @@ from dragoman.agents.loop import AgentLoop
 from dragoman.agents.models import ModelRequest
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import Tool, ToolCall
+from dragoman.config import StoreSettings
 from dragoman.errors import RequestFailed
 from dragoman.model.requests import Request, open_requests
 
@@ -42,7 +44,7 @@ async def test_the_caller_executes_its_tools_beside_each_other() -> None:
             raise RequestFailed("the screen is off")
         return f"seen {n}" if n else {"seen": n}
 
-    app = App(agent([]), settings=Settings(store="memory:"))
+    app = app_of(agent([]))
     async with Client(app=app, tools={"look": look}) as client:
         answer = await within(client.send("x"))
     failed = "RequestFailed: The tool look has no answer: the screen is off"
@@ -52,7 +54,7 @@ async def test_the_caller_executes_its_tools_beside_each_other() -> None:
 async def test_results_that_come_in_any_order_after_restarts_reach_their_calls(
     tmp_path: Path,
 ) -> None:
-    settings = Settings(store=str(tmp_path / "tasks.db"))
+    settings = Settings(stores=StoreSettings(location=str(tmp_path / "tasks.db")))
     runs: list[int] = []
     requests: list[Request] = []
     task_id = text = ""
@@ -85,7 +87,7 @@ async def test_a_plain_message_cancels_no_open_tool_and_the_model_reads_it_next(
 
     model = ScriptedModel(begin, "Done.")
     loop = AgentLoop(model, tools=[ClientTools(LOOK)])
-    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    app = app_of(loop.agent("Loop", "Thinks."))
     async with Client(app=app) as client:
         answer = await within(client.send("x"))
         answer = await within(client.send("never mind", task_id=answer.task_id))

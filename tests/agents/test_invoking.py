@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from serving import within
+from harness.serving import app_of
+from harness.waiting import within
 
-from dragoman import App, Client, Settings, TaskState
+from dragoman import Client, TaskState
 from dragoman.agents.hooks import Redaction
 from dragoman.agents.internal_events import INTERNAL_EVENT, InternalEvent, InternalEvents
 from dragoman.agents.loop import AgentLoop
@@ -95,7 +96,7 @@ def add(a: int) -> int:
 
 async def shown(loop: AgentLoop, metadata: dict[str, Any]) -> list[Any]:
     """Return the internal events that a caller sees, in its stream or in the task."""
-    app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+    app = app_of(loop.agent("Loop", "Thinks."))
     async with Client(app=app) as client:
         stream = client.stream("x", metadata=metadata)
         said = [

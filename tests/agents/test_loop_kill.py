@@ -1,21 +1,23 @@
 """A loop whose server is killed between calls of tools does none of the finished ones again."""
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from serving import WAIT, Child, message, running
+from harness.processes import running
+from harness.serving import message
+from harness.waiting import WAIT, wait_until
+
+from dragoman.testing.processes import ServerProcess
 
 AGENT = """
 import time
 from pathlib import Path
 from dragoman.agents.loop import AgentLoop
-from dragoman.agents.models import Reply
+from dragoman.agents.models import ModelReply
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
 
@@ -32,7 +34,7 @@ def asked(round):
     def reply(request):
         enter(f"model{round}")
         names = [["reserve", "charge"], ["pack"], ["ship"]][round]
-        return Reply(f"Round {round}.", [ToolCall(n, "enter", {"deed": n}) for n in names])
+        return ModelReply(f"Round {round}.", [ToolCall(n, "enter", {"deed": n}) for n in names])
     return reply
 
 def answer(request):
@@ -47,22 +49,13 @@ agent = AgentLoop(model, tools=[enter]).agent("Orders", "Does each of it once.")
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[Child, httpx.Client]]:
+def served(folder: Path) -> Iterator[tuple[ServerProcess, httpx.Client]]:
     options = ("--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with (
         running("serve", "orders.py", *options, cwd=folder) as child,
         httpx.Client(base_url=child.ready(), timeout=WAIT, trust_env=False) as http,
     ):
         yield child, http
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Look until something outside is so, for a bounded time."""
-    late = time.monotonic() + WAIT
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < late, "it never was so"
-        pause.wait(0.005)
 
 
 def entered(folder: Path) -> Counter[str]:
@@ -76,17 +69,17 @@ def test_a_loop_killed_between_calls_repeats_no_finished_one(tmp_path: Path) -> 
     with served(tmp_path) as (child, http):
         task: Any = http.post("/message:send", json=body).json()["task"]
         # The call that is under way when the process dies; all before it are on record.
-        until(lambda: entered(tmp_path)["ship"] == 1)
+        wait_until(lambda: entered(tmp_path)["ship"] == 1)
         child.process.kill()
         child.process.wait(WAIT)
     with served(tmp_path) as (child, http):
-        until(lambda: entered(tmp_path)["ship"] == 2)
-        assert child.end() == 0, "a function that blocks in its thread keeps nobody from ending"
+        wait_until(lambda: entered(tmp_path)["ship"] == 2)
+        assert child.stop() == 0, "a function that blocks in its thread keeps nobody from ending"
     (tmp_path / "gate").touch()
     with served(tmp_path) as (child, http):
-        until(lambda: "COMPLETED" in http.get(f"/tasks/{task['id']}").text)
+        wait_until(lambda: "COMPLETED" in http.get(f"/tasks/{task['id']}").text)
         done: Any = http.get(f"/tasks/{task['id']}").json()
-        assert child.end() == 0
+        assert child.stop() == 0
         assert "Traceback" not in child.log
     counts = entered(tmp_path)
     assert counts.pop("ship") == 3, "it was under way, so it was begun again"

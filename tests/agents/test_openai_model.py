@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import hosting, within
+from harness.serving import app_of, hosting
+from harness.waiting import within
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -15,16 +16,25 @@ from starlette.routing import Route
 
 from dragoman.agents import openai_model
 from dragoman.agents.loop import AgentLoop
-from dragoman.agents.models import Chunk, ModelFailed, ModelRequest, Said, Usage, gathered
+from dragoman.agents.models import (
+    ModelFailed,
+    ModelMessage,
+    ModelRequest,
+    ReplyChunk,
+    TokenUsage,
+    joined_reply,
+)
 from dragoman.agents.openai_model import OpenAIModel
 from dragoman.agents.tools import Tool, ToolCall
 
 ASKED = ModelRequest(
     [
-        Said("system", "Be brief."),
-        Said("user", "hi"),
-        Said("assistant", "", [ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "add", broken="{")]),
-        Said("tool", "2", call_id="c1"),
+        ModelMessage("system", "Be brief."),
+        ModelMessage("user", "hi"),
+        ModelMessage(
+            "assistant", "", [ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "add", broken="{")]
+        ),
+        ModelMessage("tool", "2", call_id="c1"),
     ],
     [Tool(name="add", description="Adds.", schema={"type": "object", "properties": {"a": {}}})],
     {"temperature": 0},
@@ -76,7 +86,7 @@ def piece(index: int, **more: Any) -> Any:
     return delta(tool_calls=[{"index": index, **more}])
 
 
-async def chunks_of(model: OpenAIModel) -> list[Chunk]:
+async def chunks_of(model: OpenAIModel) -> list[ReplyChunk]:
     return [chunk async for chunk in model.stream(ASKED)]
 
 
@@ -94,7 +104,7 @@ async def test_a_whole_answer_is_read_and_the_request_is_as_the_interface_wants_
         reply = await within(model.complete(ASKED))
         await model.close()
     assert reply.tool_calls == [ToolCall("x", "add", {"a": 2})]
-    assert reply.usage == Usage(7, 3) and reply.text == ""
+    assert reply.usage == TokenUsage(7, 3) and reply.text == ""
     (body,) = server.bodies
     assert body["model"] == "m" and body["temperature"] == 0 and "stream" not in body
     assert [m["role"] for m in body["messages"]] == ["system", "user", "assistant", "tool"]
@@ -126,13 +136,13 @@ async def test_a_stream_is_put_together_whatever_its_pieces_are() -> None:
         chunks = await within(chunks_of(model))
         await model.close()
     assert [chunk.text for chunk in chunks if chunk.text] == ["Hel", "lo "]
-    reply = gathered(chunks)
+    reply = joined_reply(chunks)
     assert reply.tool_calls == [
         ToolCall("a", "add", {"a": 1}),
         ToolCall("b", "add", {"a": 2}),
         ToolCall("call_2", "add", broken="[]"),
     ]
-    assert reply.usage == Usage(5, 2)
+    assert reply.usage == TokenUsage(5, 2)
     assert server.bodies[0]["stream_options"] == {"include_usage": True}
 
 
@@ -167,8 +177,8 @@ async def test_a_server_that_puts_us_off_is_asked_again(monkeypatch: pytest.Monk
         (Response(f"bad key {KEY}", 401), "the server says 401; check the key"),
         (Response("x", 400), "the server says 400"),
         (JSONResponse({"choices": []}), "no choices"),
-        (Response("{"), "not one of chat completions"),
-        (JSONResponse([]), "not one of chat completions"),
+        (Response("{"), "not a chat completion"),
+        (JSONResponse([]), "not a chat completion"),
     ],
 )
 async def test_an_answer_of_no_use_is_one_failure_that_quotes_nobody(
@@ -203,11 +213,11 @@ async def test_nobody_there_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_a_loop_speaks_to_it() -> None:
-    from dragoman import App, Client, Settings
+    from dragoman import Client
 
     async with serving(streamed(delta(content="Hello."), delta("stop"))) as server:
         loop = AgentLoop(OpenAIModel("m", url=server.url))
-        app = App(loop.agent("Loop", "Thinks."), settings=Settings(store="memory:"))
+        app = app_of(loop.agent("Loop", "Thinks."))
         async with Client(app=app) as client:
             assert (await within(client.send("hi"))).text == "Hello."
         await loop.close()

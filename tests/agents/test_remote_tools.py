@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Site, serving, within
+from harness.serving import Site, app_of, serving
+from harness.waiting import eventually, within
 
-from dragoman import Agent, App, Budget, Client, Settings, TaskFailed, TaskState, Turn
+from dragoman import Agent, Budget, Client, TaskFailed, TaskState, Turn
 from dragoman.agents.loop import AgentLoop
 from dragoman.agents.models import ModelRequest
 from dragoman.agents.remote_tools import RemoteAgents
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
+from dragoman.authoring import agent_call
 from dragoman.errors import ConfigError
 from dragoman.model.events import StatusUpdate
 from dragoman.model.message import Message
-from dragoman.server import call
 
 NAME = "agent__helper__invoke"
 
@@ -60,7 +61,7 @@ def chief(url: str, *prompts: str, **more: Any) -> tuple[Agent, ScriptedModel]:
 
 @asynccontextmanager
 async def calling(agent: Agent, store: str = "memory:") -> AsyncGenerator[Client]:
-    app = App(agent, settings=Settings(store=store))
+    app = app_of(agent, store=store)
     async with app.running(), Client(app=app) as client:
         yield client
 
@@ -138,7 +139,7 @@ async def test_questions_of_several_agents_go_to_the_caller_in_the_order_of_the_
         calling(chief(there.url, "ask late", "ask early")[0]) as client,
     ):
         begun = await within(client.send("x", wait=False))
-        await within(asked(there))
+        await asked(there)
         gate.set()
         answer = await within(client.wait(begun.task_id))
         assert answer.state is TaskState.INPUT_REQUIRED and answer.text == "What, ask late?"
@@ -170,17 +171,18 @@ async def test_a_secret_that_another_agent_asks_for_is_a_secret_here_too(tmp_pat
 
 async def asked(site: Site) -> None:
     """Wait until a task there waits for an answer."""
-    while True:
+
+    async def is_asked() -> bool:
         tasks = (await site.call("ListTasks", {}))["tasks"]
-        if any("INPUT_REQUIRED" in task["status"]["state"] for task in tasks):
-            return
-        await asyncio.sleep(0.01)
+        return any("INPUT_REQUIRED" in task["status"]["state"] for task in tasks)
+
+    await eventually(is_asked)
 
 
 async def test_an_agent_that_fails_or_is_not_there_is_a_failed_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call, "PATIENCE", 0.0)
+    monkeypatch.setattr(agent_call, "PATIENCE", 0.0)
     async with serving(helper([])) as there:
         agent, model = chief(there.url, "fail")
         async with calling(agent) as client:
@@ -229,7 +231,7 @@ async def test_calls_beyond_the_budget_are_failed_results_in_a_second_run_too(
 async def test_a_call_that_failed_keeps_its_place_when_a_tool_calls_the_same_agent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call, "PATIENCE", 0.0)
+    monkeypatch.setattr(agent_call, "PATIENCE", 0.0)
     store = str(tmp_path / "chief.db")
     gate, reached = asyncio.Event(), asyncio.Event()
     async with serving(helper([])) as there:
@@ -270,8 +272,8 @@ async def test_a_turn_that_goes_on_takes_up_the_tasks_that_are_under_way(tmp_pat
     async with serving(helper(runs, gate)) as there:
         async with calling(chief(there.url, "a", "b")[0], store) as client:
             begun = await within(client.send("x", wait=False))
-            await within(both(there))
-            await within(linked(client, begun.task_id))
+            await both(there)
+            await linked(client, begun.task_id)
         gate.set()
         async with calling(chief(there.url, "a", "b")[0], store) as client:
             answer = await within(client.wait(begun.task_id))
@@ -280,23 +282,21 @@ async def test_a_turn_that_goes_on_takes_up_the_tasks_that_are_under_way(tmp_pat
 
 
 async def both(site: Site) -> None:
-    while True:
-        if await site.total() == 2:
-            return
-        await asyncio.sleep(0.01)
+    async def are_there() -> bool:
+        return await site.total() == 2
+
+    await eventually(are_there)
 
 
 async def linked(client: Client, task_id: str) -> None:
     """Wait until what both agents said is on record here, which comes after their ids."""
-    while True:
+
+    async def are_said() -> bool:
         task = await client.get(task_id)
-        if (
-            sum(message.text.startswith("On ") for message in task.history)
-            + (task.status.message is not None and task.status.message.text.startswith("On "))
-            == 2
-        ):
-            return
-        await asyncio.sleep(0.01)
+        said = [*task.history, *([task.status.message] if task.status.message else [])]
+        return sum(message.text.startswith("On ") for message in said) == 2
+
+    await eventually(are_said)
 
 
 def test_two_agents_of_one_name_are_refused() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import within
+from harness.serving import app_of
+from harness.waiting import within
 
 from dragoman import Agent, App, Client, Settings, TaskState, Turn
 from dragoman.agents.loop import AgentLoop
@@ -14,6 +15,7 @@ from dragoman.agents.request_input import MAX_PROMPT, RequestInput
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
 from dragoman.client.requests import requests_of
+from dragoman.config import StoreSettings
 from dragoman.model.identity import MessageId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.requests import narrowed, open_requests, replies
@@ -39,10 +41,6 @@ def user_message(parts: list[Part]) -> Message:
     return Message(MessageId("m"), Role.USER, parts)
 
 
-def app_of(agent: Agent) -> App:
-    return App(agent, settings=Settings(store="memory:"))
-
-
 async def test_a_model_asks_for_four_kinds_of_input_and_one_message_answers_them(
     tmp_path: Path,
 ) -> None:
@@ -53,7 +51,7 @@ async def test_a_model_asks_for_four_kinds_of_input_and_one_message_answers_them
         {"type": "selection", "prompt": "Which?", "options": ["red", "blue"]},
         {"type": "data", "prompt": "Who?", "schema": FORM},
     ]
-    settings = Settings(store=str(tmp_path / "tasks.db"))
+    settings = Settings(stores=StoreSettings(location=str(tmp_path / "tasks.db")))
     async with Client(app=App(asking(*asked), settings=settings)) as client:
         answer = await within(client.send("x"))
         assert answer.state is TaskState.INPUT_REQUIRED

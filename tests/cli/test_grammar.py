@@ -8,9 +8,10 @@ from typing import Any
 import click
 import pytest
 
-from cli.calling import document, inside
 from dragoman.cli.failures import explain
-from dragoman.cli.grammar import Command, Group, Invocation, Place, command, option, said
+from dragoman.cli.grammar import Command, CommandPlace, Group, Invocation, command, command_words
+from dragoman.cli.option import option
+from tests.cli.command import document, inside
 
 
 @command("show", defaults={"wait": "true"})
@@ -20,7 +21,7 @@ from dragoman.cli.grammar import Command, Group, Invocation, Place, command, opt
 @option("--size", type=int, default=1)
 def show(run: Invocation, **given: Any) -> Any:
     """Show what was said."""
-    return run, given, said()
+    return run, given, command_words()
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_an_option_of_a_command_stands_for_the_global_one_of_its_name(root: Grou
 
 
 def test_commands_are_loaded_when_they_are_called() -> None:
-    group = Group("lazy", places={"gone": Place("dragoman.cli.no_such_module:x", "Is not there.")})
+    group = Group("lazy", places={"gone": CommandPlace("no_such_module:x", "Is not there.")})
     text = group.get_help(click.Context(group, obj=Invocation((), {})))
     assert "Is not there." in text
     with pytest.raises(ModuleNotFoundError):

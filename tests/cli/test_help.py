@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 import pytest
-from serving import run
+from harness.processes import run
 
-from cli.calling import inside
 from dragoman.cli.main import cli
 from dragoman.cli.options import ROWS
+from tests.cli.command import inside
 
 
 def test_help_names_the_commands_and_their_options(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_help_loads_nothing_heavy(heavy: str) -> None:
         "    pass\n"
         f"sys.exit({heavy!r} in sys.modules)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, f"{heavy} was loaded for a help text"
 
 

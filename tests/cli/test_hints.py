@@ -9,7 +9,7 @@ from dragoman import errors
 from dragoman.cli.failures import explain
 from dragoman.cli.hints import advise, again, command, hint_for, lines_of_json, resume
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.sources import Origin, Settings
+from dragoman.cli.sources import CommandSettings, Origin
 from dragoman.errors import A2AError
 from dragoman.model.task import TaskState, TaskStatus
 
@@ -19,7 +19,7 @@ TYPED = ("send", "-a", "host:1", "hi")
 
 def invocation(*argv: str, **settings: Any) -> Invocation:
     run = Invocation(argv or TYPED, {})
-    run.settle(Settings(**{"agent_card": "host:1"} | settings))
+    run.settle(CommandSettings(**{"agent_card": "host:1"} | settings))
     return run
 
 

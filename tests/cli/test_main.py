@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import ROOT, environment, hosting, within
+from harness.processes import ROOT, environment
+from harness.serving import hosting
+from harness.waiting import within
 
-from cli.calling import home, inside, typed
-from dragoman.cli import config
 from dragoman.cli.invocation import Invocation
-from dragoman.mock.demo import demo
+from dragoman.cli.operating import config
+from dragoman.testing.scripted.demo import demo
+from tests.cli.command import home, inside, typed
 
 
 def test_a_mistake_of_ours_is_a_sentence_with_the_name_of_its_class(

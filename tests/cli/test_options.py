@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.cli import options
 from dragoman.cli.options import BY_NAME, ROWS
-from dragoman.cli.sources import Settings
+from dragoman.cli.sources import CommandSettings
 from dragoman.model.duration import duration
 
 
@@ -83,8 +83,8 @@ def test_a_comma_inside_a_service_parameter_stays_in_it() -> None:
 
 
 def test_settings_have_a_field_for_each_row_and_the_defaults_of_the_table() -> None:
-    settings = Settings()
-    names = {field.name for field in fields(Settings)}
+    settings = CommandSettings()
+    names = {field.name for field in fields(CommandSettings)}
     for row in ROWS:
         assert row.field in names
         if row.default is not None:

@@ -8,7 +8,7 @@ import pytest
 from dragoman.cli.failures import Failure
 from dragoman.cli.output import Output, bare, escaped, joined, one_line, stream_response
 from dragoman.cli.redaction import NextCommand, Redactor
-from dragoman.cli.sources import Settings
+from dragoman.cli.sources import CommandSettings
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import ContextId, MessageId, TaskId
@@ -21,7 +21,7 @@ WORKING = TaskStatus(TaskState.WORKING)
 
 
 def output(redactor: Redactor | None = None, **settings: object) -> Output:
-    return Output(Settings(**settings), redactor or Redactor())  # type: ignore[arg-type]  # fields
+    return Output(CommandSettings(**settings), redactor or Redactor())  # type: ignore[arg-type]  # fields
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 import pytest
-from serving import ROOT
+from harness.processes import ROOT
 
 from dragoman.cli.main import cli
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.cli.failures import Failure
-from dragoman.cli.sources import Settings, host_of, parse, settle
+from dragoman.cli.sources import CommandSettings, host_of, parse, settle
 
 REF = "agent.example:8000"
 
@@ -25,7 +25,7 @@ class Place:
 
     def settle(
         self, given: Mapping[str, list[str]] | None = None, tolerant: bool = False, **env: str
-    ) -> Settings:
+    ) -> CommandSettings:
         environment = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config")} | env
         return settle(given or {}, environment, self.folder, tolerant=tolerant)
 

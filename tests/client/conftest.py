@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dragoman.client.asgi import InProcess
-from dragoman.mock.issuer import Issuer
 from dragoman.testing.clock import ManualClock
+from dragoman.testing.issuer import Issuer
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from dragoman.client.cards import Cards
+from dragoman.client.agent_connection import AgentConnection, Options
+from dragoman.client.cards.cards import Cards
 from dragoman.client.client import Client
-from dragoman.client.line import Line, Options
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v1_0 import V1_0
+from dragoman.egress.errors import EgressFailed
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.card import (
@@ -31,7 +32,6 @@ from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.security.egress import EgressFailed
 from dragoman.service import Reply, TaskPage, TaskReply
 
 URL = "http://agent.test"
@@ -162,7 +162,7 @@ def client(stub: Stub, agent: AgentCard, **options: Any) -> Client:
     """A client whose second tries come at once, and whose requests go to a stub."""
     made = Client(agent)
     made._http = stub
-    made._line = Line(agent, stub, Cards(), Options(**{"backoff": 0.001} | options))
+    made._line = AgentConnection(agent, stub, Cards(), Options(**{"backoff": 0.001} | options))
     return made
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from serving import hosting, serving, within
+from harness.serving import app_of, hosting, serving
+from harness.waiting import within
 
-from dragoman import Agent, App, Client, Message, Part, PushConfig, Settings, TaskState, Turn
+from dragoman import Agent, Client, Message, Part, PushConfig, TaskState, Turn
 from dragoman.client.sync import Sync
 from dragoman.errors import (
     CardNotFound,
@@ -314,7 +315,7 @@ async def test_a_required_extension_is_sent_once_it_is_asked_for() -> None:
 
 
 async def test_an_app_of_this_process_is_called_without_a_socket() -> None:
-    app = App(worker(), settings=Settings(store="memory:"))
+    app = app_of(worker())
     async with Client(app=app) as agent, Client(app=app, bindings=["rest"]) as other:
         answer = await within(agent.send("hello"))
         assert answer.text == "hello"
@@ -326,7 +327,7 @@ async def test_an_app_of_this_process_is_called_without_a_socket() -> None:
 
 
 async def test_a_stream_of_an_app_that_is_left_early_leaves_nothing_behind() -> None:
-    app = App(worker(), settings=Settings(store="memory:"))
+    app = app_of(worker())
     async with Client(app=app) as agent:
         async with agent.stream("x", **to("wait")) as events:
             await within(anext(events))
@@ -347,7 +348,10 @@ async def test_a_reference_or_an_app_but_not_both() -> None:
     with pytest.raises(ConfigError):
         Client()
     with pytest.raises(ConfigError):
-        Client("localhost", app=App(worker(), settings=Settings(store="memory:")))
+        Client(
+            "localhost",
+            app=app_of(worker()),
+        )
 
 
 @pytest.mark.parametrize(
@@ -411,13 +415,13 @@ def test_what_the_card_says_is_not_known_before_it_is_read() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("place", ["socket", "process"])
 def test_a_client_works_on_one_loop_after_another(place: str) -> None:
-    app = App(worker(), settings=Settings(store="memory:"))
+    app = app_of(worker())
     made: list[Client] = []
     is_up, stop = threading.Event(), threading.Event()
     urls: list[str] = []
 
     async def serve() -> None:
-        async with hosting(App(worker(), settings=Settings(store="memory:"))) as url:
+        async with hosting(app_of(worker())) as url:
             urls.append(url)
             is_up.set()
             await asyncio.to_thread(stop.wait, 60)
@@ -435,13 +439,13 @@ def test_a_client_works_on_one_loop_after_another(place: str) -> None:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert is_up.wait(15)
+        assert is_up.wait(60)
         assert asyncio.run(use("one")) == "one"
         assert asyncio.run(use("two")) == "two"
         assert asyncio.run(use("three", is_last=True)) == "three"
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
     gc.collect()
 
 
@@ -483,7 +487,7 @@ async def test_a_message_never_goes_out_on_a_connection_that_its_peer_gave_up() 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert is_up.wait(15)
+        assert is_up.wait(60)
         url = f"http://127.0.0.1:{ports[0]}"
         card = msgspec.json.encode(
             {
@@ -507,7 +511,7 @@ async def test_a_message_never_goes_out_on_a_connection_that_its_peer_gave_up() 
                 assert asked == [b"SendMessage"] * (count + 1)
     finally:
         stop.set()
-        thread.join(15)
+        thread.join(60)
 
 
 def test_the_package_says_that_it_is_typed() -> None:
@@ -584,7 +588,7 @@ class TestSync:
             assert getattr(Sync, name).__doc__ == getattr(Client, name).__doc__, name
 
     def test_plain_code_sends_streams_and_lists(self) -> None:
-        app = App(worker(), settings=Settings(store="memory:"))
+        app = app_of(worker())
         with Client(app=app).sync as agent:
             assert agent.send("hello").text == "hello"
             with agent.stream("3", **to("count")) as events:
@@ -604,7 +608,7 @@ class TestSync:
 
         def serve() -> None:
             async def main() -> None:
-                async with hosting(App(worker(), settings=Settings(store="memory:"))) as url:
+                async with hosting(app_of(worker())) as url:
                     urls.append(url)
                     ready.set()
                     await asyncio.to_thread(stop.wait)
@@ -614,16 +618,16 @@ class TestSync:
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            assert ready.wait(15)
+            assert ready.wait(60)
             async with Client(urls[0]) as agent:
                 assert agent.sync.send("inside").text == "inside"
                 assert (await agent.send("outside")).text == "outside"
         finally:
             stop.set()
-            thread.join(15)
+            thread.join(60)
 
     async def test_an_app_belongs_to_one_loop(self) -> None:
-        app = App(worker(), settings=Settings(store="memory:"))
+        app = app_of(worker())
         async with Client(app=app) as agent:
             with pytest.raises(ConfigError, match="another loop"):
                 await asyncio.to_thread(lambda: agent.sync.send("x"))

@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
-import stub
-from serving import serving, within
+from harness.serving import app_of, serving
+from harness.waiting import WAIT, within
 
-from dragoman import Agent, App, Client, Settings, Turn
+from dragoman import Agent, Client, Turn
 from dragoman.client.asgi import InProcess
-from dragoman.client.stream import Stream
+from dragoman.client.streams.stream import Stream
+from dragoman.egress.errors import EgressClosed, EgressFailed
 from dragoman.errors import A2AError, ConfigError, DeliveryUnknown, Unreachable
 from dragoman.model.task import Task, TaskState
-from dragoman.security.egress import EgressClosed, EgressFailed
+from tests.client import stub
 
 
 def waiting(begun: asyncio.Event) -> Agent:
@@ -44,7 +46,7 @@ async def client(request: pytest.FixtureRequest, begun: asyncio.Event) -> AsyncI
         if request.param == "socket":
             made = Client((await stack.enter_async_context(serving(waiting(begun)))).url)
         else:
-            made = Client(app=App(waiting(begun), settings=Settings(store="memory:")))
+            made = Client(app=app_of(waiting(begun)))
         await made.connect()
         yield made
         await made.close()
@@ -74,7 +76,7 @@ async def test_a_stream_that_is_read_ends_with_its_client(client: Client) -> Non
     await within(client.close())
     with pytest.raises(Unreachable, match="closed") as raised:
         await within(reading.task)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < WAIT / 2
     assert raised.value.facts["taskId"] == reading.stream.task_id
     # The task was known, so nothing is in doubt.
     assert not isinstance(raised.value, DeliveryUnknown)
@@ -171,7 +173,7 @@ async def test_closing_twice_is_fine(client: Client) -> None:
 
 async def test_a_closed_client_leaves_no_task_of_its_app_behind(begun: asyncio.Event) -> None:
     before = asyncio.all_tasks()
-    client = Client(app=App(waiting(begun), settings=Settings(store="memory:")))
+    client = Client(app=app_of(waiting(begun)))
     reading = Reading(client.stream("x"))
     await within(reading.begun.wait())
     await within(client.close())
@@ -210,7 +212,7 @@ async def test_a_pause_between_two_tries_ends_with_the_client(way: str) -> None:
     await client.close()
     with pytest.raises(Unreachable, match="closed"):
         await within(calling)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < WAIT / 2
 
 
 async def test_a_limit_of_time_around_a_call_is_still_that() -> None:
@@ -284,6 +286,36 @@ class TestInProcess:
         await within(carrier.close())
         with pytest.raises(EgressFailed):
             await within(asking)
+
+    async def test_an_app_without_a_lifespan_is_served_and_that_is_logged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "dragoman")
+        carrier = InProcess(self.endless)
+        async with carrier.open("GET", "http://localhost/", headers={}) as reply:
+            assert reply.status == 200
+            await within(carrier.close())
+        assert "the app has no lifespan: it raised RuntimeError('none')" in caplog.text
+
+    async def test_an_app_that_raises_at_its_end_is_logged_as_a_failure(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "lifespan":
+                await receive()
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+                raise RuntimeError("could not close")
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body"})
+
+        carrier = InProcess(app)
+        async with carrier.open("GET", "http://localhost/", headers={}) as reply:
+            assert reply.status == 204
+        await within(carrier.close())
+        (record,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+        assert record.getMessage() == "the app raised while it ran or ended"
+        assert record.exc_info is not None and "could not close" in str(record.exc_info[1])
 
     async def test_a_closed_one_starts_no_app(self) -> None:
         carrier = InProcess(self.endless)

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from stub import URL, Asked, Said, Stub, card, client
 
 from dragoman import Part
-from dragoman.client.file_encoding import AS_TEXT, UNKNOWN, Refusal, told_by
+from dragoman.client.file_encoding import AS_TEXT, UNKNOWN, EncodingRefused, told_by
 from dragoman.errors import Unreachable
 from dragoman.model.card import HTTP_JSON, AgentCard, AgentInterface
+from tests.client.stub import URL, Asked, Said, Stub, card, client
 
 FILE = Part(raw=b"\x00\x01\xff", media_type="application/x-report")
 BYTES = base64.b64encode(FILE.raw or b"").decode()
@@ -70,7 +70,7 @@ def sent(stub: Stub) -> list[str]:
     ],
 )
 def test_a_refusal_tells(refusal: Any, headers: dict[str, str], wanted: bool | None) -> None:
-    assert told_by(Refusal(headers, refusal)) is wanted
+    assert told_by(EncodingRefused(headers, refusal)) is wanted
 
 
 @pytest.mark.requirement("P-8")

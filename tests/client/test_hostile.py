@@ -8,18 +8,18 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hostile import answers, streams
-from hostile.streams import frames, peer, whole
-from stub import EVENTS, Asked, Said, Stub, card, client, listed, stream, task
 
 from dragoman.client import remote
+from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.client import Client
-from dragoman.client.line import Line
-from dragoman.client.stream import Stream
+from dragoman.client.streams.stream import Stream
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.errors import A2AError, InvalidAgentResponse, TimedOut
 from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard
 from dragoman.model.task import TaskState
+from tests.client.hostile import answers, streams
+from tests.client.hostile.streams import frames, peer, whole
+from tests.client.stub import EVENTS, Asked, Said, Stub, card, client, listed, stream, task
 
 # Each case; a hang is a failure and not a wait.
 WITHIN = 60.0
@@ -31,14 +31,14 @@ counted: dict[str, int] = {}
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Second tries come at once, whatever a peer asks for."""
 
-    async def pause(self: Line, tries: int, error: A2AError) -> None:
+    async def pause(self: AgentConnection, tries: int, error: A2AError) -> None:
         # What is not a number fails here as it would there.
         float(error.facts.get("retryAfter", "0"))
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(Line, "pause", pause)
-    monkeypatch.setattr("dragoman.client.stream.POLL_EVERY", 0.0001)
-    monkeypatch.setattr("dragoman.client.stream.LONGEST_WAIT", 0.001)
+    monkeypatch.setattr(AgentConnection, "pause", pause)
+    monkeypatch.setattr("dragoman.client.streams.stream.POLL_EVERY", 0.0001)
+    monkeypatch.setattr("dragoman.client.streams.stream.LONGEST_WAIT", 0.001)
 
 
 async def outcome(deed: Awaitable[Any]) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from serving import within
+from harness.waiting import within
 
 from dragoman import Client, Part, TaskState
 from dragoman.errors import TaskNotFound, UnsupportedOperation

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import serving, within
-from stub import Asked, Said, Stub, card, client, rest_card
+from harness.serving import serving
+from harness.waiting import within
 
 from dragoman import Agent, Client
 from dragoman.errors import (
@@ -16,6 +16,7 @@ from dragoman.errors import (
     RateLimited,
     Unauthenticated,
 )
+from tests.client.stub import Asked, Said, Stub, card, client, rest_card
 
 TOKEN = "bob-token-0123456789"
 ASKED = 'Bearer error="insufficient_scope", scope="gold silver"'

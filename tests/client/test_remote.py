@@ -10,12 +10,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from stub import card
+from harness.stub_servers import listening
 
+from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.client import Client
-from dragoman.client.line import Line
 from dragoman.errors import A2AError
 from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
+from tests.client.stub import card
 
 WITHIN = 60.0
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
@@ -72,10 +73,10 @@ RAW: dict[str, bytes] = {
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Second tries come at once."""
 
-    async def pause(self: Line, tries: int, error: A2AError) -> None:
+    async def pause(self: AgentConnection, tries: int, error: A2AError) -> None:
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(Line, "pause", pause)
+    monkeypatch.setattr(AgentConnection, "pause", pause)
 
 
 class Far:
@@ -88,30 +89,22 @@ class Far:
         self.url = ""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            self.asked.append(await reader.readuntil(b"\r\n\r\n"))
-            if self.trickle:
-                for n in range(len(self.answer)):
-                    writer.write(self.answer[n : n + 1])
-                    await writer.drain()
-                    await asyncio.sleep(self.trickle)
-            writer.write(self.answer)
-            await writer.drain()
-        except (OSError, EOFError):
-            pass
-        finally:
-            writer.close()
+        self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        if self.trickle:
+            for n in range(len(self.answer)):
+                writer.write(self.answer[n : n + 1])
+                await writer.drain()
+                await asyncio.sleep(self.trickle)
+        writer.write(self.answer)
+        await writer.drain()
 
 
 @asynccontextmanager
 async def far(answer: bytes, trickle: float = 0.0) -> AsyncIterator[Far]:
     made = Far(answer, trickle)
-    server = await asyncio.start_server(made.connected, "127.0.0.1", 0)
-    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(made.connected) as port:
+        made.url = f"http://127.0.0.1:{port}"
         yield made
-    finally:
-        server.close()
 
 
 def at(url: str, binding: str) -> AgentCard:

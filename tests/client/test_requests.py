@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from serving import Site, message, old_message, serving, within
+from harness.serving import Site, message, old_message, serving
+from harness.waiting import within
 
 from dragoman import Agent, Answer, Client, Part, TaskState, Turn
 from dragoman.client.requests import requests_of

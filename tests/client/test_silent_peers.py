@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dragoman import Client
-from dragoman.client.life_signs import NoSignOfLife
+from dragoman.client.streams.life_signs import NoSignOfLife
 from dragoman.errors import ConfigError, DeliveryUnknown, TimedOut
-from tests.gateway.peers_raw import STREAM, Answer, Asked, Move, Peer, card, http, raw_peer
+from tests.gateway.raw_peer import STREAM, Answer, Asked, Move, Peer, card, http, raw_peer
 
 PATIENCE = 1.0
 WITHIN = 60.0
@@ -57,15 +57,20 @@ def client(peer: Peer, folder: Any, *, streaming: bool = True, **more: Any) -> C
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-@pytest.mark.parametrize("name", ASKS)
-async def test_a_call_to_an_agent_that_never_answers_ends(
-    tmp_path: Any, name: str, streaming: bool
-) -> None:
-    async with raw_peer(lambda _, asked: ["hang"]) as peer:  # noqa: SIM117 - the client ends first
-        async with client(peer, tmp_path, streaming=streaming) as agent, asyncio.timeout(WITHIN):
-            with pytest.raises(TimedOut) as raised:
-                await ASKS[name](agent)
-            assert isinstance(raised.value, NoSignOfLife)
+async def test_calls_to_an_agent_that_never_answers_end(tmp_path: Any, streaming: bool) -> None:
+    """All of them at once: each takes as long as patience lasts."""
+    async with raw_peer(lambda _, asked: ["hang"]) as peer:
+
+        async def outcome(agent: Client, ask: Ask) -> Any:
+            async with agent:
+                with pytest.raises(TimedOut) as raised:
+                    await ask(agent)
+            return type(raised.value)
+
+        agents = [client(peer, tmp_path, streaming=streaming) for _ in ASKS]
+        async with asyncio.timeout(WITHIN):
+            found = await asyncio.gather(*map(outcome, agents, ASKS.values()))
+    assert dict(zip(ASKS, found, strict=True)) == dict.fromkeys(ASKS, NoSignOfLife)
 
 
 @pytest.mark.parametrize("after", [[], [b"data: {"], [b": alive\n\n"]], ids=repr)

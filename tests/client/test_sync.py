@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
-from serving import hosting
+from harness.serving import app_of, hosting
 
-from dragoman import Agent, App, Client, Settings, Turn
+from dragoman import Agent, Client, Turn
 from dragoman.client.sync import Iteration, Sync
 from dragoman.errors import ConfigError, Unreachable
 
@@ -51,7 +51,7 @@ class Site:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
     async def _serve(self) -> None:
-        app = App(worker(self.begun), settings=Settings(store="memory:"))
+        app = app_of(worker(self.begun))
         async with hosting(app) as self.url:
             self._ready.set()
             await asyncio.to_thread(self._stop.wait)

@@ -56,7 +56,7 @@ class Gate:
 
     def __call__(self, text: str) -> str:
         self.entered.set()
-        assert self._opened.wait(15)
+        assert self._opened.wait(60)
         return f"Late: {text}"
 
     def open(self) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from agents import Researcher
 
 from dragoman.compat.selectools import A2AServer
+from tests.compat.agents import Researcher
 
 
 @pytest.fixture

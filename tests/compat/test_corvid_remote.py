@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from serving import hosting, serving, within
+from harness.serving import hosting, serving
+from harness.waiting import within
 
 from dragoman import Agent
 from dragoman.compat import corvid
@@ -72,7 +73,7 @@ def task(state: str, *texts: str) -> dict[str, Any]:
 async def driven(clock: ManualClock, call: Awaitable[Any]) -> Any:
     """Return what a call leads to, moving the clock whenever it waits."""
     running = asyncio.ensure_future(call)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not running.done():
             leaping = asyncio.ensure_future(clock.leap())
             await asyncio.wait([running, leaping], return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +112,7 @@ async def test_what_is_stale_is_forgotten_with_the_next_card() -> None:
         await agents.fetch_agent_card(one)
         clock.move_to(clock.now() + 6 * MINUTE)
         await agents.fetch_agent_card(other)
-        assert agents.kept_cards == 1
+        assert agents.cached_cards == 1
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,8 @@ async def test_a_setting_of_a_server_that_is_wrong_is_no_matter_of_calls(
 async def test_a_name_that_leads_to_a_private_address_is_not_called() -> None:
     """C-024: what counts is where a name leads, which is looked at when it is dialled."""
     from dragoman.compat.corvid.remote import Public
-    from dragoman.security.egress import Egress, EgressFailed
+    from dragoman.egress.egress import Egress
+    from dragoman.egress.errors import EgressFailed
 
     async def resolve(host: str) -> list[str]:
         return ["10.0.0.7"]

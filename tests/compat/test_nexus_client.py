@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import hosting, within
+from harness.serving import hosting
+from harness.waiting import within
 
 from dragoman.compat.nexus import NexusClient, NexusError, TaskEvent
 from dragoman.errors import ConfigError

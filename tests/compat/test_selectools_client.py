@@ -8,13 +8,15 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import Gate, Researcher
-from serving import client, hosting, within
+from harness.serving import app_of, client, hosting
+from harness.waiting import within
 
 from dragoman import Agent, AgentSkill, App, BearerTokens, Caller, Message, Settings, Turn
 from dragoman.compat.selectools import A2AClient, A2AError, A2AServer, A2ATask, TaskState
 from dragoman.compat.selectools.transport import HttpxTransport
+from dragoman.config import StoreSettings
 from dragoman.model.message import Part, agent_message
+from tests.compat.agents import Gate, Researcher
 
 Make = Callable[..., A2AServer]
 TOKEN = "sk-demo-token"
@@ -126,7 +128,7 @@ async def test_a_task_is_watched_and_canceled(make: Make) -> None:
             async for task in agent.stream_task("hi"):
                 seen.append(task)
                 if len(seen) == 1:
-                    await asyncio.to_thread(gate.entered.wait, 15)
+                    await asyncio.to_thread(gate.entered.wait, 60)
                     assert (await agent.cancel_task(task.id)).state == TaskState.CANCELED
 
         try:
@@ -182,7 +184,7 @@ async def test_an_agent_of_today_is_called_as_well() -> None:
     async def greet(name: str, turn: Turn) -> Message:
         return agent_message([Part(text=f"Hello {name}")], context_id=turn.context)
 
-    app = App(own, settings=Settings(store="memory:"))
+    app = app_of(own)
     async with hosting(app) as url:
         task = await A2AClient(url).send_task("Ada")
         assert (task.state, task.text, task.error) == ("completed", "Hello Ada", "")
@@ -304,7 +306,9 @@ def served_agent() -> tuple[App, asyncio.Event]:
         return f"Done: {text}"
 
     tokens = BearerTokens(tokens={LONG: Caller("me", True)})
-    app = App(agent, settings=Settings(store="memory:"), authenticators=[tokens])
+    app = App(
+        agent, settings=Settings(stores=StoreSettings(location="memory:")), authenticators=[tokens]
+    )
     return app, gate
 
 
@@ -359,5 +363,5 @@ async def test_posts_and_the_extended_card_are_asked_for() -> None:
         with pytest.raises(A2AError):
             await agent.get_push_config(task.id, left["id"])
     with pytest.raises(A2AError, match="extended card"):
-        async with hosting(App(Agent("A", "B."), settings=Settings(store="memory:"))) as url:
+        async with hosting(app_of(Agent("A", "B."))) as url:
             await A2AClient(url).extended_card()

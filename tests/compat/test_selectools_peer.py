@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Researcher
-from serving import ROOT, hosting, within
+from harness.processes import ROOT
+from harness.serving import hosting
+from harness.waiting import within
 
 from dragoman.compat.selectools import A2AServer
-from tests.peers.environments import python_with
+from proof.environments import python_with
+from tests.compat.agents import Researcher
 
 SCRIPT = Path(__file__).parent / "selectools_documented.py"
 

@@ -13,12 +13,15 @@ from typing import Any
 
 import httpx
 import pytest
-from agents import SECRET, Gate, Researcher, Tool
-from serving import ROOT, client, environment, hosting, old_message, within
+from harness.processes import ROOT, environment
+from harness.serving import client, hosting, old_message
+from harness.waiting import within
 
 import dragoman
 from dragoman import Settings
 from dragoman.compat.selectools import A2AServer, TaskState
+from dragoman.config import StoreSettings
+from tests.compat.agents import SECRET, Gate, Researcher, Tool
 
 Make = Callable[..., A2AServer]
 TOKEN = "sk-demo"
@@ -29,7 +32,7 @@ UNKNOWN = "0190a000-0000-7000-8000-000000000000"
 
 def calling(server: A2AServer) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=server)
-    return httpx.AsyncClient(transport=transport, base_url="http://testserver", timeout=15)
+    return httpx.AsyncClient(transport=transport, base_url="http://testserver", timeout=60)
 
 
 async def rpc(http: httpx.AsyncClient, method: str, params: Any, **more: Any) -> Any:
@@ -100,7 +103,7 @@ def test_serve_blocks_until_it_is_told_to_stop(tmp_path: Path) -> None:
             assert answer.json()["result"]["status"]["state"] == "completed"
     finally:
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=15)
+        said, _ = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "over\n")
 
 
@@ -126,7 +129,7 @@ def test_a_public_address_without_a_token_is_warned_of(
     served: list[str] = []
 
     def run(agents: Any, settings: Settings, **more: Any) -> None:
-        served.append(settings.listen)
+        served.extend(settings.http.listen)
 
     monkeypatch.setattr("dragoman.compat.selectools.server.run", run)
     monkeypatch.delenv("BIND_HOST", raising=False)
@@ -190,7 +193,7 @@ async def test_the_oldest_tasks_are_forgotten(make: Make) -> None:
 
 async def test_tasks_are_kept_in_a_file_where_one_is_named(make: Make, tmp_path: Path) -> None:
     """P-006: a later server has what an earlier one acknowledged."""
-    settings = Settings(store=str(tmp_path / "tasks.db"))
+    settings = Settings(stores=StoreSettings(location=str(tmp_path / "tasks.db")))
     first = make(settings=settings)
     async with calling(first) as http:
         task = await sent(http, "keep me")
@@ -414,7 +417,7 @@ async def test_a_task_can_be_watched_and_canceled_while_the_agent_works(make: Ma
             params = {"message": old_message("hi"), "configuration": {"blocking": False}}
             task = (await rpc(http, "message/send", params))["result"]
             assert task["status"]["state"] in ("submitted", "working")
-            assert await within(asyncio.to_thread(gate.entered.wait, 15))
+            assert await within(asyncio.to_thread(gate.entered.wait, 60))
             seen = (await rpc(http, "tasks/get", {"id": task["id"]}))["result"]
             assert seen["status"]["state"] == "working"
             ended = (await rpc(http, "tasks/cancel", {"id": task["id"]}))["result"]
@@ -457,6 +460,6 @@ def test_what_a_caller_does_not_use_is_not_loaded() -> None:
         "assert AgentCard is s.AgentCard and TASK_NOT_FOUND == -32001"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import ROOT
+from harness.processes import ROOT
 
 from dragoman import Agent
 

@@ -1,17 +1,15 @@
 """The conformance agent, served by itself and behind a gateway."""
 
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from asking import TIMEOUT, Wire, conformance_agent
-from serving import ROOT, serving
+from harness.serving import serving
 
-sys.path.append(str(ROOT / "tests" / "gateway"))
-from carrying import gateway
+from tests.conformance.asking import TIMEOUT, Wire, conformance_agent
+from tests.gateway.gateway_site import gateway
 
 PLACES = ("server", "gateway")
 

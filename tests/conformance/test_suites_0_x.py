@@ -7,8 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import Wire, canceled_when_seen, conformance_agent, old_message
-from serving import serving
+from harness.serving import serving
+
+from tests.conformance.asking import Wire, canceled_when_seen, conformance_agent, old_message
 
 HERE = Path(__file__).parent
 UNKNOWN = "00000000-0000-4000-8000-000000000000"

@@ -4,10 +4,10 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import Wire, answer, canceled_when_seen, conformance_agent, message
-from serving import serving
+from harness.serving import serving
 
 from dragoman import Agent
+from tests.conformance.asking import Wire, answer, canceled_when_seen, conformance_agent, message
 
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 HOOK = "http://127.0.0.1:9/hook"

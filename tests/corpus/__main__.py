@@ -1,4 +1,8 @@
-"""Runs the corpus and prints every deviation: `python -m corpus [CATEGORY...] [--keep]` in tests/.
+"""Runs the corpus and prints every deviation: `python -m tests.corpus [CATEGORY...] [--keep]`.
+
+The bad-input corpus is generated requests that must be refused, and the runner that judges.
+Generators are seeded and deterministic; a case is named by the rule it breaks, so that a deviation
+prints its reproduction. What a good request does is tested elsewhere.
 
 With --keep the smallest case of each deviation becomes a regression file.
 """
@@ -9,9 +13,9 @@ import asyncio
 import sys
 import time
 
-from . import regressions
-from .run import GENERATORS, generated, run
-from .server import in_process
+from tests.corpus import regressions
+from tests.corpus.run import GENERATORS, generated, run
+from tests.corpus.server import in_process
 
 
 async def main(arguments: list[str]) -> int:

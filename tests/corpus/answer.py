@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .case import (
+from tests.corpus.case import (
     CONTENT_TYPE,
     INVALID_PARAMS,
     INVALID_REQUEST,

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
-from .answer import Answer
-from .case import Case
+from tests.corpus.answer import Answer
+from tests.corpus.case import Case
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 

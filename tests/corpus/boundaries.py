@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from .case import (
+from tests.corpus.case import (
     CONTENT_TYPE,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -26,7 +26,7 @@ from .case import (
     rpc,
     text,
 )
-from .params import MINIMAL, put
+from tests.corpus.params import MINIMAL, put
 
 BODY = 10 * 1024 * 1024
 DEPTH = 64

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from .case import (
+from tests.corpus.case import (
     INVALID_PARAMS,
     UNSUPPORTED,
     V1,

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .case import (
+from tests.corpus.case import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,

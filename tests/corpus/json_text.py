@@ -12,8 +12,20 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .case import INVALID_PARAMS, PARSE, UNKNOWN, V1, Case, call, codes, rest, rpc, text, words
-from .strict_json import is_legal
+from tests.corpus.case import (
+    INVALID_PARAMS,
+    PARSE,
+    UNKNOWN,
+    V1,
+    Case,
+    call,
+    codes,
+    rest,
+    rpc,
+    text,
+    words,
+)
+from tests.corpus.strict_json import is_legal
 
 HERE = "@@here@@"
 HERE_TEXT = f'"{HERE}"'.encode()

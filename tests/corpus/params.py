@@ -13,8 +13,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from . import schema
-from .case import (
+from tests.corpus import schema
+from tests.corpus.case import (
     CONTENT_TYPE,
     INVALID_PARAMS,
     NO_EXTENDED_CARD,
@@ -32,7 +32,7 @@ from .case import (
     text,
     words,
 )
-from .schema import Field, snaked
+from tests.corpus.schema import Field, snaked
 
 BAD = INVALID_PARAMS
 ABSENT = object()

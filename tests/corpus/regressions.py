@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .case import Case, Expect
+from tests.corpus.case import Case, Expect
 
 FOLDER = Path(__file__).parent.parent / "regressions"
 

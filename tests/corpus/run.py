@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from . import boundaries, cursors, envelope, json_text, params, regressions, unicode_ids
-from .answer import judge
-from .case import Case, distinct
-from .server import Server
+from tests.corpus import boundaries, cursors, envelope, json_text, params, regressions, unicode_ids
+from tests.corpus.answer import judge
+from tests.corpus.case import Case, distinct
+from tests.corpus.server import Server
 
 SEED = 20_261_116
 # A good read after every so many bad requests shows which neighbourhood broke the server.

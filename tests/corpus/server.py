@@ -10,10 +10,8 @@ import http.client
 import itertools
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,15 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dragoman.config import Settings
-from dragoman.server.app import App
+from harness.serving import app_of
 
-from . import agent as agent_module
-from . import asgi
-from .answer import Answer
-from .case import V1, Case, Expect, call, rpc, text
+from dragoman.testing.processes import ServerProcess
+from tests.corpus import agent as agent_module
+from tests.corpus import asgi
+from tests.corpus.answer import Answer
+from tests.corpus.case import V1, Case, Expect, call, rpc, text
 
-START_WITHIN = 30.0
 ANY = Expect(frozenset(), ids=(0,), accepted=True)
 _numbers = itertools.count(1)
 
@@ -95,7 +92,7 @@ class InProcess(Server):
 @asynccontextmanager
 async def in_process() -> AsyncGenerator[InProcess]:
     """Run a fresh app on a memory store."""
-    app = App(agent_module.agent, settings=Settings(store="memory:"))
+    app = app_of(agent_module.agent)
     async with app.running():
         yield InProcess(app)
 
@@ -125,7 +122,7 @@ class OverSocket(Server):
 
     def _exchange(self, case: Case) -> http.client.HTTPResponse:
         if self.connection is None:
-            self.connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+            self.connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         target = case.path + ("?" + case.query if case.query else "")
         headers = {name: value.encode() for name, value in case.headers}
         self.connection.request(case.method, target, body=case.body or None, headers=headers)
@@ -140,43 +137,16 @@ class OverSocket(Server):
 @contextmanager
 def over_socket() -> Generator[OverSocket]:
     """Serve the agent file by the command a user would type."""
-    target = Path(agent_module.__file__)
-    command = [sys.executable, "-m", "dragoman", "serve", str(target), "--listen", "127.0.0.1:0"]
-    with tempfile.TemporaryFile("w+") as log:
-        child = subprocess.Popen(
-            [*command, "--store", "memory:"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        # Reading its first line cannot wait for ever: the child is killed when it does not come.
-        limit = threading.Timer(START_WITHIN, child.kill)
-        limit.start()
-        server = None
-        try:
-            assert child.stdout is not None
-            line = next((line for line in child.stdout if line.startswith("Ready: ")), "")
-            limit.cancel()
-            assert line, f"the server ended with {child.poll()} before it was ready"
-            server = OverSocket(line.removeprefix("Ready: ").strip())
-            yield server
-            assert child.poll() is None, f"the server crashed: exit {child.returncode}"
-        finally:
-            limit.cancel()
-            if server is not None:
+    words = ["serve", agent_module.__file__, "--listen", "127.0.0.1:0", "--store", "memory:"]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with ServerProcess([sys.executable, "-m", "dragoman", *words], log=log) as child:
+            server = OverSocket(child.ready())
+            try:
+                yield server
+            finally:
                 server.close()
-            _end(child)
-        log.seek(0)
-        # Bad input is the peer's fault: it must not look like ours in the log.
-        assert "Traceback" not in log.read()
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    child.terminate()
-    try:
-        child.wait(15)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait(15)
-    if child.stdout is not None:
-        child.stdout.close()
+            code = child.process.poll()
+            assert code is None, f"the server crashed: exit {code}"
+        # Bad input is the caller's fault: it must not look like ours in the log.
+        assert "Traceback" not in log.read_text()

@@ -10,19 +10,19 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from harness.stub_servers import listening
 from joserfc.jwk import ECKey
 
-from dragoman.client.cards import Cards
-from dragoman.client.references import parse
+from dragoman.client.cards.cards import Cards
+from dragoman.client.cards.references import parse
 from dragoman.dialects.card_check import findings
+from dragoman.egress.egress import Egress
+from dragoman.egress.targets import Anywhere, read_target
 from dragoman.errors import A2AError
 from dragoman.model.card import HTTP_JSON, JSONRPC
-from dragoman.security.egress import Egress
-from dragoman.security.signatures import KeySet, verify
-from dragoman.security.targets import Anywhere, read_target
+from dragoman.security.card_signatures import KeySet, verify
 from dragoman.testing.clock import ManualClock
-
-from .cards import NEWER, Hostile, cases, document
+from tests.corpus.cards import NEWER, Hostile, cases, document
 
 GOOD_EVERY = 100
 SLOWEST = 30.0
@@ -37,39 +37,30 @@ class Site:
         self.port = 0
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            path = head.split(b" ")[1].split(b"?")[0].split(b"/")[-1].decode()
-            case = self._hostile[int(path)] if path.isdigit() else None
-            answer = document(NEWER) if case is None else case.answer
-            if case is not None and case.kind in ("loop", "astray"):
-                known = {b"{port}": str(self.port).encode(), b"{path}": b"/" + path.encode()}
-                for name, value in known.items():
-                    answer = answer.replace(name, value)
-            writer.write(answer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        path = head.split(b" ")[1].split(b"?")[0].split(b"/")[-1].decode()
+        case = self._hostile[int(path)] if path.isdigit() else None
+        answer = document(NEWER) if case is None else case.answer
+        if case is not None and case.kind in ("loop", "astray"):
+            known = {b"{port}": str(self.port).encode(), b"{path}": b"/" + path.encode()}
+            for name, value in known.items():
+                answer = answer.replace(name, value)
+        writer.write(answer)
+        await writer.drain()
+        while case is not None and case.ending == "endless":
+            chunk = b" " * 65536
+            framed = b"10000\r\n" + chunk + b"\r\n"
+            writer.write(framed if b"chunked" in answer[:100] else chunk)
             await writer.drain()
-            while case is not None and case.ending == "endless":
-                chunk = b" " * 65536
-                framed = b"10000\r\n" + chunk + b"\r\n"
-                writer.write(framed if b"chunked" in answer[:100] else chunk)
-                await writer.drain()
-            if case is not None and case.ending == "silent":
-                await reader.read()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+        if case is not None and case.ending == "silent":
+            await reader.read()
 
 
 @asynccontextmanager
 async def serving(hostile: list[Hostile]) -> AsyncIterator[Site]:
     site = Site(hostile)
-    server = await asyncio.start_server(site.talk, "127.0.0.1", 0)
-    site.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(site.talk) as site.port:
         yield site
-    finally:
-        server.close()
 
 
 def resident() -> int:
@@ -113,7 +104,7 @@ async def test_hostile_cards_are_refused_with_a_reason_or_held() -> None:
     async with serving(hostile) as site, Egress(policy=Anywhere()) as http:
         home = f"http://127.0.0.1:{site.port}"
         # Nothing is kept for longer than it takes, so that each case is met by a cache in use.
-        cards = Cards(timeout=3.0, clock=ManualClock())
+        cards = Cards(timeout=20.0, clock=ManualClock())
         impatient = Cards(timeout=0.05)
         await cards.fetch(http, parse(f"{home}/good"))
         before = resident()

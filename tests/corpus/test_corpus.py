@@ -11,13 +11,13 @@ from collections import Counter
 
 import pytest
 
-from . import boundaries, cursors, unicode_ids
-from .answer import Answer, judge
-from .case import PARSE, Case, codes, distinct, rpc
-from .cursors import Token
-from .run import GENERATORS, SEED, Report, generated, run
-from .server import Server, in_process, over_socket
-from .strict_json import is_legal
+from tests.corpus import boundaries, cursors, unicode_ids
+from tests.corpus.answer import Answer, judge
+from tests.corpus.case import PARSE, Case, codes, distinct, rpc
+from tests.corpus.cursors import Token
+from tests.corpus.run import GENERATORS, SEED, Report, generated, run
+from tests.corpus.server import Server, in_process, over_socket
+from tests.corpus.strict_json import is_legal
 
 # One case in so many also goes over a real socket.
 SLICE = 17

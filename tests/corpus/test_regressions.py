@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import regressions
-from .run import generated, run
-from .server import in_process
+from tests.corpus import regressions
+from tests.corpus.run import generated, run
+from tests.corpus.server import in_process
 
 
 async def test_regressions_stay_fixed() -> None:

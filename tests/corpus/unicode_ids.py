@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from .case import INVALID_PARAMS, UNKNOWN, V1, Case, call, codes, rest, rpc, text
-from .params import MINIMAL, OLD_MINIMAL, put
+from tests.corpus.case import INVALID_PARAMS, UNKNOWN, V1, Case, call, codes, rest, rpc, text
+from tests.corpus.params import MINIMAL, OLD_MINIMAL, put
 
 CONTROLS = [chr(c) for c in (*range(0x20), 0x7F, 0x80, 0x85, 0x9F)]
 BIDI = list("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

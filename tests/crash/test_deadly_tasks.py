@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Site, client, running, within
+from harness.processes import running
+from harness.serving import Site, client
+from harness.waiting import eventually, within
 
 AGENT = """
 import asyncio, os, signal
@@ -75,11 +77,7 @@ class Place:
         return (await site.task(self.tasks[name]))["status"]
 
     async def both_begin(self) -> None:
-        for _ in range(int(WITHIN / LOOK)):
-            if self.begun() == {"steady", "deadly"}:
-                return
-            await asyncio.sleep(LOOK)
-        raise AssertionError("they never began")
+        await eventually(lambda: self.begun() == {"steady", "deadly"})
 
     async def turn_of_the_deadly(self, site: Site) -> bool:
         """Wait until the deadly one is under way; false: it has failed."""
@@ -130,11 +128,8 @@ async def test_a_task_that_ends_its_process_fails_alone(
 
 
 async def _completes(place: Place, site: Site) -> None:
-    for _ in range(int(WITHIN / LOOK)):
-        if (await place.status(site, "steady"))["state"] == "TASK_STATE_COMPLETED":
-            return
-        await asyncio.sleep(LOOK)
-    raise AssertionError(await place.status(site, "steady"))
+    steady = await site.rested(place.tasks["steady"])
+    assert steady["status"]["state"] == "TASK_STATE_COMPLETED", steady["status"]
 
 
 async def test_ends_that_an_operator_makes_are_held_against_no_task_beside_others(
@@ -154,7 +149,7 @@ async def test_ends_that_an_operator_makes_are_held_against_no_task_beside_other
         # A deploy: in good order, whoever runs alone.
         with place.serve() as child:
             child.ready()
-            assert child.end() == 0
+            assert child.stop() == 0
     with place.serve() as child:
         async with client(child.ready()) as http:
             site = Site(child.url, http)

@@ -8,7 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import ROOT, START_WITHIN, WAIT, Child, client, message, running, within
+from harness.processes import ROOT, START_WITHIN, running
+from harness.serving import client, message
+from harness.waiting import eventually, within
+
+from dragoman.testing.processes import ServerProcess
 
 AGENT = """
 import asyncio
@@ -35,7 +39,7 @@ def agent(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def on_faulty_disk(agent: Path, folder: Path) -> Generator[Child]:
+def on_faulty_disk(agent: Path, folder: Path) -> Generator[ServerProcess]:
     """Serve on a disk with switches: `disk.full` and `disk.lost` in the folder."""
     script = str(ROOT / "tests" / "crash" / "faulty_disk.py")
     command = (script, str(folder / "disk"))
@@ -60,13 +64,6 @@ async def sent(http: httpx.AsyncClient, text: str, **more: Any) -> httpx.Respons
 
 async def state_of(http: httpx.AsyncClient, task: str) -> str:
     return (await post(http, "GetTask", {"id": task})).json()["result"]["status"]["state"]
-
-
-async def until(seconds: float, is_so: Any) -> None:
-    async with asyncio.timeout(seconds):
-        # Another process tells nobody when it is so far.
-        while not await is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def test_a_full_disk_is_told_and_heals_by_itself(agent: Path, tmp_path: Path) -> None:
@@ -95,12 +92,12 @@ async def test_a_full_disk_is_told_and_heals_by_itself(agent: Path, tmp_path: Pa
             async def heals() -> bool:
                 return (await sent(http, "c")).status_code == 200
 
-            await until(5.0, heals)
+            await eventually(heals)
 
             async def finishes() -> bool:
                 return await state_of(http, working["id"]) == "TASK_STATE_COMPLETED"
 
-            await until(WAIT, finishes)
+            await eventually(finishes)
 
 
 async def test_a_disk_that_lost_a_write_gets_no_further_word_of_success(
@@ -122,6 +119,6 @@ async def test_a_disk_that_lost_a_write_gets_no_further_word_of_success(
         await within(_is_kept(child, kept["id"]))
 
 
-async def _is_kept(child: Child, task: str) -> None:
+async def _is_kept(child: ServerProcess, task: str) -> None:
     async with client(child.url) as http:
         assert await state_of(http, task) == "TASK_STATE_COMPLETED"

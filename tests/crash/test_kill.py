@@ -13,12 +13,15 @@ from typing import Any
 import apsw
 import httpx
 import pytest
-from serving import WAIT, Child, client, message, running, within
+from harness.processes import running
+from harness.serving import client, message
+from harness.waiting import WAIT, within
 
 from dragoman.model.identity import Scope, TaskId
 from dragoman.stores.interface import Query
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.testing.stores import log_of, walk
+from dragoman.testing.processes import ServerProcess
+from dragoman.testing.promises.samples import log_of, walk
 
 ROUNDS = 5
 CALLERS = 8
@@ -28,7 +31,8 @@ HERE = Scope("agent", "", "alice")
 LOADER = """
 import asyncio, sys
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.testing.stores import HERE, addition, chunk, creation, head_of, write
+from dragoman.testing.processes import ServerProcess
+from dragoman.testing.promises.samples import HERE, addition, chunk, creation, head_of, write
 
 async def writer(store, name):
     await write(store, creation(name, keys=[name.encode()]))
@@ -140,7 +144,7 @@ class Callers:
             while True:
                 await self.send(http, message("go"), wait=False)
 
-    async def load(self, server: Child, acknowledged: int) -> None:
+    async def load(self, server: ServerProcess, acknowledged: int) -> None:
         """Send from several connections and kill the server once so many are acknowledged."""
         self.enough = len(self.tasks) + acknowledged
         self.had_enough.clear()
@@ -161,7 +165,7 @@ class Callers:
             parts = task["artifacts"][-1]["parts"]
             assert "".join(part["text"] for part in parts) == COUNTED
 
-    async def settle(self, server: Child) -> None:
+    async def settle(self, server: ServerProcess) -> None:
         """Repeat every message, answered or not: each has one task, and that comes to its end."""
         async with client(server.url) as http:
             acknowledged = iter(dict(self.tasks).values())
@@ -193,5 +197,5 @@ async def test_a_killed_server_finishes_every_task_it_acknowledged_once(tmp_path
     with running(*arguments, cwd=tmp_path) as server:
         server.ready()
         await callers.settle(server)
-        assert server.end() == 0
+        assert server.stop() == 0
     assert len(callers.tasks) >= 20 * ROUNDS

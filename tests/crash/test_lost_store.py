@@ -7,7 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from serving import START_WITHIN, V1, WAIT, client, message, run, running, serving, within
+from harness.processes import START_WITHIN, run, running
+from harness.serving import V1, client, message, serving
+from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent
 from dragoman.errors import StoreBroken
@@ -56,9 +58,7 @@ async def sent(url: str) -> httpx.Response:
 
 async def settled(store: Path) -> None:
     """Wait until the file itself has what tells it from a copy, and the lock says so."""
-    # Another process tells nobody when it is so far.
-    while b"\n" in Path(f"{store}.lock").read_bytes().strip():  # noqa: ASYNC110
-        await asyncio.sleep(0.05)
+    await eventually(lambda: b"\n" not in Path(f"{store}.lock").read_bytes().strip())
 
 
 async def test_readiness_and_health_say_it_without_a_path_and_no_task_begins(store: Path) -> None:
@@ -114,7 +114,7 @@ async def test_a_server_whose_file_is_gone_ends_and_the_next_one_does_not_begin_
     assert not store.exists()
     with running(*command, "--new-store", cwd=tmp_path) as child:
         child.ready()
-        assert child.end() == 0
+        assert child.stop() == 0
 
 
 async def test_a_backup_that_is_copied_over_a_served_store_is_noticed_and_can_be_served(
@@ -125,7 +125,7 @@ async def test_a_backup_that_is_copied_over_a_served_store_is_noticed_and_can_be
         assert (await sent(child.ready())).status_code == 200
         made = await asyncio.to_thread(run, "backup", copy, "--store", store, cwd=tmp_path)
         assert made.returncode == 0, made.stderr
-        await within(settled(store), START_WITHIN)
+        await settled(store)
         shutil.copyfile(copy, store)
         assert await asyncio.to_thread(child.process.wait, START_WITHIN) == 1
         assert "was overwritten with" in child.log
@@ -135,7 +135,7 @@ async def test_a_backup_that_is_copied_over_a_served_store_is_noticed_and_can_be
         os.unlink(f"{store}{end}")
     with running(*served(agent, store), cwd=tmp_path) as child:
         child.ready()
-        assert child.end() == 0
+        assert child.stop() == 0
 
 
 async def test_a_log_that_is_deleted_ends_the_server_and_loses_nothing(
@@ -161,11 +161,11 @@ async def test_a_folder_for_data_is_made_and_one_that_was_named_is_not(
     assert not (tmp_path / "no").exists()
     with running("serve", agent, "--listen", "127.0.0.1:0", cwd=tmp_path) as child:
         child.ready()
-        assert child.end() == 0
+        assert child.stop() == 0
     made = tmp_path / "made" / "here"
     with running("gateway", "--listen", "127.0.0.1:0", "--data-dir", made, cwd=tmp_path) as child:
         child.ready()
-        assert child.end(2 * WAIT) == 0
+        assert child.stop(2 * WAIT) == 0
     assert (made / "tasks.db").is_file()
 
 

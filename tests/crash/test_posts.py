@@ -4,18 +4,20 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from click.testing import CliRunner
-from serving import WAIT, Child, Site, client, message, running, within
+from harness.processes import running
+from harness.serving import Site, client, message
+from harness.waiting import WAIT, within
 from standardwebhooks.webhooks import Webhook
 
-from dragoman.cli.push import push as command
-from dragoman.proof.receivers import Post, Receiver, Treatment
+from dragoman.cli.operating.push import push as command
+from dragoman.testing.processes import ServerProcess
+from proof.wire.receivers import Post, Receiver, Treatment
 
 OK, SILENCE = Treatment.OK, Treatment.SILENCE
 TASKS = 10
@@ -55,15 +57,6 @@ async def send(http: httpx.AsyncClient, said: dict[str, Any], url: str) -> str:
     return answer.json()["task"]["id"]
 
 
-async def until(receiver: Receiver, holds: Callable[[], bool]) -> None:
-    async def wait() -> None:
-        while not holds():
-            receiver.arrived.clear()
-            await receiver.arrived.wait()
-
-    await within(wait())
-
-
 def task_of(post: Post) -> str:
     ((_, value),) = json.loads(post.body).items()
     return value.get("taskId") or value["id"]
@@ -77,7 +70,7 @@ def has_ended(receiver: Receiver, tasks: set[str]) -> bool:
     return tasks <= {task_of(post) for post in receiver.taken if is_end(post)}
 
 
-async def shown(server: Child, task: str) -> list[int]:
+async def shown(server: ServerProcess, task: str) -> list[int]:
     """Return the places of all events of a task, as a reader from the first one on sees them."""
     async with client(server.url) as http:
         frames = await Site(server.url, http).events(
@@ -86,7 +79,7 @@ async def shown(server: Child, task: str) -> list[int]:
     return [int(frame.id or 0) for frame in frames]
 
 
-async def check(server: Child, receiver: Receiver, tasks: set[str], secret: str) -> None:
+async def check(server: ServerProcess, receiver: Receiver, tasks: set[str], secret: str) -> None:
     """Hold every task's posts to its log: all of them, in order, each signed."""
     for task in tasks:
         posts = [post for post in receiver.taken if task_of(post) == task]
@@ -111,15 +104,15 @@ async def test_a_killed_server_leaves_its_posts_to_the_next(
         with running(*arguments, cwd=tmp_path) as server:
             async with client(server.ready()) as http:
                 tasks = {await send(http, message("go"), receiver.url) for _ in range(TASKS)}
-            await until(receiver, lambda: len(receiver.posts) == TASKS)
+            await receiver.until(lambda: len(receiver.posts) == TASKS)
             server.process.kill()
             server.process.wait(WAIT)
         assert receiver.taken == []
         with running(*arguments, cwd=tmp_path) as server:
             server.ready()
-            await until(receiver, lambda: has_ended(receiver, tasks))
+            await receiver.until(lambda: has_ended(receiver, tasks))
             await check(server, receiver, tasks, secret_of(arguments[-1]))
-            assert server.end() == 0
+            assert server.stop() == 0
     # A receiver knows the repetition by its id.
     lost = {post.headers["webhook-id"] for post in receiver.posts[:TASKS]}
     assert lost <= {post.headers["webhook-id"] for post in receiver.taken}
@@ -144,14 +137,14 @@ async def test_servers_killed_while_they_post_lose_nothing(
                         asyncio.ensure_future(keep_sending(http, receiver.url)) for _ in range(2)
                     ]
                     enough = len(receiver.posts) + chance.randrange(40, 160)
-                    await until(receiver, lambda enough=enough: len(receiver.posts) >= enough)
+                    await receiver.until(lambda enough=enough: len(receiver.posts) >= enough)
                     server.process.kill()
                     await within(asyncio.gather(*sending))
         with running(*arguments, cwd=tmp_path) as server:
             server.ready()
-            await until(receiver, lambda: has_ended(receiver, tasks))
+            await receiver.until(lambda: has_ended(receiver, tasks))
             await check(server, receiver, tasks, secret_of(arguments[-1]))
-            assert server.end() == 0
+            assert server.stop() == 0
     assert len(tasks) >= ROUNDS
 
 
@@ -166,9 +159,9 @@ async def test_another_process_takes_over_the_posts_of_one_that_was_killed(
             other.ready()
             async with client(one.ready()) as http:
                 tasks = {await send(http, message("go"), receiver.url) for _ in range(TASKS)}
-            await until(receiver, lambda: len(receiver.posts) == TASKS)
+            await receiver.until(lambda: len(receiver.posts) == TASKS)
             one.process.kill()
             one.process.wait(WAIT)
-            await until(receiver, lambda: has_ended(receiver, tasks))
+            await receiver.until(lambda: has_ended(receiver, tasks))
             await check(other, receiver, tasks, secret_of(arguments[-1]))
-            assert other.end() == 0
+            assert other.stop() == 0

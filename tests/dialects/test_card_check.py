@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.dialects import cards
-from dragoman.dialects.card_check import Finding, findings
+from dragoman.dialects.card_check import CardFinding, findings
 from dragoman.model.card import (
     JSONRPC,
     AgentCapabilities,
@@ -16,7 +16,7 @@ from dragoman.model.card import (
     AgentInterface,
     AgentSkill,
 )
-from tests.security.test_signatures import CARD
+from tests.security.test_card_signatures import CARD
 
 FLOW = {"tokenUrl": "https://id.example/token", "scopes": {}}
 OLDER: dict[str, Any] = {
@@ -150,10 +150,10 @@ def test_required_members_are_missed_and_all_of_them_are_told(
         # Without its mark a card is taken for one of another version.
         if name in ("supportedInterfaces",):
             continue
-        expected = [Finding(name, "is required")] if name in names else []
+        expected = [CardFinding(name, "is required")] if name in names else []
         assert findings(kept) == expected, name
     # null is unset.
-    assert findings({**card, names[-1]: None}) == [Finding(names[-1], "is required")]
+    assert findings({**card, names[-1]: None}) == [CardFinding(names[-1], "is required")]
     assert {finding.path for finding in findings({names[2]: card[names[2]], "url": "x"})} >= (
         set(names) - {names[2], "url"}
     )
@@ -202,13 +202,13 @@ def test_an_address_of_grpc_needs_no_scheme() -> None:
 
 @pytest.mark.parametrize("value", [None, 5, "x", [], [CARD]])
 def test_what_is_no_object_is_no_card(value: Any) -> None:
-    assert findings(value) == [Finding("", "must be an object")]
+    assert findings(value) == [CardFinding("", "must be an object")]
     assert str(findings(value)[0]) == "must be an object"
 
 
 def test_a_card_that_is_of_no_version_is_measured_by_the_newest() -> None:
-    assert Finding("supportedInterfaces", "is required") in findings({"name": "x"})
-    assert str(Finding("a", "b")) == "a: b"
+    assert CardFinding("supportedInterfaces", "is required") in findings({"name": "x"})
+    assert str(CardFinding("a", "b")) == "a: b"
 
 
 def test_ten_thousand_findings_are_all_told() -> None:

@@ -6,20 +6,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.dialects import v0_3
+from dragoman.dialects import v0_3_shapes
 from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v0_3_proto import V0_3_PROTO, V0_3_PROTO_TEXT
-from dragoman.dialects.v1_0 import V1_0, without_extra
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.dialects.v1_0_shapes import without_extra
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
+from dragoman.model.clock import stamp
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import TaskId
-from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.model.record import Recorded, TaskReading, decode_event, encode_event
@@ -34,7 +35,7 @@ DIALECTS_AND_PROTOS = pytest.mark.parametrize(
     ids=["1.0", "0.3", "0.2", "0.3-proto", "0.3-proto-text"],
 )
 # How long an example takes says more about the machine's load than about us.
-PATIENT = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=60)
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 name = st.text(string.ascii_letters, min_size=1, max_size=6)
@@ -47,7 +48,7 @@ json_value = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=6,
 )
-RESERVED = {v0_3.MEDIA_TYPE, v0_3.FILENAME, v0_3.WRAPPED}
+RESERVED = {v0_3_shapes.MEDIA_TYPE, v0_3_shapes.FILENAME, v0_3_shapes.WRAPPED}
 metadata = st.dictionaries(text.filter(lambda key: key not in RESERVED), json_value, max_size=2)
 # Names that no version gives a meaning.
 extra = st.dictionaries(name.map(lambda key: f"x-{key}"), json_value, max_size=2)

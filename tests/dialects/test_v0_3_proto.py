@@ -358,7 +358,7 @@ def test_an_operation_survives_the_way_out_and_back(operation: ops.Operation) ->
     out = rest.request(V0_3_PROTO, operation)
     path, _, query = out.path.replace("%3A", ":").partition("?")
     route = rest.find_0_3(out.verb, path)
-    assert isinstance(route, rest.Route)
+    assert isinstance(route, rest.RestRoute)
     given = rest.params(route, query.encode(), out.body)
     assert V0_3_PROTO.decode_request(rest.method(route, V0_3_PROTO), given) == operation
 

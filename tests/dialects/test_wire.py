@@ -17,13 +17,14 @@ from dragoman.dialects.dialect import Dialect
 from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
 from dragoman.dialects.v0_2 import V0_2
 from dragoman.dialects.v0_3 import V0_3
-from dragoman.dialects.v1_0 import V1_0, without_extra
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.dialects.v1_0_shapes import without_extra
 from dragoman.errors import A2AError, UnsupportedOperation, VersionNotSupported
 from dragoman.model import operations as ops
 from dragoman.model.card import AgentCard
+from dragoman.model.clock import stamp
 from dragoman.model.events import StatusUpdate
 from dragoman.model.identity import TaskId
-from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from house import GatedStore, within
+from harness.waiting import within
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,15 +13,14 @@ from dragoman.engine.log import (
     MAX_DRAFT_BYTES,
     MAX_TAIL_BYTES,
     MAX_TAIL_EVENTS,
-    MAX_UNWRITTEN_EVENTS,
     Bell,
-    Limits,
     LogIsFull,
+    LogLimits,
     TaskLog,
-    read_task,
 )
-from dragoman.engine.replay import Replay
-from dragoman.engine.worker import Plan, Worker
+from dragoman.engine.reading import read_task
+from dragoman.engine.running.replay import Replay
+from dragoman.engine.running.worker import Plan, Worker
 from dragoman.errors import InvalidAgentResponse, StoreConflict, StoreRefused
 from dragoman.model.artifact import Artifact
 from dragoman.model.clock import SystemClock
@@ -38,7 +37,9 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage
 from dragoman.model.record import TaskReading, encode_event
 from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.shares import WIDE_EVENTS
 from dragoman.stores.memory import MemoryStore
+from tests.engine.engines import GatedStore
 
 S = TaskState
 HERE = Scope("agent", "", "alice")
@@ -66,9 +67,9 @@ def store() -> GatedStore:
     return GatedStore()
 
 
-def begun(store: MemoryStore, limits: Limits | None = None) -> TaskLog:
+def begun(store: MemoryStore, limits: LogLimits | None = None) -> TaskLog:
     log = TaskLog(
-        store, Bell(), limits or Limits(1000, 10**9), scope=HERE, task_id=ID, context_id=CONTEXT
+        store, Bell(), limits or LogLimits(1000, 10**9), scope=HERE, task_id=ID, context_id=CONTEXT
     )
     log.emit(first(), at=1)
     return log
@@ -110,7 +111,7 @@ async def test_what_happens_during_a_write_goes_with_the_next(store: GatedStore)
 
 
 async def test_a_held_log_writes_nothing_until_it_is_released(store: GatedStore) -> None:
-    log = TaskLog(store, Bell(), Limits(100, 10**6), scope=HERE, task_id=ID, context_id=CONTEXT)
+    log = TaskLog(store, Bell(), LogLimits(100, 10**6), scope=HERE, task_id=ID, context_id=CONTEXT)
     log.is_held = True
     log.emit(first(), at=1)
     for _ in range(3):
@@ -132,8 +133,8 @@ async def test_an_event_that_may_not_happen_leaves_no_trace(store: GatedStore) -
     assert (log.seq, len(await store.read(log.number, after=0, limit=9))) == (2, 2)
 
 
-@pytest.mark.parametrize("limits", [Limits(5, 10**9), Limits(1000, 700)])
-async def test_a_full_log_has_room_for_its_end(store: GatedStore, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [LogLimits(5, 10**9), LogLimits(1000, 700)])
+async def test_a_full_log_has_room_for_its_end(store: GatedStore, limits: LogLimits) -> None:
     log = begun(store, limits)
     log.emit(chunk("x", append=False))
     with pytest.raises(LogIsFull):
@@ -205,7 +206,7 @@ async def test_a_log_that_lost_its_race_says_so_to_everyone(store: GatedStore) -
     await written(log)
     head = await store.head(HERE, ID)
     assert head is not None
-    winner = TaskLog.resumed(store, Bell(), Limits(100, 10**6), head, await read(store))
+    winner = TaskLog.resumed(store, Bell(), LogLimits(100, 10**6), head, await read(store))
     winner.take_over()
     winner.emit(AttemptStarted(2))
     await written(winner)
@@ -251,7 +252,7 @@ async def test_a_worker_far_ahead_of_the_disk_is_asked_to_wait(store: GatedStore
     store.shut()
     log = begun(store)
     log.emit(chunk("x", append=False))
-    for _ in range(MAX_UNWRITTEN_EVENTS):
+    for _ in range(WIDE_EVENTS):
         log.emit(chunk("x"))
     assert log.is_full
     store.lift()

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from house import House, eventually, message
+from harness.waiting import eventually
 
 from dragoman import Agent, Turn
 from dragoman.config import Settings
@@ -15,6 +15,7 @@ from dragoman.model.identity import TaskId
 from dragoman.model.push import PushConfig
 from dragoman.service import Call
 from dragoman.stores.interface import Push
+from tests.engine.engines import House, message
 
 URL = "https://example.com/hook"
 

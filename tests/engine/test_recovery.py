@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-from house import House, Street, eventually, house_over, message, within
+from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
 from dragoman.model import operations as ops
@@ -16,29 +15,19 @@ from dragoman.model.task import Task, TaskState
 from dragoman.service import Call
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
+from tests.engine.engines import House, Street, house_over, message, sentence, state
 
 S = TaskState
 HOUR = 3_600_000
 
 
-@pytest.fixture
-def agent() -> Agent:
-    return Agent("Tester", "Is tested.")
-
-
-def state(task: Task) -> TaskState:
-    return task.status.state
-
-
-def sentence(task: Task) -> str:
-    return task.status.message.text if task.status.message else ""
-
-
 def is_written(house: House) -> bool:
-    return all(log.is_idle for log in house.engine._holdings._logs.values())
+    return all(log.is_idle for log in house.engine._live._logs.values())
 
 
-async def stored(house: House, number: int = 1) -> list[Any]:
+async def stored(house: House, place: int = 1) -> list[Any]:
+    """Return the log of a task, by its place among those of its store."""
+    number = await house.first_number() + place - 1
     return [recorded.event for recorded in await house.store.read(number, after=0, limit=1000)]
 
 
@@ -89,7 +78,7 @@ async def test_what_is_being_written_when_a_process_stops_does_not_make_it_look_
     await eventually(lambda: runs == [1])
     store = house.store
     assert isinstance(store, SQLiteStore)
-    log = next(iter(house.engine._holdings._logs.values()))
+    log = next(iter(house.engine._live._logs.values()))
     go_on.set()
     # One write is under way, and more waits behind it.
     await eventually(lambda: log._is_writing and log._unwritten)
@@ -186,7 +175,7 @@ async def test_code_that_kills_its_process_at_once_is_given_up(house: House, age
         nonlocal runs
         runs += 1
         if runs > 1:
-            for worker in house.engine._holdings._workers.values():
+            for worker in house.engine._live._workers.values():
                 worker.abandon()
         await asyncio.Event().wait()
         return text
@@ -216,7 +205,7 @@ async def test_a_cancel_that_was_asked_for_before_the_crash_is_done_after_it(
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                if house._engine is None or house.engine._holdings._is_stopped:
+                if house._engine is None or house.engine._live.is_stopped:
                     raise
 
     await house.start(agent, cancel_grace=60.0)
@@ -270,7 +259,7 @@ async def test_a_running_task_fails_at_its_deadline(house: House, agent: Agent) 
     failed = await house.reaches(task.id, S.FAILED)
     assert sentence(failed) == "The task did not end in time."
     await within(stopped.wait())
-    await eventually(lambda: not house.engine._holdings._workers)
+    await eventually(lambda: not house.engine._live._workers)
 
 
 async def test_a_task_that_waits_fails_at_its_deadline_also_after_a_restart(
@@ -289,7 +278,7 @@ async def test_a_task_that_waits_fails_at_its_deadline_also_after_a_restart(
     await house.restart()
     await eventually(lambda: _is(house, task, S.FAILED))
     assert sentence(await house.get(task.id)) == "The task did not end in time."
-    await eventually(lambda: not house.engine._holdings._logs)
+    await eventually(lambda: not house.engine._live._logs)
 
 
 async def test_tasks_that_ended_in_time_cost_nothing_later(house: House, agent: Agent) -> None:
@@ -327,10 +316,10 @@ async def test_the_overdue_task_of_a_living_process_is_left_to_it(street: Street
     a, b = await street.open(slow("a")), await street.open(slow("b"))
     for house in (a, b):
         now_of(house).move_to(1 << 50)
-        house.engine._holdings._clock = house.clock
+        house.engine._recovery._clock = house.clock
     task = await a.send("hi", wait=False)
     await b.engine.sweep()
-    assert not b.engine._holdings._logs
+    assert not b.engine._live._logs
     assert state(await b.get(task.id)) in (S.SUBMITTED, S.WORKING)
     await a.engine.sweep()
     await eventually(lambda: _is(b, task, S.FAILED))
@@ -355,14 +344,14 @@ async def test_a_cancel_that_comes_after_the_last_event_leaves_nothing_behind(
     await eventually(lambda: is_written(gated))
     gated.store.shut()  # type: ignore[attr-defined]
     go_on.set()
-    await eventually(lambda: gated.engine._holdings.running(gated.scope, task.id) is None)
+    await eventually(lambda: gated.engine._live.running(gated.scope, task.id) is None)
     canceling = asyncio.ensure_future(gated.cancel(task.id))
     for _ in range(20):
         await asyncio.sleep(0)
     gated.store.lift()  # type: ignore[attr-defined]
     await asyncio.gather(canceling, return_exceptions=True)
     assert state(await gated.get(task.id)) is S.COMPLETED
-    kept = gated.engine._holdings
+    kept = gated.engine._live
     await eventually(lambda: not (kept._workers or kept._logs or kept._arriving))
 
 

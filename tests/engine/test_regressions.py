@@ -8,11 +8,11 @@ from typing import Any
 
 import apsw
 import pytest
-from house import House, Street, eventually, house_over, message, within
+from harness.waiting import eventually, within
 
 from dragoman import Agent, Message, Turn
 from dragoman.config import Settings
-from dragoman.engine import holdings
+from dragoman.engine import recovery
 from dragoman.engine.engine import Engine
 from dragoman.errors import Overloaded, TaskNotCancelable
 from dragoman.model import operations as ops
@@ -22,6 +22,7 @@ from dragoman.service import Call
 from dragoman.stores.interface import Push
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
+from tests.engine.engines import FullDisk, House, Street, house_over, message
 
 S = TaskState
 
@@ -48,31 +49,6 @@ async def turns(count: int = 200) -> None:
     """Let everyone do what can be done without a disk or another process."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-async def stop_looking(house: House) -> None:
-    """Let a house see nothing of the others by itself."""
-    assert isinstance(house.store, SQLiteStore)
-    for chore in house.store._chores:
-        chore.cancel()
-    await asyncio.gather(*house.store._chores, return_exceptions=True)
-
-
-class FullDisk:
-    """Takes nothing while it is full, and counts what it refused."""
-
-    def __init__(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert isinstance(house.store, SQLiteStore)
-        self.is_full = True
-        self.refused = 0
-        self._apply = house.store._writer._apply
-        monkeypatch.setattr(house.store._writer, "_apply", self._take)
-
-    def _take(self, writes: Any) -> Any:
-        if self.is_full:
-            self.refused += 1
-            raise apsw.FullError("no space left")
-        return self._apply(writes)
 
 
 def asking(agent: Agent) -> None:
@@ -106,12 +82,12 @@ async def test_a_repeated_message_to_a_task_elsewhere_waits_until_it_is_taken_in
     asking(agent)
     a, b = await street.open(agent), await street.open(agent)
     task = await a.send("go")
-    await stop_looking(a)
+    street.deafen(a)
     said = message("this", task=task.id)
     first = asyncio.ensure_future(b.send(said))
 
     async def is_left() -> bool:
-        return bool(await b.store.notes(1))
+        return await b.has_notes()
 
     await eventually(is_left)
     again = asyncio.ensure_future(b.send(said))
@@ -133,7 +109,7 @@ async def test_messages_one_after_another_to_a_task_elsewhere_are_each_taken_in(
     a, b = await street.open(agent), await street.open(agent)
     task = await a.send("hi", wait=False)
     for text in ("one", "two", "three"):
-        await within(b.send(text, task=task.id, wait=False), 2.0)
+        await within(b.send(text, task=task.id, wait=False))
     go_on.set()
     done = await a.reaches(task.id, S.COMPLETED)
     assert [said.text for said in done.history] == ["hi", "one", "two", "three"]
@@ -176,7 +152,7 @@ async def test_the_same_message_in_two_processes_that_may_reply_has_one_task(
 async def test_a_task_that_could_not_be_read_twice_is_tried_a_third_time(
     filed: House, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(recovery, "RETRY_AFTER", 0.0)
     runs: list[str] = []
 
     @agent.skill
@@ -208,7 +184,7 @@ async def test_a_task_that_could_not_be_read_twice_is_tried_a_third_time(
 async def test_code_is_not_run_again_while_the_disk_is_full(
     filed: House, agent: Agent, go_on: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdings, "RETRY_AFTER", 0.0)
+    monkeypatch.setattr(recovery, "RETRY_AFTER", 0.0)
     runs: list[int] = []
 
     @agent.skill
@@ -220,7 +196,7 @@ async def test_code_is_not_run_again_while_the_disk_is_full(
     await filed.start(agent)
     task = await filed.send("hi", wait=False)
     await eventually(lambda: runs)
-    disk = FullDisk(filed, monkeypatch)
+    disk = FullDisk(monkeypatch, filed.store)
     go_on.set()
     await eventually(lambda: disk.refused >= 20)
     assert disk.refused >= 20 and runs == [1]
@@ -238,7 +214,7 @@ async def test_a_reply_that_a_full_disk_did_not_keep_is_refused_as_such(
         return turn.reply(f"{text}!")
 
     await filed.start(agent)
-    disk = FullDisk(filed, monkeypatch)
+    disk = FullDisk(monkeypatch, filed.store)
     said = message("hi")
     with pytest.raises(Overloaded) as refusal:
         await filed.send(said)
@@ -267,13 +243,14 @@ async def test_a_reader_gets_the_end_from_a_process_that_left_at_once(
     await stream.step()
     reading = asyncio.ensure_future(stream.rest())
     # Between two looks of the reader's process: the task ends, and the other one leaves.
-    await stop_looking(a)
+    await street.stop_looking(a)
     go_on.set()
     await b.reaches(task.id, S.COMPLETED)
     street.houses.remove(b)
     await b.stop()
     await within(a.store.renew())
-    assert a.store.is_alone
+    if not a.store.knows_all:
+        await within(a.engine.look())
     assert (await within(reading)).events[-1].status.state is S.COMPLETED  # type: ignore[union-attr]
 
 
@@ -303,7 +280,7 @@ async def test_a_reply_with_a_receiver_leaves_nobody_waiting(house: House, agent
         operation = ops.SendMessage(message=message("hi"), push=push)
         assert isinstance(await within(house.engine.answer(Call(operation=operation))), Message)
     await turns()
-    assert not house.engine._holdings._later and not house.engine._holdings._workers
+    assert not house.engine._live._background and not house.engine._live._workers
 
 
 # Limits
@@ -338,19 +315,18 @@ async def test_no_more_messages_wait_for_a_task_than_may_when_they_come_from_els
     a = await street.open(agent, max_queued_messages=2)
     b = await street.open(agent, max_queued_messages=2)
     task = await a.send("hi", wait=False)
-    await stop_looking(a)
-    told = [
-        asyncio.ensure_future(b.send(text, task=task.id, wait=False))
-        for text in ("one", "two", "three")
-    ]
+    street.deafen(a)
+    told: list[asyncio.Future[Any]] = []
 
     async def are_left() -> bool:
-        return len(await b.store.notes(1)) == 3
+        return len(await b.store.notes(await b.first_number())) == len(told)
 
-    await eventually(are_left)
+    for text in ("one", "two", "three"):
+        told.append(asyncio.ensure_future(b.send(text, task=task.id, wait=False)))
+        await eventually(are_left)
     await within(a.engine.sweep())
     await within(asyncio.gather(*told[:2]))
-    worker, third = a.engine._holdings.running(a.scope, task.id), told[2]
+    worker, third = a.engine._live.running(a.scope, task.id), told[2]
     assert worker is not None and worker.queued == 2 and not third.done()
     passes.release()
     await eventually(lambda: worker.queued < 2)

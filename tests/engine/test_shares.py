@@ -4,32 +4,24 @@ import asyncio
 from typing import Any
 
 import pytest
-from engine.house import House, eventually, message, within
+from harness.clock import Clock
+from harness.waiting import eventually, within
 
-from dragoman.config import Settings
-from dragoman.engine import shares as module
+from dragoman import shares as module
+from dragoman.config import EngineSettings, Settings
 from dragoman.engine.engine import Engine
 from dragoman.engine.log import STORE_IS_FULL
-from dragoman.engine.shares import ASKING, HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
 from dragoman.errors import RateLimited
 from dragoman.model import operations as ops
 from dragoman.model.identity import Caller, Principal
 from dragoman.model.task import TaskState as S
-from dragoman.proof.guards.shares import endless_agent
 from dragoman.service import Call, TaskReply
+from dragoman.shares import ASKING, HEAVY, NARROW_EVENTS, PRESENT, QUANTUM, Shares
 from dragoman.stores.memory import MemoryStore
+from proof.sabotage.guards.shares import endless_agent
+from tests.engine.engines import House, message
 
 GREEDY, QUIET, OTHER = Principal("", "greedy"), Principal("", "quiet"), Principal("acme", "greedy")
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 @pytest.fixture
@@ -97,7 +89,7 @@ async def test_who_uses_little_never_waits(clock: Clock) -> None:
 async def test_one_slice_in_each_turn_of_the_loop_while_others_are_there(clock: Clock) -> None:
     shares = Shares(now=clock)
     shares.saw(QUIET)
-    clock.time += ASKING + 1
+    clock.now += ASKING + 1
     busy(shares, GREEDY)
     loop = Loop(shares)
     for n in range(24):
@@ -119,10 +111,10 @@ async def test_a_caller_who_is_alone_has_more_of_each_turn(clock: Clock) -> None
         loop.begin(GREEDY, f"{n}")
     alone = len(await loop.turn(100))
     shares.saw(QUIET)
-    clock.time += ASKING + 1
+    clock.now += ASKING + 1
     busy(shares, GREEDY)
     beside = len(await loop.turn(100))
-    clock.time += PRESENT + 1
+    clock.now += PRESENT + 1
     busy(shares, GREEDY)
     again = len(await loop.turn(100))
     assert alone > 2 * beside < again
@@ -165,7 +157,7 @@ async def test_a_probe_is_somebody_else(clock: Clock) -> None:
     shares.saw("probe")
     shares.saw(GREEDY)
     assert shares.is_shared(account)
-    clock.time += PRESENT + 1
+    clock.now += PRESENT + 1
     shares.saw(GREEDY)
     assert not shares.is_shared(account)
 
@@ -191,7 +183,7 @@ async def test_callers_take_turns_however_many_tasks_they_have(clock: Clock) -> 
 async def test_agents_of_one_caller_take_turns(clock: Clock) -> None:
     shares = Shares(now=clock)
     shares.saw(QUIET)
-    clock.time += ASKING + 1
+    clock.now += ASKING + 1
     busy(shares, GREEDY)
     loop = Loop(shares)
     for _ in range(20):
@@ -264,14 +256,16 @@ async def test_endless_tasks_of_one_caller_hold_a_turn_for_one_slice(clock: Cloc
     store = MemoryStore()
     await store.open()
     shares = Shares(now=clock)
-    engine = Engine(endless_agent(), store, Settings(max_events=1_000_000), shares=shares)
+    engine = Engine(
+        endless_agent(), store, Settings(engine=EngineSettings(max_events=1_000_000)), shares=shares
+    )
     account = shares.account(GREEDY)
     # All at once: what runs alone meanwhile writes thousands of events.
     await asyncio.gather(*(begun(engine, "greedy") for _ in range(24)))
     await eventually(lambda: account.is_heavy)
     shares.saw(QUIET)
     await eventually(lambda: account.is_narrow)
-    clock.time += ASKING + 1
+    clock.now += ASKING + 1
     for _ in range(50):
         await asyncio.sleep(0)
     most = 0
@@ -289,7 +283,7 @@ async def test_a_slice_ends_with_its_time(clock: Clock) -> None:
     busy(shares, GREEDY)
     await within(shares.turn(shares.account(GREEDY), "a"))
     assert not shares.is_late
-    clock.time += 2 * module.NARROW_SECONDS
+    clock.now += 2 * module.NARROW_SECONDS
     assert shares.is_late
     assert NARROW_EVENTS > 1
 
@@ -328,6 +322,29 @@ async def test_tasks_at_their_callers_share_of_the_store_end_and_new_ones_are_re
 
     await eventually(is_refused)
     await again.stop()
+
+
+class _Replicas:
+    workers = 3
+
+
+async def test_what_other_replicas_write_is_looked_up_long_before_a_caller_is_full(
+    clock: Clock,
+) -> None:
+    store = MemoryStore()
+    await store.open()
+    alone = Shares(now=clock, most_stored=3000)
+    shares = Shares(now=clock, most_stored=3000, limits=_Replicas())
+    for one in (alone, shares):
+        account = one.account(GREEDY)
+        assert one.is_unmeasured(account)
+        await one.measure(account, store)
+        one.store(account, 99)
+        clock.now += 1.0
+        assert not one.is_unmeasured(account)
+        # Three that wrote as much may have written a tenth of what was left.
+        one.store(account, 2)
+        assert one.is_unmeasured(account) is (one is shares)
 
 
 async def test_what_was_forgotten_makes_room_again(clock: Clock) -> None:

@@ -1,21 +1,23 @@
 """The durable examples keep what they show when their server is killed under them."""
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-from serving import ROOT, WAIT, Child, message, running
+from harness.processes import ROOT, running
+from harness.serving import message
+from harness.waiting import WAIT, wait_until
+
+from dragoman.testing.processes import ServerProcess
 
 DEEDS = ("reserve", "charge", "ship")
 
 
 @contextmanager
-def served(name: str, folder: Path, **env: str) -> Iterator[tuple[Child, httpx.Client]]:
+def served(name: str, folder: Path, **env: str) -> Iterator[tuple[ServerProcess, httpx.Client]]:
     options = ("--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with (
         running("serve", ROOT / "examples" / name, *options, cwd=folder, env=env) as child,
@@ -24,7 +26,7 @@ def served(name: str, folder: Path, **env: str) -> Iterator[tuple[Child, httpx.C
         yield child, http
 
 
-def kill(child: Child) -> None:
+def kill(child: ServerProcess) -> None:
     child.process.kill()
     child.process.wait(WAIT)
 
@@ -34,15 +36,6 @@ def send(http: httpx.Client, said: dict[str, Any], **configuration: Any) -> Any:
     response = http.post("/message:send", json=body)
     assert response.status_code == 200, response.text
     return response.json()["task"]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Look until something outside is so, for a bounded time."""
-    late = time.monotonic() + WAIT
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < late, "it never was so"
-        pause.wait(0.002)
 
 
 def entered(folder: Path) -> Counter[str]:
@@ -57,7 +50,7 @@ def test_an_order_whose_server_is_killed_between_steps_does_each_of_them_once(
     said = message("a lamp")
     with served("steps.py", tmp_path, PACKING_SECONDS="2") as (child, http):
         task = send(http, said, returnImmediately=True)
-        until(lambda: "Packing" in http.get(f"/tasks/{task['id']}").text)
+        wait_until(lambda: "Packing" in http.get(f"/tasks/{task['id']}").text)
         kill(child)
     assert entered(tmp_path) == {"reserve": 1, "charge": 1}
     # When the packing ends is recorded: that the second server would take an hour changes nothing.
@@ -68,7 +61,7 @@ def test_an_order_whose_server_is_killed_between_steps_does_each_of_them_once(
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
         (artifact,) = done["artifacts"]
         assert artifact["parts"] == [{"text": "a lamp is on its way, receipt 2."}]
-        assert child.end() == 0
+        assert child.stop() == 0
     assert entered(tmp_path) == dict.fromkeys(DEEDS, 1)
 
 
@@ -76,7 +69,7 @@ def test_an_order_whose_server_is_killed_in_a_step_repeats_no_other(tmp_path: Pa
     said = message("a lamp")
     with served("steps.py", tmp_path, PACKING_SECONDS="0") as (child, http):
         task = send(http, said, returnImmediately=True)
-        until(lambda: "charge" in entered(tmp_path))
+        wait_until(lambda: "charge" in entered(tmp_path))
         kill(child)
     with served("steps.py", tmp_path, PACKING_SECONDS="0") as (_, http):
         done = send(http, said)
@@ -101,4 +94,4 @@ def test_a_question_outlives_the_server_that_asked_it(tmp_path: Path) -> None:
         done = send(http, message("yes", taskId=asked["id"]))
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
         assert done["artifacts"][0]["parts"] == [{"text": "Paid 100."}]
-        assert child.end() == 0
+        assert child.stop() == 0

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carrying import gateway, log
-from serving import hosting, within
+from harness.serving import hosting
+from harness.waiting import within
 
 from dragoman import Client
-from dragoman.client.line import FOUND_LATER
-from dragoman.client.remote import NotServed
+from dragoman.client.agent_connection import FOUND_LATER
+from dragoman.client.pending_request import NotServed
 from dragoman.dialects.leniency import OTHER_SHAPE
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import Principal
 from dragoman.model.task import Task, TaskState
+from tests.gateway.gateway_site import gateway, log
 
 IDS = {"taskId": "t-1", "contextId": "c-1"}
 NO_A2A = "There is no A2A at this address: it answers 404."
@@ -287,7 +288,7 @@ async def test_one_that_stays_empty_is_told_as_it_is(read: Any) -> None:
 async def test_one_that_nobody_tells_more_of_is_not_held_back_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragoman.client.line.READ_AGAIN_WITHIN", 0.05)
+    monkeypatch.setattr("dragoman.client.agent_connection.READ_AGAIN_WITHIN", 0.05)
     async with playing(Peer(_empty(None))) as peer, Client(peer.url) as client:
         assert (await within(client.send("ping"))).state is TaskState.COMPLETED
 

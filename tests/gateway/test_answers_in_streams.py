@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from carrying import gateway, workshop
-from serving import V1, Site, frames, message, old_message, serving
+from harness.serving import V1, Site, frames, message, old_message, serving
+
+from tests.gateway.gateway_site import gateway, workshop
 
 WITHIN = 60.0
 

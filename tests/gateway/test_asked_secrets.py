@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
-from carrying import gateway
-from serving import serving, within
+from harness.serving import serving
+from harness.waiting import within
 
 from dragoman import Agent, Client, TaskState, Turn
 from dragoman.client.requests import requests_of
+from tests.gateway.gateway_site import gateway
 
 HUSH = "hush-55120"
 

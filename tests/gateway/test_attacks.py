@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carrying import workshop
-from guarding import (
+from harness.serving import message, serving
+from harness.waiting import eventually, within
+
+from dragoman.errors import InvalidParams
+from dragoman.gateway.delivery.forwarding import Forwarding
+from dragoman.gateway.registry.registration import AgentChanges, Registration, Secret, slug
+from dragoman.model.identity import Principal, Scope
+from tests.gateway.gateway_site import workshop
+from tests.gateway.guarded_site import (
     ALICE,
     BOB,
     BOBS,
@@ -23,18 +30,10 @@ from guarding import (
     seen,
     send,
     settled,
-    until,
     was_sent,
 )
-from malformed.script import dumped
-from peers_raw import Answer, Asked, card, http, raw_peer
-from serving import message, serving, within
-
-from dragoman.errors import InvalidParams
-from dragoman.gateway.app import GatewayApp
-from dragoman.gateway.forwarding import Forwarding
-from dragoman.gateway.registration import Changes, Registration, Secret, slug
-from dragoman.model.identity import Principal, Scope
+from tests.gateway.malformed.script import dumped
+from tests.gateway.raw_peer import Answer, Asked, card, http, raw_peer
 
 # Keys
 
@@ -65,7 +64,7 @@ async def test_an_agents_key_opens_by_no_door_what_it_is_not_for(tmp_path: Path)
             return (await ask(site, "POST", f"{path}/heartbeat", key, {})).status_code == 200
 
         # Keys are looked at once a second.
-        await until(is_known)
+        await eventually(is_known)
         for verb, door in DOORS:
             body = {"message": message("hi")} if "message" in door else None
             answer = await ask(site, verb, door.format(task=begun["id"]), key, body)
@@ -106,10 +105,10 @@ async def test_an_address_that_was_taken_back_sees_neither_answer_nor_credential
             found = (await ask(site, "GET", f"/tasks/{begun['id']}", ALICE)).json()
             return found["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
-        await until(waits)
+        await eventually(waits)
         assert b"the-first-one" in seen(old)
         second = Secret(kind="bearer", value="the-second-one")
-        changes = Changes(url=f"{new.url}/a", credential=second)
+        changes = AgentChanges(url=f"{new.url}/a", credential=second)
         await site.gateway.registry.update(agent.id, changes, Principal.read(BOBS))
         said = message("an answer", taskId=begun["id"])
         await ask(site, "POST", "/message:send", ALICE, {"message": said})
@@ -124,7 +123,7 @@ async def test_what_was_not_sent_goes_to_where_the_agent_moved(tmp_path: Path) -
         begun = await send(site, ALICE, f"/a2a/{agent.name}")
         await was_sent(old, "a")
         await site.gateway.registry.update(
-            agent.id, Changes(url=f"{new.url}/a"), Principal.read(BOBS)
+            agent.id, AgentChanges(url=f"{new.url}/a"), Principal.read(BOBS)
         )
         await settled(site, ALICE, begun["id"])
         # Its card was of the place before, so that it is spoken to as one that shows none.
@@ -159,9 +158,7 @@ async def test_who_takes_the_name_of_an_agent_of_the_process_is_not_shown_its_to
             squatter = await known(site, peer, "workshop")
         for _ in range(2):
             async with guarded(tmp_path, workshop()) as site:
-                app = site.app
-                assert isinstance(app, GatewayApp)
-                await app.listening([site.url])
+                await site.app.listening([site.url])
                 found = {one.name: one for one in site.gateway.registry.all()}
                 assert sorted(found) == ["workshop", "workshop-2"]
                 assert found["workshop"].id == squatter.id
@@ -195,7 +192,7 @@ async def test_a_price_that_rises_after_the_choice_is_not_paid(tmp_path: Path) -
             begun = await send(site, ALICE, metadata=metadata)
             await was_sent(one, "a")
             await site.gateway.registry.update(
-                dear.id, Changes(price=900_000_000), Principal.read(BOBS)
+                dear.id, AgentChanges(price=900_000_000), Principal.read(BOBS)
             )
             may_fail.set()
             assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_FAILED"
@@ -217,7 +214,7 @@ async def test_agents_that_never_answer_do_not_keep_what_is_held_for_a_race(tmp_
     def silent(name: str, asked: Asked) -> Answer:
         return ["hang"] if asked.operation == "send" else [http(b"{}", "404 Not Found")]
 
-    async with raw_peer(silent) as peer, guarded(tmp_path, forward_patience=0.5) as site:
+    async with raw_peer(silent) as peer, guarded(tmp_path, forward_patience=2.0) as site:
         for name in ("a", "b"):
             await known(site, peer, name, price=1_000_000, repeatable=True)
         begun = await send(site, ALICE, metadata={"skillId": "s", "race": 2})
@@ -234,7 +231,7 @@ async def test_whoever_does_a_task_after_a_crash_is_the_one_who_is_paid(
 
     async with raw_peer(completes) as peer:
         with monkeypatch.context() as patch:
-            patch.setattr(Forwarding, "_carried", never)
+            patch.setattr(Forwarding, "_deliver", never)
             async with guarded(tmp_path) as site:
                 first = await known(site, peer, "a", price=1_000_000)
                 begun = await send(site, ALICE, metadata={"skillId": "s"})
@@ -245,10 +242,10 @@ async def test_whoever_does_a_task_after_a_crash_is_the_one_who_is_paid(
         async with guarded(tmp_path) as site:
             assert await settled(site, ALICE, begun["id"]) == "TASK_STATE_COMPLETED"
             scope = Scope("gateway", "", "token:alice")
-            errand = await site.gateway.ledger.errand_in(scope, begun["id"])
-            assert errand is not None
+            order = await site.gateway.ledger.store.order_in(scope, begun["id"])
+            assert order is not None
             second = site.gateway.registry.get("b")
-            assert second is not None and errand.agent == second.id
+            assert second is not None and order.agent == second.id
             assert [name for name, asked in peer.requests if asked.operation == "send"] == ["b"]
 
 
@@ -298,9 +295,9 @@ async def test_a_task_that_was_given_no_time_says_nothing_of_its_agent(
             late = await send(site, ALICE, "/a2a/a", metadata=hurry)
             await settled(site, ALICE, late["id"])
         await site.gateway.trust.digest()
-        standing = await site.gateway.trust.standing(agent.id)
-        assert standing is not None
-        assert standing.document()["taskStats"] == {"total": 1, "completed": 1, "failed": 0}
+        reputation = await site.gateway.trust.reputation(agent.id)
+        assert reputation is not None
+        assert reputation.document()["taskStats"] == {"total": 1, "completed": 1, "failed": 0}
         assert not (await within(site.gateway.trust.verify())).problem
 
 

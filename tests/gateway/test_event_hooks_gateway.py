@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from serving import V1, Site, client, hosting, run, running, serving, within
+from harness.processes import run, running
+from harness.serving import V1, Site, client, hosting, serving
+from harness.waiting import within
 
 from dragoman import Agent, ArtifactUpdate, EventContext, EventHooks, Settings, StatusUpdate, Turn
-from dragoman.gateway.app import GatewayApp
-from dragoman.gateway.registration import Registration
+from dragoman.config import StoreSettings
+from dragoman.gateway.app import gateway_app, gateway_of
+from dragoman.gateway.registry.registration import Registration
 from dragoman.model.identity import Principal
 
 CANARY = "canary-4711"
@@ -69,12 +72,12 @@ async def test_what_an_agent_answers_is_changed_before_the_gateway_records_it(
         if isinstance(event, StatusUpdate) and event.status.state.is_terminal:
             over.set()
 
-    settings = Settings(store=str(tmp_path / "gateway.db"))
-    app = GatewayApp(settings=settings, is_local=True, hooks=[hooks])
+    settings = Settings(stores=StoreSettings(location=str(tmp_path / "gateway.db")))
+    app = gateway_app(settings=settings, is_local=True, hooks=[hooks])
     async with serving(upstream()) as up, hosting(app) as url, client(url) as http:
         site = Site(url, http, app)
         registration = Registration(url=up.url)
-        agent = await app.gateway.registry.register(registration, Principal.read(""))
+        agent = await gateway_of(app).registry.register(registration, Principal.read(""))
         path = f"/a2a/{agent.name}"
         events = await streamed(site, path)
         assert CANARY not in str(events) and "4 * " in str(events)
@@ -103,12 +106,12 @@ async def test_a_transform_that_fails_fails_the_tasks_of_the_gateway(tmp_path: P
     def broken(event: Any) -> Any:
         raise ValueError(CANARY)
 
-    settings = Settings(store=str(tmp_path / "gateway.db"))
-    app = GatewayApp(settings=settings, is_local=True, hooks=[hooks])
+    settings = Settings(stores=StoreSettings(location=str(tmp_path / "gateway.db")))
+    app = gateway_app(settings=settings, is_local=True, hooks=[hooks])
     async with serving(upstream()) as up, hosting(app) as url, client(url) as http:
         site = Site(url, http, app)
         registration = Registration(url=up.url)
-        agent = await app.gateway.registry.register(registration, Principal.read(""))
+        agent = await gateway_of(app).registry.register(registration, Principal.read(""))
         events = await streamed(site, f"/a2a/{agent.name}")
     assert "TASK_STATE_FAILED" in str(events[-1]) and CANARY not in str(events)
 

@@ -15,22 +15,23 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
-from carrying import Restartable, gateway
-from cli.calling import call, inside
+from harness.serving import Site, old_message, serving
+from harness.waiting import within
 from joserfc import jwe
 from joserfc.jwk import ECKey
-from serving import Site, old_message, serving, within
 
 from dragoman import Agent, Answer, App, Client, TaskState, Turn
-from dragoman.cli.answering import described, parts_of
+from dragoman.authoring.credentials import ReceivedCredential
+from dragoman.cli.calling.answer_prompt import described, parts_of
 from dragoman.cli.failures import Failure
-from dragoman.client.requests import answered, requests_of
+from dragoman.client.requests import answer_parts, requests_of
 from dragoman.errors import ConfigError, InputTimeout
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.requests import Handoff, Request
 from dragoman.security import handoff
-from dragoman.server.credentials import Credential
 from dragoman.stores.interface import Survey
+from tests.cli.command import call, inside
+from tests.gateway.gateway_site import Restartable, gateway
 
 HUSH = "hush-46046"
 RESULT = "application/vnd.a2a.tool-result+json"
@@ -41,7 +42,7 @@ class Made:
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = []
-        self.given: list[Credential] = []
+        self.given: list[ReceivedCredential] = []
         self.came: asyncio.Queue[str] = asyncio.Queue()
         self.gate = asyncio.Event()
 
@@ -246,27 +247,29 @@ async def test_the_longest_credential_there_may_be_is_taken(made: Made) -> None:
     assert made.values() == [longest, longest]
 
 
-_NOW = int(time.time())
-_CHANGED: dict[str, tuple[dict[str, Any], str]] = {
-    "authId": ({"authId": "q-else"}, "another request"),
-    "no authId": ({"authId": None}, "has to contain"),
-    "contextId": ({"contextId": "else"}, "another conversation"),
-    "no contextId": ({"contextId": None}, "has to contain"),
-    "agentId": ({"agentId": "else"}, "another agent"),
-    "expired": ({"iat": _NOW - 900, "exp": _NOW - 100}, "expired"),
-    "never good": ({"exp": _NOW - 10}, "expired"),
-    "no exp": ({"exp": None}, "has to contain"),
-    "exp is text": ({"exp": "tomorrow"}, "has to contain"),
-    "future": ({"iat": _NOW + 1000, "exp": _NOW + 2000}, "to come"),
-    "no iat": ({"iat": None}, "has to contain"),
-    "too large": ({"credential": "x" * (handoff.MAX_CREDENTIAL + 1)}, "65,536"),
-    "much too large": ({"credential": "x" * 900_000}, "65,536"),
-    "empty": ({"credential": ""}, "65,536"),
-    "no text": ({"credential": {"a": HUSH}}, "has to contain"),
-    "a weaker cipher": ({"header": {"enc": "A128GCM"}}, "cannot be opened"),
-    "compressed": ({"header": {"zip": "DEF"}}, "cannot be opened"),
-    "another key": ({"key": ECKey.generate_key("P-256").as_dict()}, "cannot be opened"),
-}
+def _changed() -> dict[str, tuple[dict[str, Any], str]]:
+    """Return claims that are wrong now, and what is said of each."""
+    now = int(time.time())
+    return {
+        "authId": ({"authId": "q-else"}, "another request"),
+        "no authId": ({"authId": None}, "has to contain"),
+        "contextId": ({"contextId": "else"}, "another conversation"),
+        "no contextId": ({"contextId": None}, "has to contain"),
+        "agentId": ({"agentId": "else"}, "another agent"),
+        "expired": ({"iat": now - 900, "exp": now - 100}, "expired"),
+        "never good": ({"exp": now - 10}, "expired"),
+        "no exp": ({"exp": None}, "has to contain"),
+        "exp is text": ({"exp": "tomorrow"}, "has to contain"),
+        "future": ({"iat": now + 1000, "exp": now + 2000}, "to come"),
+        "no iat": ({"iat": None}, "has to contain"),
+        "too large": ({"credential": "x" * (handoff.MAX_CREDENTIAL + 1)}, "65,536"),
+        "much too large": ({"credential": "x" * 900_000}, "65,536"),
+        "empty": ({"credential": ""}, "65,536"),
+        "no text": ({"credential": {"a": HUSH}}, "has to contain"),
+        "a weaker cipher": ({"header": {"enc": "A128GCM"}}, "cannot be opened"),
+        "compressed": ({"header": {"zip": "DEF"}}, "cannot be opened"),
+        "another key": ({"key": ECKey.generate_key("P-256").as_dict()}, "cannot be opened"),
+    }
 
 
 def _header(token: str, **changes: Any) -> str:
@@ -318,7 +321,7 @@ async def test_what_is_no_credential_for_it_leaves_the_request_open_and_says_wha
         assert first.handoff is not None
         tokens = {
             name: (hand_made(first.handoff, **changes), said)
-            for name, (changes, said) in _CHANGED.items()
+            for name, (changes, said) in _changed().items()
         }
         whole = hand_made(first.handoff)
         tokens |= {name: (change(whole), said) for name, (change, said) in _BROKEN.items()}
@@ -452,7 +455,7 @@ async def test_a_gateway_carries_what_it_cannot_read(
         (request,) = requests_of(answer)
         # The conversation has another name at the gateway.
         assert request.handoff is not None and request.handoff.context_id != answer.context_id
-        parts = answered(request, HUSH)
+        parts = answer_parts(request, HUSH)
         passed += [part.data["result"] for part in parts]  # type: ignore[index,call-overload]  # an object
         done = await within(client.send(parts, task_id=answer.task_id))
         assert done.text == "x done" and made.values() == [HUSH]
@@ -534,7 +537,8 @@ def test_what_a_person_types_into_the_inbox_is_sent_encrypted(
     made.gate.set()
     store, sent = str(tmp_path / "tasks.db"), list[Any]()
     monkeypatch.setattr(
-        "dragoman.cli.inbox.parts_of", lambda *said: sent.append(parts_of(*said)) or sent[-1]
+        "dragoman.cli.calling.inbox.parts_of",
+        lambda *said: sent.append(parts_of(*said)) or sent[-1],
     )
 
     async def begin() -> str:
@@ -549,7 +553,7 @@ def test_what_a_person_types_into_the_inbox_is_sent_encrypted(
     listed = inside("inbox", "list", "--store", "tasks.db", cwd=tmp_path)
     assert "Kind: credential (secret)" in listed.stdout and "only the agent" in listed.stdout
     words = ("inbox", "answer", task_id, "--store", "tasks.db", "--debug", "--verbose")
-    monkeypatch.setattr("dragoman.cli.answering.is_terminal", lambda stream: False)
+    monkeypatch.setattr("dragoman.cli.calling.answer_prompt.is_terminal", lambda stream: False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("io.StringIO", lambda: io.TextIOWrapper(io.BytesIO(f"{HUSH}\n".encode())))
         said = inside(*words, cwd=tmp_path)
@@ -593,7 +597,7 @@ def test_a_client_encrypts_to_nothing_but_the_key_of_an_open_request(
     shown = _shown(**changes) if changes else None
     request = Request("q-1", "credential", sensitive=True, handoff=shown)
     with pytest.raises(ValueError, match=said):
-        answered(request, HUSH)
+        answer_parts(request, HUSH)
     with pytest.raises(Failure, match=said):
         parts_of(request, HUSH)
 

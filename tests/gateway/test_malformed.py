@@ -10,18 +10,18 @@ from typing import Any
 
 import httpx
 import pytest
-from carrying import GatewaySite, gateway
-from malformed import answers, shapes, streams, wires
-from malformed.script import LEGAL, MARK, Script, refused
-from peers_raw import Answer, Asked, Peer, card, raw_peer
-from serving import V1, message
+from harness.serving import V1, message
 
 from dragoman.client.remote import Remote
-from dragoman.gateway import carrier, retrying, upstreams
+from dragoman.gateway.delivery import retries, upstreams
+from tests.gateway.gateway_site import GatewaySite, gateway
+from tests.gateway.malformed import answers, shapes, streams, wires
+from tests.gateway.malformed.script import LEGAL, MARK, Script, refused
+from tests.gateway.raw_peer import Answer, Asked, Peer, card, raw_peer
 
 SCRIPTS = [*answers.SCRIPTS, *wires.SCRIPTS, *shapes.SCRIPTS, *streams.SCRIPTS]
 NAMED = {f"s{number}": script for number, script in enumerate(SCRIPTS)}
-AT_ONCE = 24
+AT_ONCE = 48
 # A hang is a failure of its script, and not of the run.
 WITHIN = 60.0
 
@@ -29,16 +29,16 @@ WITHIN = 60.0
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for an agent that is away for as long as a test can wait."""
-    monkeypatch.setattr(carrier, "_LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.5)
     monkeypatch.setattr(upstreams, "_TIMEOUT", 0.3)
-    monkeypatch.setattr(retrying, "LONGEST_WISH", 1.0)
+    monkeypatch.setattr(retries, "LONGEST_RETRY_AFTER", 1.0)
     # A large answer is one of 4 MB here, so that there is no need to write one of 64.
     most = {**Remote.__init__.__kwdefaults__, "most": 4 << 20}
     monkeypatch.setattr(Remote.__init__, "__kwdefaults__", most)
-    monkeypatch.setattr("dragoman.client.line.LONGEST_WAIT", 0.2)
-    monkeypatch.setattr("dragoman.client.stream.LONGEST_WAIT", 0.2)
-    monkeypatch.setattr("dragoman.client.stream.AFTER_FAILURE", 0.02)
-    monkeypatch.setattr("dragoman.client.stream.POLL_EVERY", 0.05)
+    monkeypatch.setattr("dragoman.client.second_tries.LONGEST_WAIT", 0.2)
+    monkeypatch.setattr("dragoman.client.streams.stream.LONGEST_WAIT", 0.2)
+    monkeypatch.setattr("dragoman.client.streams.stream.AFTER_FAILURE", 0.02)
+    monkeypatch.setattr("dragoman.client.streams.stream.POLL_EVERY", 0.05)
 
 
 def played(name: str, asked: Asked) -> Answer:
@@ -115,8 +115,9 @@ async def test_whatever_an_agent_answers_its_task_ends_in_our_words(
     problems: dict[str, str] = {}
     took: list[tuple[float, str]] = []
     settings: dict[str, Any] = {
-        "forward_timeout": 2.0,
-        "forward_patience": 3.0,
+        # Long enough for a machine that is busy with something else.
+        "forward_timeout": 6.0,
+        "forward_patience": 9.0,
         "forward_attempts": 2,
         "max_events": streams.MOST,
     }

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from carrying import GatewaySite, gateway
-from guarding import until
+from harness.serving import serving
+from harness.waiting import eventually, within
 from msgspec import UNSET
-from peers_raw import Answer, Asked, Peer, http, raw_peer
-from serving import serving, within
 
 from dragoman import Agent, Message, Part, Turn
-from dragoman.gateway import retrying
+from dragoman.gateway.delivery import retries
+from tests.gateway.gateway_site import GatewaySite, gateway
+from tests.gateway.raw_peer import Answer, Asked, Peer, http, raw_peer
 
 DOOR = "/api/v1/a2a"
 # As the document has it: a message, and nobody it is for.
@@ -42,15 +42,12 @@ def speaker(name: str) -> Agent:
 
 async def ended(site: GatewaySite, task_id: str) -> Any:
     """Return a task as the door shows it, once it has ended."""
-    found: Any = None
 
-    async def is_over() -> bool:
-        nonlocal found
-        found = await site.call("tasks/get", {"id": task_id}, path=DOOR)
-        return found["status"] in ("completed", "failed", "canceled")
+    async def found() -> Any:
+        task = await site.call("tasks/get", {"id": task_id}, path=DOOR)
+        return task if task["status"] in ("completed", "failed", "canceled") else None
 
-    await until(is_over)
-    return found
+    return await eventually(found)
 
 
 async def recorded(site: GatewaySite, task_id: str) -> Any:
@@ -179,7 +176,7 @@ async def test_the_record_says_how_often_an_agent_was_tried_again(
     tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """N-049, N-032: of three attempts two are retries."""
-    monkeypatch.setattr(retrying, "Schedule", functools.partial(retrying.Schedule, first=0.01))
+    monkeypatch.setattr(retries, "Schedule", functools.partial(retries.Schedule, first=0.01))
 
     def answer(name: str, asked: Asked) -> Answer:
         if asked.operation == "send" and asked.before < times:
@@ -270,7 +267,7 @@ async def test_an_agent_that_answers_with_a_message_has_said_its_output(tmp_path
             (run,) = (await site.http.get(path)).json()["data"]["runs"]
             return run["status"] == "completed"
 
-        await until(is_over)
+        await eventually(is_over)
         assert run["steps"][0]["output"] == done["output"]
 
 
@@ -325,7 +322,7 @@ async def test_a_step_is_given_the_whole_of_what_the_one_before_it_streamed(
             (run,) = (await site.http.get(path)).json()["data"]["runs"]
             return run["status"] not in ("pending", "running")
 
-        await until(is_over)
+        await eventually(is_over)
         outputs = [step["output"] for step in run["steps"]]
         whole = {"result": "1 2 3 "}
         parts = {"result": {"parts": [{"step_0_output": whole}]}}

@@ -10,18 +10,19 @@ from typing import Any
 import apsw
 import httpx
 import pytest
-from carrying import GatewaySite, gateway
-from guarding import completes
-from peers_raw import Peer, card, raw_peer
-from serving import V1, message, within
+from harness.serving import V1, message
+from harness.waiting import within
 
 import dragoman.gateway
-from dragoman.gateway.registration import Registration
-from dragoman.gateway.task_reference import AmbiguousTask, TaskReference
+from dragoman.gateway.money.task_reference import AmbiguousTask, TaskReference
+from dragoman.gateway.registry.registration import Registration
 from dragoman.model.identity import LOCAL, Principal, new_id
-from dragoman.security import key_file
+from dragoman.security.keys import key_file
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations
+from tests.gateway.gateway_site import GatewaySite, gateway
+from tests.gateway.guarded_site import completes
+from tests.gateway.raw_peer import Peer, card, raw_peer
 
 pytestmark = pytest.mark.anyio
 # Names of callers, and the owner and the tenant of each.
@@ -247,7 +248,7 @@ async def test_an_id_that_one_requester_used_twice_is_ambiguous_to_its_requester
     async with town(tmp_path) as there:
         await there.done("ada", "T")
         store: Any = there.site.gateway.store
-        await store.change(lambda c: c.execute("UPDATE tasks SET id = 'gone' WHERE id = 'T'"))
+        await store.write_tx(lambda c: c.execute("UPDATE tasks SET id = 'gone' WHERE id = 'T'"))
         await there.done("ada", "T")
         ledger, ada = there.site.gateway.ledger, Principal("acme", "key:ada")
         with pytest.raises(AmbiguousTask) as found:

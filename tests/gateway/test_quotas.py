@@ -4,18 +4,18 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from carrying import GatewaySite, gateway, workshop
-from engine.house import eventually, within
-from guarding import ALICE, BOB, ask, completes, guarded, known, send, settled
-from peers_raw import raw_peer
-from serving import V1, message, serving
+from harness.serving import V1, message, serving
+from harness.waiting import eventually, within
 
 from dragoman import Agent, Turn
-from dragoman.gateway.workflows import Run
+from dragoman.gateway.workflows.workflows import WorkflowRun
+from dragoman.http.rates import USED_UP
 from dragoman.model.identity import Principal
 from dragoman.model.money import MICRO
-from dragoman.server.quota import USED_UP
 from dragoman.stores.interface import Survey
+from tests.gateway.gateway_site import GatewaySite, gateway, workshop
+from tests.gateway.guarded_site import ALICE, BOB, ask, completes, guarded, known, send, settled
+from tests.gateway.raw_peer import raw_peer
 
 
 async def begun(site: GatewaySite, agent: str = "gateway") -> int:
@@ -47,17 +47,13 @@ async def made(site: GatewaySite, *steps: dict[str, Any]) -> str:
     return answer.json()["data"]["id"]
 
 
-async def ended(site: GatewaySite, run_id: str) -> Run:
-    found: list[Run] = []
-
-    async def is_over() -> bool:
+async def ended(site: GatewaySite, run_id: str) -> WorkflowRun:
+    async def found() -> WorkflowRun | None:
         run = await site.gateway.workflows.run(Principal("", "token:alice"), run_id)
         assert run is not None
-        found[:] = [run]
-        return run.status not in ("pending", "running")
+        return None if run.status in ("pending", "running") else run
 
-    await eventually(is_over)
-    return found[0]
+    return await eventually(found)
 
 
 async def test_a_run_and_each_of_its_steps_count_and_a_step_beyond_fails_at_once(

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import hosting
+from harness.serving import hosting
 
 from dragoman import App
-from dragoman.proof.matrix import Scene
-from dragoman.proof.tenancy_agent import agent
-
-from .sites import settings_in
+from proof.access.matrix import Scene
+from proof.access.tenancy_agent import agent
+from tests.matrix.sites import settings_in
 
 
 @asynccontextmanager

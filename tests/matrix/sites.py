@@ -5,14 +5,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from serving import hosting, serving
+from harness.serving import hosting, serving
 
 from dragoman import App, Settings
-from dragoman.gateway.app import GatewayApp
-from dragoman.proof.callers import write_keys
-from dragoman.proof.route_things import GatewayThings, Things
-from dragoman.proof.tenancy_agent import agent
-from dragoman.proof.wire import Wire
+from dragoman.config import load_settings
+from dragoman.gateway.app import gateway_app
+from proof.access.bindings import Wire
+from proof.access.callers import write_keys
+from proof.access.route_things import GatewayThings, Things
+from proof.access.tenancy_agent import agent
 
 
 def settings_in(folder: Path, **more: Any) -> Settings:
@@ -28,7 +29,7 @@ def settings_in(folder: Path, **more: Any) -> Settings:
         "rate_limit_failures": "off",
         "metrics": True,
     }
-    return Settings(**given | more)
+    return load_settings({}, **given | more)
 
 
 def port_of(url: str) -> int:
@@ -48,11 +49,11 @@ async def server_in(folder: Path) -> AsyncGenerator[tuple[Things, App]]:
 
 
 @asynccontextmanager
-async def gateway_in(folder: Path) -> AsyncGenerator[tuple[GatewayThings, GatewayApp]]:
+async def gateway_in(folder: Path) -> AsyncGenerator[tuple[GatewayThings, App]]:
     """Serve a gateway and an agent behind it, and register what the table needs."""
     async with serving(agent) as upstream:
         chosen = settings_in(folder, payment_secret="a secret of this test", escrow=3600)
-        app = GatewayApp(settings=chosen)
+        app = gateway_app(settings=chosen)
         async with hosting(app) as url:
             things = GatewayThings(Wire(port_of(url)), upstream.url)
             await things.open()

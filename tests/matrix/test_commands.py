@@ -5,14 +5,12 @@ import re
 import stat
 from pathlib import Path
 
-from cli.calling import Ended, call
-
-from dragoman.proof.route_cells import RouteScene, filled, gather
-from dragoman.proof.route_table import RouteRow, of_app
-from dragoman.proof.route_things import Thing, Things
-from dragoman.proof.wire import Answer
-
-from .sites import gateway_in
+from proof.access.bindings import Answer
+from proof.access.route_cells import RouteScene, filled, gather
+from proof.access.route_table import RouteRow, of_app
+from proof.access.route_things import Thing, Things
+from tests.cli.command import Ended, call
+from tests.matrix.sites import gateway_in
 
 HINT = re.compile('"hint": ".*"')
 # Commands that ask a gateway, and no agent.

@@ -8,13 +8,12 @@ import pytest
 from dragoman.dialects.operations import ROWS
 from dragoman.engine.engine import Engine
 from dragoman.model.identity import Scope
-from dragoman.proof.callers import ORDER, RUNNER
-from dragoman.proof.matrix import STATES, Scene, Thing, gather, operation, table
-from dragoman.proof.wire import BINDINGS, HOUSES, Answer
 from dragoman.service import Call
-
-from .conftest import scene_in
-from .sites import gateway_in
+from proof.access.bindings import BINDINGS, HOUSES, Answer
+from proof.access.callers import ORDER, RUNNER
+from proof.access.matrix import STATES, Scene, Thing, gather, operation, table
+from tests.matrix.conftest import scene_in
+from tests.matrix.sites import gateway_in
 
 OUTCOMES = {"yes", "over", "none", "401"}
 

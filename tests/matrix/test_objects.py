@@ -12,11 +12,10 @@ import pytest
 from dragoman.dialects.operations import BY_V1_METHOD, ROWS
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId, new_id
-from dragoman.proof.callers import CALLERS, KEYS, OWNER
-from dragoman.proof.matrix import Scene, Thing, operation, told
-from dragoman.proof.wire import BINDINGS, Answer, Binding, request
-
-from .conftest import scene_in
+from proof.access.bindings import BINDINGS, Answer, Binding, request
+from proof.access.callers import CALLERS, KEYS, OWNER
+from proof.access.matrix import Scene, Thing, operation, told
+from tests.matrix.conftest import scene_in
 
 OTHERS = tuple(name for name in CALLERS if name != OWNER)
 STATES = ("working", "waiting", "finished", "deleted")

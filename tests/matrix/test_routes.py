@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from dragoman.model.identity import Caller, Principal
-from dragoman.proof.route_cells import RouteScene, gather
-from dragoman.proof.route_table import of_app
-
-from .sites import gateway_in, server_in
+from proof.access.route_cells import RouteScene, gather
+from proof.access.route_table import of_app
+from tests.matrix.sites import gateway_in, server_in
 
 
 async def test_every_cell_of_a_server_is_answered_as_the_table_says(tmp_path: Path) -> None:

@@ -11,27 +11,26 @@ import pytest
 from dragoman import App, Settings
 from dragoman.cli.main import cli
 from dragoman.dialects.house import CORVID, FASTA2A, NEXUS, r, selectools, v0_1
-from dragoman.dialects.house.house import House
 from dragoman.dialects.operations import BY_V0_METHOD, ROWS
+from dragoman.dialects.v0_3 import V0
 from dragoman.errors import A2AError, MethodNotFound
 from dragoman.gateway.api.api import TABLE
-from dragoman.gateway.api.table import Found
+from dragoman.gateway.api.table import FoundEndpoint
 from dragoman.gateway.front import PREFIX
+from dragoman.http.routes import Access, Routes
 from dragoman.mcp.agent_tools import AgentTools
 from dragoman.mcp.gateway_tools import GatewayTools
-from dragoman.proof.callers import KEYS, OWNER, RUNNER
-from dragoman.proof.route_table import COLUMNS, KEY_COLUMNS, RouteRow, of_app, rows
-from dragoman.proof.route_things import GatewayThings, Things, request
 from dragoman.server import admin
-from dragoman.server.routes import Access, Routes
 from dragoman.transports import rest
-
-from .sites import gateway_in, server_in
-from .test_tools import NAME, mcp_server, tools_of
+from proof.access.callers import KEYS, OWNER, RUNNER
+from proof.access.route_table import COLUMNS, KEY_COLUMNS, RouteRow, of_app, rows
+from proof.access.route_things import GatewayThings, Things, request
+from tests.matrix.sites import gateway_in, server_in
+from tests.matrix.test_tools import NAME, mcp_server, tools_of
 
 # What no route is, asked for on purpose.
 NOWHERE = "/nothing/is/here"
-HOUSES: dict[str, list[House]] = {
+HOUSES: dict[str, list[V0]] = {
     "nexus": [NEXUS],
     "r": [r.RX, r.RX_REST, r.RX_ABROAD],
     "corvid": [CORVID],
@@ -84,11 +83,11 @@ def missing(routes: Routes, app: Any) -> list[str]:
 
 
 async def test_every_path_of_a_server_has_a_row(server: tuple[Things, App]) -> None:
-    assert missing(server[1]._routes, "server") == []
+    assert missing(server[1].site.routes, "server") == []
 
 
 async def test_every_path_of_a_gateway_has_a_row(gateway: tuple[GatewayThings, App]) -> None:
-    assert missing(gateway[1]._routes, "gateway") == []
+    assert missing(gateway[1].site.routes, "gateway") == []
     known = {row.route for row in of_app("gateway")}
     assert [row.name for row in TABLE.endpoints if f"{row.verb} {row.path}" not in known] == []
     assert any(row.template.startswith(PREFIX) for row in of_app("gateway"))
@@ -97,7 +96,7 @@ async def test_every_path_of_a_gateway_has_a_row(gateway: tuple[GatewayThings, A
 async def test_every_path_of_an_mcp_server_has_a_row(tmp_path: Path) -> None:
     async with mcp_server(tmp_path, tools_of("http://127.0.0.1:9", OWNER)[0]) as (_, app):
         templates = {row.template for row in of_app("mcp")}
-        assert [one for one in app._routes.paths() if not is_covered(one, templates)] == []
+        assert [one for one in app.site.routes.paths() if not is_covered(one, templates)] == []
 
 
 async def test_a_path_without_a_row_is_found(server: tuple[Things, App]) -> None:
@@ -118,7 +117,7 @@ def is_served(row: RouteRow, routes: Routes) -> bool:
         return True
     found = TABLE.find(row.verb, path) if row.app == "gateway" else None
     if found is not None:
-        return isinstance(found, Found) and found.endpoint.path == row.template
+        return isinstance(found, FoundEndpoint) and found.endpoint.path == row.template
     route = routes.find(row.template)
     if route.name.startswith("/admin/tasks/"):
         return admin.OPERATIONS.get(row.template.rpartition("}")[2]) == row.verb
@@ -127,13 +126,13 @@ def is_served(row: RouteRow, routes: Routes) -> bool:
         return route.name != "/api/v1/*"
     by_rest = rest.find(row.verb, path) or rest.find_0_3(row.verb, path)
     # Runs of workflows are tasks of an agent that is not served.
-    return isinstance(by_rest, rest.Route) or path.startswith("/agents/workflows/")
+    return isinstance(by_rest, rest.RestRoute) or path.startswith("/agents/workflows/")
 
 
 async def test_every_row_of_a_server_or_gateway_has_a_route(
     server: tuple[Things, App], gateway: tuple[GatewayThings, App]
 ) -> None:
-    apps = {"server": server[1]._routes, "gateway": gateway[1]._routes}
+    apps = {"server": server[1].site.routes, "gateway": gateway[1].site.routes}
     found = [row for row in rows() if row.app in apps]
     assert [str(row) for row in found if not is_served(row, apps[row.app])] == []
 
@@ -144,7 +143,7 @@ async def test_every_verb_that_a_path_takes_has_a_row(
     """Which these are, the apps say themselves, to who asks with another one."""
     for app, (things, served) in (("server", server), ("gateway", gateway)):
         known = [row for row in rows() if row.app == app]
-        for path in served._routes.paths():
+        for path in served.site.routes.paths():
             if path.endswith("*") or not path:
                 continue
             answer = await things.wire.ask(request("PUT", path, KEYS[RUNNER], "{}"))
@@ -155,7 +154,7 @@ async def test_every_verb_that_a_path_takes_has_a_row(
             assert verbs == {row.verb for row in known if row.template == path}, (app, path)
 
 
-def speaks(house: House, method: str) -> bool:
+def speaks(house: V0, method: str) -> bool:
     """Tell whether a house has an operation."""
     try:
         house.decode_request(method, {})
@@ -180,7 +179,7 @@ def test_every_operation_of_every_house_has_a_row() -> None:
 
 def test_every_official_operation_is_in_the_table_of_operations() -> None:
     """With its states; the rows here are samples at the paths of each binding."""
-    from dragoman.proof.matrix import table
+    from proof.access.matrix import table
 
     assert set(table()) == {row.v1 for row in ROWS}
     for callers in table().values():
@@ -191,7 +190,7 @@ async def test_every_tool_and_resource_has_a_row(gateway: tuple[GatewayThings, A
     url = f"http://127.0.0.1:{gateway[0].wire.port}"
     found: set[str] = set()
     for desk in tools_of(url, OWNER):
-        for offer in await desk.offers():
+        for offer in await desk.tools():
             is_agent = isinstance(desk, AgentTools)
             name = offer.name.replace("agent__dragoman_gateway__", NAME) if is_agent else offer.name
             found.add(f"tool {name}")
@@ -202,8 +201,8 @@ async def test_every_tool_and_resource_has_a_row(gateway: tuple[GatewayThings, A
 
 
 def commands(place: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield all commands; proofs are one, since they are all alike here."""
-    if not isinstance(place, click.Group) or words == ("proof",):
+    """Yield all commands."""
+    if not isinstance(place, click.Group):
         yield " ".join(words)
         return
     context = click.Context(place)

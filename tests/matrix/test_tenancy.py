@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.proof.callers import ORDER
-from dragoman.proof.matrix import STATES
-from dragoman.proof.tenancy import Ratio, TenancyResult, prove
-from dragoman.proof.wire import BINDINGS, HOUSES
+from proof.access.bindings import BINDINGS, HOUSES
+from proof.access.callers import ORDER
+from proof.access.matrix import STATES
+from proof.access.tenancy import Ratio, TenancyResult, prove
 
 WIRES = (*BINDINGS, *HOUSES)
 

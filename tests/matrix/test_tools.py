@@ -8,40 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import hosting
+from harness.serving import hosting
 
 from dragoman import Client
+from dragoman.egress.egress import Egress
+from dragoman.egress.targets import Anywhere
 from dragoman.mcp.agent_tools import AgentTools
-from dragoman.mcp.app import McpApp
-from dragoman.mcp.gateway_api import GatewayApi
+from dragoman.mcp.app import mcp_app
+from dragoman.mcp.gateway_api import McpGatewayApi
 from dragoman.mcp.gateway_tools import GatewayTools
-from dragoman.mcp.offers import Desk, Offer
-from dragoman.proof.callers import KEYS, NEWCOMER, OWNER
-from dragoman.proof.route_cells import RouteScene, filled, gather
-from dragoman.proof.route_table import COLUMNS, RouteRow, of_app
-from dragoman.proof.route_things import GatewayThings, Thing, Things, request
-from dragoman.proof.wire import Answer, Wire
-from dragoman.security.egress import Egress
-from dragoman.security.targets import Anywhere
-
-from .sites import gateway_in, port_of, settings_in
+from dragoman.mcp.offers import Offers, ToolOffer
+from dragoman.server.app import App
+from proof.access.bindings import Answer, Wire
+from proof.access.callers import KEYS, NEWCOMER, OWNER
+from proof.access.route_cells import RouteScene, filled, gather
+from proof.access.route_table import COLUMNS, RouteRow, of_app
+from proof.access.route_things import GatewayThings, Thing, Things, request
+from tests.matrix.sites import gateway_in, port_of, settings_in
 
 MCP = {"Accept": "application/json, text/event-stream"}
 # What stands for the name of the agent in the names of its tools.
 NAME = "agent__NAME__"
 
 
-def tools_of(url: str, caller: str) -> list[Desk]:
+def tools_of(url: str, caller: str) -> list[Offers]:
     """Return what MCP servers offer that were started with the credential of a caller."""
     headers = {"x-api-key": KEYS[caller]} if KEYS[caller] else {}
     http = Egress(policy=Anywhere(), connect_timeout=5, keep_alive=True)
     client = Client(url, api_key=KEYS[caller])
-    return [GatewayTools(GatewayApi(url, http, headers)), AgentTools([client])]
+    return [GatewayTools(McpGatewayApi(url, http, headers)), AgentTools([client])]
 
 
 @asynccontextmanager
-async def mcp_server(folder: Path, desk: Desk) -> AsyncGenerator[tuple[Wire, McpApp]]:
-    app = McpApp(desk, settings_in(folder, store="memory:", push=False))
+async def mcp_server(folder: Path, desk: Offers) -> AsyncGenerator[tuple[Wire, App]]:
+    app = mcp_app(desk, settings_in(folder, store="memory:", push=False))
     async with hosting(app) as url:
         wire = Wire(port_of(url))
         try:
@@ -54,7 +54,7 @@ class Desks:
     """The desks of all callers, of which one is asked at a time: to start a server for each would
     take longer than to ask it."""
 
-    def __init__(self, desks: Mapping[str, Desk]) -> None:
+    def __init__(self, desks: Mapping[str, Offers]) -> None:
         self._desks = desks
         self.chosen = desks[NEWCOMER]
         self.name, self.about = self.chosen.name, self.chosen.about
@@ -63,8 +63,8 @@ class Desks:
     def choose(self, caller: str) -> None:
         self.chosen = self._desks[caller]
 
-    async def offers(self) -> Sequence[Offer]:
-        return await self.chosen.offers()
+    async def tools(self) -> Sequence[ToolOffer]:
+        return await self.chosen.tools()
 
     async def read(self, uri: str) -> Any:
         return await self.chosen.read(uri)

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 
 async def main(url: str, asked: list[list[object]]) -> None:
-    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
         card = await A2ACardResolver(http, url).get_agent_card()
         print(json.dumps([[skill.id, skill.name, list(skill.tags)] for skill in card.skills]))
         client = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)

@@ -9,11 +9,13 @@ from typing import Any
 
 import mcp
 import pytest
-from commanding import invoke
-from serving import START_WITHIN, environment, hosting, run, running
+from harness.commands import invoke
+from harness.processes import START_WITHIN, environment, run, running
+from harness.serving import hosting
 
 from dragoman import Agent, Settings
-from dragoman.gateway.app import GatewayApp
+from dragoman.config import StoreSettings
+from dragoman.gateway.app import gateway_app
 
 
 @asynccontextmanager
@@ -25,7 +27,9 @@ async def gateway(folder: Path) -> AsyncGenerator[str]:
     async def echo(text: str) -> str:
         return f"echo: {text}"
 
-    app = GatewayApp(agent, settings=Settings(store=str(folder / "g.db")), is_local=True)
+    app = gateway_app(
+        agent, settings=Settings(stores=StoreSettings(location=str(folder / "g.db"))), is_local=True
+    )
     async with hosting(app) as url:
         await app.listening([url])
         yield url
@@ -63,7 +67,7 @@ async def test_a_gateway_on_stdio_and_on_a_port(tmp_path: Path) -> None:
             assert address.endswith("/mcp")
             async with mcp.Client(address) as client:
                 await session(client)
-            assert await asyncio.to_thread(child.end) == 0
+            assert await asyncio.to_thread(child.stop) == 0
             assert "Traceback" not in child.log
 
 

@@ -3,21 +3,21 @@
 import json
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fifty
 import httpx
 import pytest
-from serving import ROOT, START_WITHIN, WAIT, Child, message, running
+from harness.processes import running
+from harness.serving import message
+from harness.waiting import WAIT, wait_until
 
-sys.path.append(str(ROOT / "tests" / "peers"))
-from environments import python_with
+from dragoman.testing.processes import ServerProcess
+from proof.environments import python_with
+from tests.mcp import fifty
 
 PROGRAM = Path(fifty.__file__)
 SERVER = f"{sys.executable} {PROGRAM}"
@@ -26,7 +26,7 @@ LOOP = f"""
 import time
 from pathlib import Path
 from dragoman.agents.loop import AgentLoop
-from dragoman.agents.mcp_tools import McpTools
+from dragoman.mcp.tools import McpTools
 from dragoman.agents.scripted import ScriptedModel
 from dragoman.agents.tools import ToolCall
 
@@ -47,17 +47,8 @@ agent = AgentLoop(model, tools=[tools, hold]).agent("Adder", "Adds.")
 """
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Look until something outside is so, for a bounded time."""
-    late = time.monotonic() + START_WITHIN
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < late, "it never was so"
-        pause.wait(0.01)
-
-
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[Child, httpx.Client]]:
+def served(folder: Path) -> Iterator[tuple[ServerProcess, httpx.Client]]:
     options = ("--listen", "127.0.0.1:0", "--store", folder / "tasks.db")
     with (
         running("serve", "adder.py", *options, cwd=folder) as child,
@@ -71,14 +62,14 @@ def test_a_loop_killed_between_calls_of_mcp_tools_repeats_no_finished_one(tmp_pa
     body = {"message": message("go"), "configuration": {"returnImmediately": True}}
     with served(tmp_path) as (child, http):
         task: Any = http.post("/message:send", json=body).json()["task"]
-        until((tmp_path / "held").exists)
+        wait_until((tmp_path / "held").exists)
         child.process.kill()
         child.process.wait(WAIT)
     (tmp_path / "gate").touch()
     with served(tmp_path) as (child, http):
-        until(lambda: "COMPLETED" in http.get(f"/tasks/{task['id']}").text)
+        wait_until(lambda: "COMPLETED" in http.get(f"/tasks/{task['id']}").text)
         done: Any = http.get(f"/tasks/{task['id']}").json()
-        assert child.end() == 0
+        assert child.stop() == 0
     lines = (tmp_path / "calls").read_text().splitlines()
     calls = Counter(line.split()[0] for line in lines)
     assert [calls[name] for name in ("add_1", "add_2", "echo")] == [1, 1, 1]
@@ -101,7 +92,7 @@ def test_an_mcp_server_of_fifty_tools_answers_through_a2a_sdk(tmp_path: Path) ->
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
-        assert child.end() == 0
+        assert child.stop() == 0
         assert "Traceback" not in child.log
     skills, *tasks = map(json.loads, done.stdout.splitlines())
     assert len(skills) == 50

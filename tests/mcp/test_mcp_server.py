@@ -10,20 +10,22 @@ from typing import Any
 import httpx2
 import mcp
 import pytest
+from harness.serving import hosting, serving
+from harness.waiting import within
 from mcp.client.streamable_http import streamable_http_client
-from serving import hosting, serving, within
 
 from dragoman import Agent, Client, Settings, Turn
-from dragoman.gateway.app import GatewayApp
+from dragoman.config import StoreSettings, load_settings
+from dragoman.egress.egress import Egress
+from dragoman.egress.targets import Anywhere
+from dragoman.gateway.app import gateway_app
+from dragoman.http.rates import USED_UP
 from dragoman.mcp.agent_tools import AgentTools
-from dragoman.mcp.app import MOST_BYTES, MOST_VALUES, McpApp
-from dragoman.mcp.gateway_api import GatewayApi
+from dragoman.mcp.app import MOST_BYTES, MOST_VALUES, mcp_app
+from dragoman.mcp.gateway_api import McpGatewayApi
 from dragoman.mcp.gateway_tools import GatewayTools
-from dragoman.mcp.offers import Desk
-from dragoman.mcp.server import make
-from dragoman.security.egress import Egress
-from dragoman.security.targets import Anywhere
-from dragoman.server.quota import USED_UP
+from dragoman.mcp.offers import Offers
+from dragoman.mcp.server import mcp_server
 
 TOKEN = "a-token-of-the-callers-which-is-long"
 
@@ -69,20 +71,20 @@ async def agent_desk(agent: Agent) -> AsyncGenerator[mcp.Client]:
         site = await stack.enter_async_context(serving(agent))
         desk = AgentTools([Client(site.url)])
         stack.push_async_callback(desk.close)
-        yield await stack.enter_async_context(mcp.Client(make(desk)))
+        yield await stack.enter_async_context(mcp.Client(mcp_server(desk)))
 
 
 @asynccontextmanager
 async def gateway_desk(folder: Path, agent: Agent) -> AsyncGenerator[tuple[mcp.Client, str]]:
     """Give an MCP client of a gateway, and the gateway's address."""
-    settings = Settings(store=str(folder / "gateway.db"))
-    app = GatewayApp(agent, settings=settings, is_local=True)
+    settings = Settings(stores=StoreSettings(location=str(folder / "gateway.db")))
+    app = gateway_app(agent, settings=settings, is_local=True)
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(hosting(app))
         await app.listening([url])
-        desk = GatewayTools(GatewayApi(url, Egress(policy=Anywhere())))
+        desk = GatewayTools(McpGatewayApi(url, Egress(policy=Anywhere())))
         stack.push_async_callback(desk.close)
-        yield await stack.enter_async_context(mcp.Client(make(desk))), url
+        yield await stack.enter_async_context(mcp.Client(mcp_server(desk))), url
 
 
 async def call(client: mcp.Client, name: str, /, **arguments: Any) -> Any:
@@ -128,7 +130,7 @@ async def test_work_that_takes_longer_goes_on_and_can_be_looked_at() -> None:
         told.append(message)
 
     async with agent_desk(agent) as client:
-        arguments = {"message": "x", "skillId": "slowly", "timeoutSeconds": 1}
+        arguments = {"message": "x", "skillId": "slowly", "timeoutSeconds": 2}
         begun: Any = await within(
             client.call_tool("agent__work_shop__invoke", arguments, progress_callback=tell)
         )
@@ -217,12 +219,12 @@ async def test_a_question_that_was_answered_is_not_taken_for_another() -> None:
     waiting = task("input-required", "1")
     answers = [waiting, waiting, waiting, task("completed", "2")]
 
-    class Scripted(GatewayApi):
+    class Scripted(McpGatewayApi):
         async def ask(self, verb: str, path: str, *_: Any, **__: Any) -> Any:
             return answers.pop(0)
 
     desk = GatewayTools(Scripted("http://127.0.0.1:9", Egress(policy=Anywhere())))
-    async with mcp.Client(make(desk)) as client:
+    async with mcp.Client(mcp_server(desk)) as client:
         assert text(await call(client, "delegate_task", taskId="t", message="Ada")) == "done"
     assert answers == []
     await desk.close()
@@ -232,7 +234,7 @@ async def test_a_gateways_task_that_takes_longer_is_returned_by_its_id(tmp_path:
     agent, gate = workshop()
     async with gateway_desk(tmp_path, agent) as (client, _):
         arguments = {"agentId": "work-shop", "message": "x", "skillId": "slowly"}
-        begun = await call(client, "delegate_task", **arguments, timeoutSeconds=1)
+        begun = await call(client, "delegate_task", **arguments, timeoutSeconds=2)
         task = begun.structured_content["taskId"]
         assert f"{task} is working; check_task_status says" in text(begun)
         gate.set()
@@ -260,8 +262,8 @@ async def test_a_gateways_agents_are_documents(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_that_is_away_is_told_as_such() -> None:
-    desk = GatewayTools(GatewayApi("http://127.0.0.1:9", Egress(policy=Anywhere())))
-    async with mcp.Client(make(desk)) as client:
+    desk = GatewayTools(McpGatewayApi("http://127.0.0.1:9", Egress(policy=Anywhere())))
+    async with mcp.Client(mcp_server(desk)) as client:
         away = await call(client, "discover_agents")
         assert (text(away), away.is_error) == ("The gateway could not be reached", True)
         with pytest.raises(mcp.MCPError, match="could not be reached"):
@@ -273,8 +275,8 @@ async def test_a_gateway_that_is_away_is_told_as_such() -> None:
 
 
 @asynccontextmanager
-async def on_port(desk: Desk, **settings: Any) -> AsyncGenerator[str]:
-    app = McpApp(desk, Settings(store="memory:", push=False, **settings), is_local=True)
+async def on_port(desk: Offers, **settings: Any) -> AsyncGenerator[str]:
+    app = mcp_app(desk, load_settings({}, store="memory:", push=False, **settings), is_local=True)
     async with hosting(app) as url:
         yield f"{url}/mcp"
 
@@ -283,7 +285,7 @@ async def on_port(desk: Desk, **settings: Any) -> AsyncGenerator[str]:
 async def connected(url: str, mode: str, token: str = "") -> AsyncGenerator[mcp.Client]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=10, trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60, trust_env=False) as http,
         mcp.Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield client
@@ -309,7 +311,7 @@ async def test_callers_on_a_port_prove_who_they_are(mode: str) -> None:
 @asynccontextmanager
 async def within_(entering: Any) -> AsyncGenerator[Any]:
     """Bound what goes on inside."""
-    async with asyncio.timeout(15), entering as value:
+    async with asyncio.timeout(60), entering as value:
         yield value
 
 
@@ -353,7 +355,7 @@ async def test_the_package_is_given_nothing_that_would_hold_up_the_loop() -> Non
         }
         accept = {"accept": "application/json, text/event-stream"}
         headers = {**accept, "content-type": "application/json"}
-        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=20) as http:
+        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=60) as http:
             found = {
                 name: (await http.post(url, content=body)).status_code
                 for name, (body, _) in bodies.items()

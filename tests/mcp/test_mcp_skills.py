@@ -6,16 +6,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import fifty
 import pytest
-from serving import Site, hosting, serving, within
+from harness.serving import Site, hosting, serving
+from harness.waiting import within
 
 from dragoman import Client
-from dragoman.agents.mcp_schema import Schema
-from dragoman.agents.mcp_skills import McpAgent, McpSkill, mcp_agent, tags_of, title_of
-from dragoman.agents.mcp_tools import McpTools
 from dragoman.errors import ConfigError, InvalidParams
+from dragoman.mcp.argument_schema import Schema
+from dragoman.mcp.skills import McpAgent, McpSkill, mcp_agent, tags_of, title_of
+from dragoman.mcp.tools import McpTools
 from dragoman.model.task import TaskState
+from tests.mcp import fifty
 
 
 @asynccontextmanager
@@ -152,7 +153,7 @@ async def test_nothing_is_left_open_when_the_agent_is_not_served_any_more() -> N
 async def test_a_result_that_is_too_large_to_keep_fails_with_a_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragoman.agents.mcp_skills.MAX_RESULT_BYTES", 1000)
+    monkeypatch.setattr("dragoman.mcp.skills.MAX_RESULT_BYTES", 1000)
     async with fifty_skills() as (_, client):
         large = "x" * 1001
         failed = await within(client.send({"text": large}, metadata={"skillId": "echo"}))

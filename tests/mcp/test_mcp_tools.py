@@ -9,15 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fifty
 import mcp
 import pytest
-from serving import START_WITHIN, hosting, within
+from harness.processes import START_WITHIN
+from harness.serving import hosting
+from harness.waiting import within
 
-from dragoman.agents.mcp_line import McpFailed
-from dragoman.agents.mcp_tools import McpTools, text_of
 from dragoman.agents.tools import ToolCall
 from dragoman.errors import ConfigError
+from dragoman.mcp.connection import McpFailed
+from dragoman.mcp.tools import McpTools, text_of
+from tests.mcp import fifty
 
 FIFTY = f"{sys.executable} {Path(fifty.__file__)}"
 TURN: Any = None
@@ -97,7 +99,7 @@ async def test_only_what_is_allowed_is_there(calls: Path) -> None:
 
 
 async def test_a_call_has_a_bound_of_time() -> None:
-    async with at_address(timeout=0.3) as tools:
+    async with at_address(timeout=2.0) as tools:
         with pytest.raises(McpFailed, match="no answer in time"):
             await within(tools.call("stall", {}))
         assert text_of(await within(tools.call("echo", {"text": "well"}))) == "well"

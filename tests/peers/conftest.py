@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from environments import ROOT
-from hosts import address_of, stop
-from libraries import Peer, Report, report
+
+from dragoman.testing.processes import ServerProcess
+from proof.environments import ROOT
+from tests.peers.libraries import Peer, Report, report
 
 # The scripts assert as tests do, so they explain themselves like tests.
-pytest.register_assert_rewrite("scripts")
+pytest.register_assert_rewrite("tests.peers.scripts")
 
-START_WITHIN = 30.0
+START_WITHIN = 60.0
 
 # Short streams keep the run short; what is off must be refused as each version says.
 SWITCHES = {
@@ -71,25 +72,13 @@ def pushing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def serving(folder: Path, *more: str, push: str) -> Iterator[str]:
     target = str(ROOT / "examples" / "conformance_agent.py")
     options = ["--listen", "127.0.0.1:0", "--store", str(folder / "tasks.db"), *more]
-    log = folder / "log"
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dragoman", "serve", target, *options],
-            cwd=ROOT,
-            env=os.environ | SWITCHES | {"CONFORMANCE_PUSH": push},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-    try:
-        address = address_of(process, START_WITHIN)
-        if address is None:
-            said = log.read_text()[-4000:]
-            pytest.fail(f"the server did not become ready:\n{said}", pytrace=False)
-        yield address
-    finally:
-        stop(process)
+    with ServerProcess(
+        [sys.executable, "-m", "dragoman", "serve", target, *options],
+        log=folder / "log",
+        cwd=ROOT,
+        environment=os.environ | SWITCHES | {"CONFORMANCE_PUSH": push},
+    ) as process:
+        yield process.ready()
 
 
 @pytest.fixture(scope="session")

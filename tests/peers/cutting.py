@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+from harness.stub_servers import listening
+
 STREAM = b"text/event-stream"
 PIECE = 4096
 
@@ -21,19 +23,9 @@ class Cutting:
         # How many bytes of its stream each connection still to be cut may pass.
         self.cuts = list(cuts)
         self.address = ""
-        self.open: set[asyncio.Task[None]] = set()
-
-    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self.relay(reader, writer))
-        self.open.add(task)
-        task.add_done_callback(self.open.discard)
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            theirs, to_them = await asyncio.open_connection(self.host, self.port)
-        except OSError:
-            writer.close()
-            return
+        theirs, to_them = await asyncio.open_connection(self.host, self.port)
         sending = asyncio.ensure_future(self.forward(reader, to_them))
         try:
             await self.answer(theirs, writer)
@@ -71,12 +63,6 @@ class Cutting:
 async def cutting(target: str, cuts: Sequence[int]) -> AsyncIterator[Cutting]:
     """Run the proxy; its `address` stands for the target's."""
     proxy = Cutting(target, cuts)
-    server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
-    proxy.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(proxy.relay) as port:
+        proxy.address = f"http://127.0.0.1:{port}"
         yield proxy
-    finally:
-        server.close()
-        for task in list(proxy.open):
-            task.cancel()
-        await asyncio.gather(*proxy.open, return_exceptions=True)

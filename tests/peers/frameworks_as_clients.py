@@ -5,19 +5,18 @@ in one process, at each place: some take seconds to import themselves.
 """
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hosts
-from environments import DRIVERS, ROOT, EnvironmentFailed, python_with
-from libraries import Report, driven
-from sides import owed
+from proof.environments import EnvironmentFailed, python_with
+from tests.agents.adapters.frameworks import python_with_crewai
+from tests.peers import hosts
+from tests.peers.libraries import Report, driven
+from tests.peers.sides import owed
 
-sys.path.append(str(ROOT / "tests" / "adapters"))
-from frameworks import python_with_crewai
+DRIVERS = Path(__file__).parent / "drivers"
 
 PLACES = ("server", "gateway")
 

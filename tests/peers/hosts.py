@@ -5,20 +5,18 @@ input. What all of them do with a text is written in `servers/playing.py`.
 """
 
 import os
-import queue
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import ROOT, node_with, python_with
+from dragoman.testing.processes import ServerProcess
+from proof.environments import ROOT, node_with, python_with
 
 SERVERS = Path(__file__).parent / "servers"
 START_WITHIN = 180.0
-STOP_WITHIN = 15.0
 UVICORN = "uvicorn==0.54.0"
 # What an environment has, for a server and, where there is one, the client.
 FASTA2A = ("fasta2a==2.1.1", "httpx==0.28.1", UVICORN)
@@ -28,10 +26,6 @@ ADK = ("google-adk[a2a]==2.13.0", UVICORN)
 STRANDS = ("strands-agents[a2a]==1.62.0",)
 LANGGRAPH = ("langgraph-api==0.16.7", "langgraph-runtime-inmem==0.36.7", "langgraph==1.2.20")
 PYTHON_A2A = ("python-a2a==0.5.10",)
-
-
-class HostFailed(Exception):
-    """A server did not become ready; the message ends with what it printed."""
 
 
 @dataclass(frozen=True)
@@ -91,57 +85,14 @@ HOSTS: dict[str, Callable[[Path], Start]] = {
 
 @contextmanager
 def hosting(name: str, folder: Path) -> Iterator[str]:
-    """Run a server and yield its address; raises `HostFailed` if it does not become ready."""
+    """Run a server and yield its address; raises `CannotStart` if it does not become ready."""
     start = HOSTS[name](folder)
-    log = folder / "log"
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            start.command,
-            cwd=start.folder,
-            # A proxy of the machine has no business between two processes on it.
-            env=os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-    try:
-        address = address_of(process, START_WITHIN)
-        if address is None:
-            raise HostFailed(f"{name} did not become ready:\n{log.read_text()[-4000:]}")
-        yield address
-    finally:
-        stop(process)
-
-
-def stop(process: subprocess.Popen[str]) -> None:
-    """End a server, whether it listens or not."""
-    if process.stdin:
-        process.stdin.close()
-    process.terminate()
-    try:
-        process.wait(STOP_WITHIN)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def address_of(process: subprocess.Popen[str], within: float) -> str | None:
-    """Return the address a server prints when it is ready, or None if it never does."""
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert process.stdout
-        with process.stdout as stdout:
-            for line in stdout:
-                lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    try:
-        while line := lines.get(timeout=within):
-            if line.startswith("Ready: "):
-                return line.removeprefix("Ready: ").strip()
-    except queue.Empty:
-        pass
-    return None
+    with ServerProcess(
+        start.command,
+        log=folder / "log",
+        cwd=start.folder,
+        # A proxy of the machine has no business between two processes on it.
+        environment=os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
+        stdin=subprocess.PIPE,
+    ) as process:
+        yield process.ready(START_WITHIN)

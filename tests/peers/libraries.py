@@ -10,7 +10,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import DRIVERS, EnvironmentFailed, node_with, python_with
+from proof.environments import EnvironmentFailed, node_with, python_with
+
+DRIVERS = Path(__file__).parent / "drivers"
 
 # The drivers bound each scenario themselves; this is for one that hangs all the same.
 DRIVER_WITHIN = 300.0

@@ -8,9 +8,11 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from environments import DRIVERS, EnvironmentFailed, node_with
-from hosts import HOSTS
-from libraries import PYTHON_DRIVERS, python_of
+from proof.environments import EnvironmentFailed, node_with
+from tests.peers.hosts import HOSTS
+from tests.peers.libraries import PYTHON_DRIVERS, python_of
+
+DRIVERS = Path(__file__).parent / "drivers"
 
 # What single tests check our signatures with.
 SIGNING = "a2a-sdk[signing]==1.3.0"

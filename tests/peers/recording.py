@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from rows import Row
+    from tests.peers.rows import Row
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -41,7 +41,7 @@ class Recorder:
 
 def read() -> "list[Row]":
     """Return the record."""
-    from rows import Row
+    from tests.peers.rows import Row
 
     return [Row(**fields) for fields in json.loads(RECORD.read_text())] if RECORD.exists() else []
 
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     files = [str(HERE / name) for name in FILES]
     code = pytest.main([*files, "-q", "--rootdir", str(ROOT), *arguments], plugins=[recorder])
     # Not before: pytest rewrites the assertions of what it imports itself.
-    from rows import rows
+    from tests.peers.rows import rows
 
     before = {row.test: row for row in read() if row.test}
     told = []

@@ -7,14 +7,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-import frameworks_as_clients as clients
-import test_frameworks_as_agents as agents
-import test_interop
-from environments import DRIVERS
-from scripts import SCRIPTS
-from sides import CLIENT_OWES, GATEWAY_OWES, LIBRARIES, SIDES, Side, gap_of
+from tests.peers import frameworks_as_clients as clients
+from tests.peers import test_frameworks_as_agents as agents
+from tests.peers import test_interop
+from tests.peers.scripts import SCRIPTS
+from tests.peers.sides import CLIENT_OWES, GATEWAY_OWES, LIBRARIES, SIDES, Side, gap_of
+
+DRIVERS = Path(__file__).parent / "drivers"
 
 OUR_CLIENT, OUR_GATEWAY = "our client calls it", "our gateway calls it"
 OUR_SERVER, GATE = "it calls our server", "it calls our gateway"

@@ -8,12 +8,13 @@ from typing import Any
 
 import anyio
 import pytest
-from environments import EnvironmentFailed
-from hosts import HostFailed, hosting
-from scripts import SCRIPTS, Connect
-from sides import Side, gap_of
 
 from dragoman import Client
+from dragoman.testing.processes import CannotStart
+from proof.environments import EnvironmentFailed
+from tests.peers.hosts import hosting
+from tests.peers.scripts import SCRIPTS, Connect
+from tests.peers.sides import Side, gap_of
 
 # Some take seconds of a processor to import themselves.
 STARTING_AT_ONCE = 4
@@ -42,7 +43,7 @@ class Hosts:
         self.start(name)
         try:
             return self.starting[name].result()
-        except (HostFailed, EnvironmentFailed) as error:
+        except (CannotStart, EnvironmentFailed) as error:
             pytest.fail(str(error), pytrace=False)
 
 

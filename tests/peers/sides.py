@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from scripts import SCRIPTS
 
 from dragoman.errors import (
     A2AError,
@@ -22,6 +21,7 @@ from dragoman.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
+from tests.peers.scripts import SCRIPTS
 
 
 @dataclass(frozen=True)

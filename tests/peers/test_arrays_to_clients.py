@@ -6,8 +6,10 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from environments import python_with
-from hosts import UVICORN, HostFailed, hosting
+
+from dragoman.testing.processes import CannotStart
+from proof.environments import python_with
+from tests.peers.hosts import UVICORN, hosting
 
 WITHIN = 60.0
 V0_3 = """
@@ -59,7 +61,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         with hosting("dragoman", tmp_path_factory.mktemp("host")) as address:
             yield address
-    except HostFailed as error:
+    except CannotStart as error:
         pytest.fail(str(error), pytrace=False)
 
 

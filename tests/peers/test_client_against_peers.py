@@ -12,16 +12,16 @@ from pathlib import Path
 
 import anyio
 import pytest
-from cutting import cutting
-from environments import ROOT
-from running import SCRIPT_WITHIN, Hosts, client, played, running, wanted
-from scripts import SCRIPTS, UNKNOWN
-from sides import GAPS, LIBRARIES, SIDES, Side, cases
 
 from dragoman import Client
-from dragoman.client.line import FOUND_LATER
+from dragoman.client.agent_connection import FOUND_LATER
 from dragoman.errors import VersionNotSupported
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
+from proof.environments import ROOT
+from tests.peers.cutting import cutting
+from tests.peers.running import SCRIPT_WITHIN, Hosts, client, played, running, wanted
+from tests.peers.scripts import SCRIPTS, UNKNOWN
+from tests.peers.sides import GAPS, LIBRARIES, SIDES, Side, cases
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from cutting import cutting
+from harness.stub_servers import listening
+
+from tests.peers.cutting import cutting
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n" + b"1" * 9000
@@ -18,13 +20,9 @@ async def answering(body: bytes) -> AsyncIterator[str]:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(body)
-        writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async with listening(connected) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def read(address: str) -> bytes:

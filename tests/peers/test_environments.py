@@ -4,9 +4,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import environments
 import pytest
-from environments import EnvironmentFailed, made, run
+
+from proof import environments
+from proof.environments import EnvironmentFailed, made, run
 
 
 @pytest.fixture(autouse=True)

@@ -3,23 +3,19 @@
 What there is and what it cannot do stands in `sides.py`. A test of its own has what is peculiar.
 """
 
-import sys
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import anyio
 import pytest
-from environments import ROOT
-from hosts import HOSTS
-from running import SCRIPT_WITHIN, Hosts, client, played, running, wanted
-from sides import FRAMEWORKS, SIDES, Side, carried, cases
 
 from dragoman import Client
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.task import TaskState
-
-sys.path.append(str(ROOT / "tests" / "gateway"))
-from carrying import GatewaySite, gateway
+from tests.gateway.gateway_site import GatewaySite, gateway
+from tests.peers.hosts import HOSTS
+from tests.peers.running import SCRIPT_WITHIN, Hosts, client, played, running, wanted
+from tests.peers.sides import FRAMEWORKS, SIDES, Side, carried, cases
 
 # What a gateway can have from any agent; it keeps files, lists and pushes itself.
 CARRIED = [

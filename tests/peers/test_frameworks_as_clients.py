@@ -4,21 +4,17 @@ What each can be asked for, and what we owe it, stands in `frameworks_as_clients
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
-from environments import ROOT
-from frameworks_as_clients import FRAMEWORKS, PLACES, Framework, marks, report
-from libraries import Report
-from serving import serving
+from harness.serving import serving
 
 from dragoman import Agent
-
-sys.path.append(str(ROOT / "tests" / "gateway"))
-from carrying import gateway
-from peers_agents import player
+from tests.gateway.gateway_site import gateway
+from tests.gateway.translator.matrix_agents import player
+from tests.peers.frameworks_as_clients import FRAMEWORKS, PLACES, Framework, marks, report
+from tests.peers.libraries import Report
 
 TOKEN = "a-token-for-the-drivers"
 # Long enough that each word goes out before the next is there.

@@ -4,7 +4,8 @@ A test is one scenario of one library; what a scenario demands is written in the
 """
 
 import pytest
-from libraries import PEERS, Peer, Report
+
+from tests.peers.libraries import PEERS, Peer, Report
 
 SCENARIOS = [
     "card",

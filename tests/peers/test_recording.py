@@ -1,9 +1,8 @@
 """The record of the peers, which a page is made of, says what the tests demand."""
 
-import recording
-import rows
-from scripts import SCRIPTS
-from test_interop import SCENARIOS
+from tests.peers import recording, rows
+from tests.peers.scripts import SCRIPTS
+from tests.peers.test_interop import SCENARIOS
 
 
 def test_the_record_is_in_step_with_the_tests() -> None:

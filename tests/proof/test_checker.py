@@ -8,8 +8,8 @@ import apsw
 import msgspec
 import pytest
 
-from dragoman.proof.checker import History, Verdict, check, differs, fold, torn
-from dragoman.proof.harness import Frame, message
+from proof.client import Frame, message
+from proof.crash.checker import History, Verdict, check, differs, fold, torn
 
 WORKING, COMPLETED, CANCELED = 2, 3, 5
 NAMES = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from dragoman.proof import fencing
-from dragoman.proof.checker import Stored
+from proof.crash import fencing
+from proof.crash.checker import Stored
 
 WITHIN = 60.0
 

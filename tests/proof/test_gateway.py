@@ -12,13 +12,13 @@ import apsw
 import msgspec
 import pytest
 
-from dragoman.proof import gateway
-from dragoman.proof.checker import Sent, Verdict
-from dragoman.proof.gateway_checks import Money, Prices, check_money, check_once
-from dragoman.proof.gateway_load import Errand, Party
-from dragoman.proof.gateway_result import GatewayResult
+from proof.crash.checker import Sent, Verdict
+from proof.gateway import gateway
+from proof.gateway.callers import Account, ExpectedTask
+from proof.gateway.checks import Money, Prices, check_money, check_once
+from proof.gateway.result import GatewayResult
 
-WITHIN = 90.0
+WITHIN = 180.0
 # Of its two kills one is the gateway's.
 SEED = 12
 
@@ -30,22 +30,28 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    folder = tmp_path_factory.mktemp("gateway")
-
-    async def run() -> GatewayResult:
+    async def run(folder: Path, pause: float) -> Ran:
         async with asyncio.timeout(WITHIN):
-            return await gateway.prove(2, SEED, folder=folder, callers=1, pause=0.1)
+            return Ran(await gateway.prove(2, SEED, folder=folder, callers=1, pause=pause), folder)
 
-    return Ran(asyncio.run(run()), folder)
+    done = asyncio.run(run(tmp_path_factory.mktemp("gateway"), 0.1))
+    if not done.result.findings and not has_enough(done.result):
+        # Little happens between two kills on a busy machine: then they come later.
+        done = asyncio.run(run(tmp_path_factory.mktemp("gateway"), 5.0))
+    return done
+
+
+def has_enough(result: GatewayResult) -> bool:
+    """Tell whether there was something to lose, to pay for and to go on with."""
+    is_work = result.tasks > 10 and result.captures > 5 and result.streams > 0
+    return is_work and result.unknown > 0
 
 
 def test_a_killed_gateway_loses_nothing_and_charges_once(ran: Ran) -> None:
     result = ran.result
     assert result.findings == [] and result.kept, result
     assert result.kills == 2 and result.gateway_kills > 0 and result.flaps > 0
-    # There was something to lose, to pay for and to go on with.
-    assert result.tasks > 10 and result.captures > 5 and result.streams > 0
-    assert result.unknown > 0
+    assert has_enough(result), result
 
 
 def money_after(ran: Ran, tmp_path: Path, tamper: Callable[[apsw.Connection], object]) -> Money:
@@ -118,8 +124,8 @@ def test_a_message_for_which_an_agent_has_two_tasks_is_found(ran: Ran) -> None:
 def test_an_end_is_held_against_that_of_an_undisturbed_run(
     kind: str, state: str, text: str, is_as_undisturbed: bool
 ) -> None:
-    errand = Errand(kind, Party("ada", ""), "a", "x", Sent("SendMessage", {}), "said")  # type: ignore[arg-type]
-    assert (gateway.differs(errand, state, text) == "") is is_as_undisturbed
+    wanted = ExpectedTask(kind, Account("ada", ""), "a", "x", Sent("SendMessage", {}), "said")  # type: ignore[arg-type]
+    assert (gateway.differs(wanted, state, text) == "") is is_as_undisturbed
 
 
 def test_the_result_names_what_is_promised(ran: Ran) -> None:

@@ -1,20 +1,18 @@
-"""The proof of the ledger with few crashes: it finds nothing, and in spoiled books it does."""
+"""The proof of the ledger with few crashes: it finds nothing, and in a spoiled ledger it does."""
 
 import asyncio
 from pathlib import Path
 
 import apsw
 import pytest
-from gateway.accounting import begin, done
 
-from dragoman.proof import ledger
-from dragoman.proof.ledger_audit import Audit
-from dragoman.proof.spenders import Job
-from dragoman.stores.sqlite import SQLiteStore
-from dragoman.stores.sqlite.books import Books
+from proof.money import ledger
+from proof.money.audit import Audit
+from proof.money.spenders import Job
+from tests.gateway.money.order_stores import begin, done, ordering_file
 
 
-def test_books_are_whole_wherever_their_writers_are_killed(tmp_path: Path) -> None:
+def test_the_ledger_is_whole_wherever_its_writers_are_killed(tmp_path: Path) -> None:
     result = ledger.prove(16, 3, folder=tmp_path)
     assert result.findings == [] and result.kept, result
     assert result.crash_points == sum(result.points.values()) == 16
@@ -23,15 +21,15 @@ def test_books_are_whole_wherever_their_writers_are_killed(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Path:
+def spoiled(tmp_path: Path) -> Path:
     async def make(path: Path) -> None:
-        store = SQLiteStore(path, books=Books())
+        store = ordering_file(path).store
         await store.open()
         await done(store, "t")
         await begin(store, "open")
         await store.close()
 
-    path = tmp_path / "books.db"
+    path = tmp_path / "ledger.db"
     asyncio.run(make(path))
     return path
 
@@ -50,30 +48,30 @@ SPOILS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", SPOILS)
-def test_what_is_wrong_with_books_is_counted_as_what_it_is(books: Path, name: str) -> None:
-    acks = books.with_suffix(".acks")
+def test_what_is_wrong_with_a_ledger_is_counted_as_what_it_is(spoiled: Path, name: str) -> None:
+    acks = spoiled.with_suffix(".acks")
     acks.write_text("begun open\nended t\n")
     audit = Audit()
-    audit.look(books, acks)
+    audit.look(spoiled, acks)
     assert not audit.counts and not audit.findings
-    connection = apsw.Connection(str(books))
+    connection = apsw.Connection(str(spoiled))
     for statement in SPOILS[name]:
         connection.execute(statement)
     connection.close()
-    audit.look(books, acks)
+    audit.look(spoiled, acks)
     assert audit.counts[name] > 0 and audit.findings
 
 
-def test_a_hold_that_is_left_when_all_is_over_is_found(books: Path) -> None:
+def test_a_hold_that_is_left_when_all_is_over_is_found(spoiled: Path) -> None:
     audit = Audit()
-    audit.look(books, books.with_suffix(".acks"), is_over=True)
+    audit.look(spoiled, spoiled.with_suffix(".acks"), is_over=True)
     assert audit.counts["holds_left"] == 1
     assert (audit.counts["errands"], audit.counts["transfers"]) == (2, 5)
 
 
-def test_a_file_that_is_no_store_yet_has_no_books_to_look_at(tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_yet_has_no_ledger_to_look_at(tmp_path: Path) -> None:
     """As a process leaves it that is killed while it makes the file."""
-    path = tmp_path / "books.db"
+    path = tmp_path / "ledger.db"
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.close()

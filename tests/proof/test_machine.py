@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.proof import machine
-from dragoman.proof.machine import Interruptions, stolen
-from dragoman.proof.volley import Tally
+from proof.overload import machine
+from proof.overload.machine import Interruptions, stolen
+from proof.overload.volley import SendTally
 
 STAT = """\
 cpu  9 0 9 9 9 0 9 {both} 0 0
@@ -60,9 +60,9 @@ async def test_they_are_noted_while_it_is_watched(stat: Path) -> None:
 
 
 def test_what_was_answered_meanwhile_does_not_count() -> None:
-    tally = Tally(began=10.0, seconds=4.0)
+    tally = SendTally(began=10.0, seconds=4.0)
     for at in (10.5, 11.5, 12.5, 13.5):
-        tally.take(200, b'{"task":{"id":"x"', at / 100, at)
+        tally.take(200, b'{"task":{"id":"x"', took=at / 100, at=at)
     quiet = tally.within([(10.0, 11.0), (12.5, 13.5)])
     assert quiet.accepted == [0.105, 0.125] and quiet.seconds == 2.0
     assert quiet.goodput == 1.0

@@ -7,11 +7,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from dragoman.proof import powercut
-from dragoman.proof.disk import Link, Medium, Recorder, Sync, Truncate, Variant, Write
-from dragoman.proof.powercut import Checker, Promise, Recording, Truth
 from dragoman.stores.interface import Append, Done
 from dragoman.stores.interface import Write as StoreWrite
+from proof.crash import powercut
+from proof.crash.disk import Link, Medium, Recorder, Sync, Truncate, Variant, Write
+from proof.crash.powercut import Checker, Promise, Recording, Truth
 
 IMAGES = 400
 # So few suffice to see a broken promise.

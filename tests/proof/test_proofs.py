@@ -4,7 +4,8 @@ they do."""
 import asyncio
 from pathlib import Path
 
-from dragoman.proof import crash, drain, idempotency, resume, slow_reader
+from proof.crash import crash, drain, idempotency
+from proof.wire import resume, slow_reader
 
 WITHIN = 60.0
 

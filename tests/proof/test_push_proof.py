@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from dragoman.model.push import PushConfig
-from dragoman.proof import push
-from dragoman.proof.receivers import Treatment
 from dragoman.push import posting, request
 from dragoman.push.schedule import PAUSES
 from dragoman.stores.interface import DeadLetter, Push
 from dragoman.stores.sqlite import SQLiteStore
+from proof.wire import push
+from proof.wire.receivers import Treatment
 
 
 def small(seed: int) -> push.Result:

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commanding import invoke
-from serving import run
+from harness.commands import invoke
 
-from dragoman.cli.proof import PROOFS
-from dragoman.proof import idempotency
-from dragoman.proof.harness import spread
-from dragoman.proof.record import load
+from proof import __main__ as command
+from proof.crash import idempotency
+from proof.record import load
+from proof.results import spread
 
 
 def made(**figures: Any) -> idempotency.IdempotencyResult:
@@ -31,6 +30,11 @@ def made(**figures: Any) -> idempotency.IdempotencyResult:
     return idempotency.IdempotencyResult(**(sound | figures))
 
 
+def prove(*arguments: str) -> Any:
+    """Run `python -m proof` here."""
+    return invoke(*arguments, program=command.run)
+
+
 def proved(monkeypatch: pytest.MonkeyPatch, result: Any, *arguments: str) -> Any:
     """Run the command with a proof that has this result."""
     given: dict[str, Any] = {}
@@ -40,7 +44,7 @@ def proved(monkeypatch: pytest.MonkeyPatch, result: Any, *arguments: str) -> Any
         return result
 
     monkeypatch.setattr(idempotency, "run", play)
-    ended = invoke("proof", "idempotency", *arguments)
+    ended = prove("idempotency", *arguments)
     return ended, given
 
 
@@ -68,8 +72,8 @@ def test_the_record_keeps_the_latest_run_and_the_page_shows_what_is_broken(
         proved(monkeypatch, result, "--record", str(file), "--seed", "7")
     entry = load(file).proofs["idempotency"]
     assert entry.result["differing"] == 5 and entry.seed == 7 and entry.commit
-    assert entry.command == "dragoman proof idempotency --sends 100 --processes 2 --seed 7"
-    page = invoke("proof", "page", "--record", str(file)).stdout
+    assert entry.command == "python -m proof idempotency --sends 100 --processes 2 --seed 7"
+    page = prove("page", "--record", str(file)).stdout
     assert "| **BROKEN: 5 of 300** |  |" in page and "< 1 %" in page and entry.command in page
 
 
@@ -93,11 +97,11 @@ def test_what_was_found_is_shown_even_if_it_cannot_be_kept(
     assert ended.exit_code != 0 and json.loads(ended.stdout)["seed"] == 7
 
 
-def test_every_proof_has_its_module_and_its_help(tmp_path: Path) -> None:
-    shown = run("proof", "--help", cwd=tmp_path).stdout
-    for name in PROOFS:
+def test_every_proof_has_its_module_and_its_help() -> None:
+    shown = prove("--help").stdout
+    for name in command.PROOFS:
         assert name in shown
-    ended = invoke("proof", "crash", "--help")
+    ended = prove("crash", "--help")
     for option in ("--kills", "--processes", "--seed", "--record", "--compare"):
         assert option in ended.stdout
 

@@ -8,15 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dragoman.cli.proof import PROOFS
-from dragoman.proof import sabotage
-from dragoman.proof.harness import CannotStart, Refused
-from dragoman.proof.patches import Patches
-from dragoman.proof.sabotage import GUARDS
-from dragoman.proof.saboteur import REMOVALS, without
-from dragoman.proof.trial import Finding, Guard, Trial
 from dragoman.push import receiver
 from dragoman.stores.sqlite import store
+from dragoman.testing.processes import CannotStart
+from proof.__main__ import PROOFS
+from proof.client import CallRefused
+from proof.sabotage import sabotage
+from proof.sabotage.patches import Patches
+from proof.sabotage.sabotage import GUARDS
+from proof.sabotage.saboteur import REMOVALS, without
+from proof.sabotage.trial import Finding, Guard, Trial
 
 WITHIN = 60.0
 HERE = [guard for guard in GUARDS if guard.is_here]
@@ -109,7 +110,7 @@ async def test_whatever_a_check_meets_without_its_guard_is_red_and_the_others_ha
         return Finding(True, "done")
 
     async def refused() -> None:
-        raise Refused({"message": "Internal error"})
+        raise CallRefused({"message": "Internal error"})
 
     async def stillborn(trial: Trial) -> Finding:
         if trial.guard:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dragoman.proof import tree
+from proof.crash import tree
 
 
 async def test_every_tree_comes_to_its_end_and_a_cancel_reaches_its_leaves(tmp_path: Path) -> None:

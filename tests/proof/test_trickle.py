@@ -3,13 +3,14 @@
 import asyncio
 
 import msgspec
+from harness.waiting import within
 
-from dragoman.proof.harness import Spread
-from dragoman.proof.trickle import RATIO, Attack, TrickleResult
-from dragoman.proof.tricklers import _Crowd, hold
-from dragoman.server.connections import BODY_SECONDS, HEAD_SECONDS
-from tests.http_guard.test_good_http import Echo
-from tests.http_guard.wire import get, guarding
+from dragoman.http.deadlines import BODY_SECONDS, HEAD_SECONDS
+from proof.results import Spread
+from proof.wire.trickle import RATIO, Attack, TrickleResult
+from proof.wire.tricklers import _Crowd, hold
+from tests.http.test_good_http import Echo
+from tests.http.wire import get, guarding
 
 
 async def test_tricklers_come_back_until_their_time_is_over_and_are_cut_off() -> None:
@@ -18,14 +19,16 @@ async def test_tricklers_come_back_until_their_time_is_over_and_are_cut_off() ->
             crowd = _Crowd(place.port, kind, 60.0)
             trickling = asyncio.ensure_future(crowd.trickle(5, 10.0))
             await place.until(lambda: place.connections.opened == 5)
-            await place.until(lambda: all(one._raw > 20 for one in place.connections._open))
+            await place.until(
+                lambda: all(one._raw.received > 20 for one in place.connections._open)
+            )
             await place.pass_time(limit + 0.1)
             # Each is replaced, so that there are always as many.
             await place.until(lambda: place.connections.opened == 10)
             assert (await place.exchange(get(b"/a"))).body == b"/a "
             crowd._until = 0.0
             await place.pass_time(limit + 0.1)
-            fared = await asyncio.wait_for(trickling, 15)
+            fared = await within(trickling)
         assert (fared.opened, fared.closed, fared.left, fared.refused) == (10, 10, 0, 0)
         assert place.connections.refused == {"slow": 10}
 

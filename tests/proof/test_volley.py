@@ -2,12 +2,12 @@
 
 import asyncio
 
-from serving import serving
+from harness.serving import serving
 
 from dragoman import Agent
-from dragoman.proof.harness import Spread
-from dragoman.proof.overload import OverloadResult, awake
-from dragoman.proof.volley import NO_TASK, Tally, closed_loop, open_loop, sends
+from proof.overload.overload import OverloadResult, awake
+from proof.overload.volley import NO_TASK, SendTally, closed_loop, open_loop, sends
+from proof.results import Spread
 
 
 def echo() -> Agent:
@@ -41,9 +41,9 @@ async def test_refusals_are_told_from_results_and_from_mistakes() -> None:
         tally = await open_loop(port(site.url), sends(), 50, 0.4, 4)
         assert len(tally.accepted) == 3 and tally.answers[429] == len(tally.refused) > 3
         assert not tally.others
-    tally = Tally()
-    tally.take(200, b'{"error":{}}', 0.1)
-    tally.take(500, b"", 0.1)
+    tally = SendTally()
+    tally.take(200, b'{"error":{}}')
+    tally.take(500, b"")
     assert tally.others == {NO_TASK: 1, 500: 1}
 
 

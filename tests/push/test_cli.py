@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from commanding import invoke
+from harness.commands import invoke
 from standardwebhooks.webhooks import Webhook
 
-from dragoman.config import Settings
+from dragoman.config import Settings, StoreSettings
+from dragoman.egress.egress import Egress
 from dragoman.model.push import PushConfig
-from dragoman.proof.push import DIALECTS, begin, follower, quiet, reader
-from dragoman.proof.receivers import Receiver, Treatment
 from dragoman.push.sender import Sender
 from dragoman.push.signature import encode_secret, secrets_of
-from dragoman.security.egress import Egress
 from dragoman.security.vault import vault_of
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.testing.clock import ManualClock
+from proof.wire.push import DIALECTS, begin, follower, quiet, reader
+from proof.wire.receivers import Receiver, Treatment
 
 OK, ERROR = Treatment.OK, Treatment.ERROR
 
@@ -49,6 +49,7 @@ async def work(
     """Deliver to each receiver under a clock of its own until it is enough; the store is open."""
     store, clock = SQLiteStore(file), ManualClock()
     await store.open()
+    await store.prepare()
     async with Egress(allow_private=True) as egress:
         sender = Sender(
             store,
@@ -56,7 +57,7 @@ async def work(
             follow=follower(store),
             read=reader(store),
             dialects=DIALECTS,
-            secrets=secrets_of("", store.secret),
+            secrets=secrets_of([], store.secret),
             clock=clock,
             timeout=0.3,
             random=Random(1),
@@ -146,7 +147,7 @@ async def test_a_receiver_that_was_given_up_goes_on_from_its_cursor(file: str) -
         (line,) = lines(await run("list", "--store", file, "-o", "json"))
         opened = await run("replay", "--store", file, line["id"])
         assert opened.exit_code == 0 and "open again" in opened.output
-        store = SQLiteStore(file, sealing=vault_of(Settings(store=file)))
+        store = SQLiteStore(file, sealing=vault_of(Settings(stores=StoreSettings(location=file))))
         await store.open()
         (claimed,) = await store.claim_pushes(10)
         assert (claimed.cursor, claimed.tries, claimed.failing_since) == (1, 0, 0)
@@ -195,7 +196,8 @@ async def test_the_secret_is_the_one_that_signs(file: str, monkeypatch: pytest.M
     store = SQLiteStore(file)
     await store.open()
     shown = (await run("secret", "--store", file)).stdout
-    assert shown == encode_secret(secrets_of("", store.secret)[0]) + "\n"
+    await store.prepare()
+    assert shown == encode_secret(secrets_of([], store.secret)[0]) + "\n"
     await store.close()
     ours = encode_secret(b"o" * 32), encode_secret(b"n" * 32)
     monkeypatch.setenv("DRAGOMAN_PUSH_SECRET", ",".join(ours))

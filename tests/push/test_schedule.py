@@ -7,6 +7,7 @@ from email.utils import format_datetime
 from random import Random
 
 import pytest
+from harness.waiting import within
 
 from dragoman.model.clock import SystemClock
 from dragoman.push.schedule import (
@@ -71,9 +72,9 @@ def test_a_wish_may_be_a_date() -> None:
 async def test_the_clock_of_the_machine_waits_as_long_as_it_says() -> None:
     clock = SystemClock()
     began = time.monotonic()
-    await asyncio.wait_for(clock.wait_until(clock.now() + 30), 5)
+    await within(clock.wait_until(clock.now() + 30))
     assert time.monotonic() - began > 0.02
-    await asyncio.wait_for(clock.wait_until(clock.now() - 1), 5)
+    await within(clock.wait_until(clock.now() - 1))
 
 
 async def test_a_manual_clock_wakes_in_the_order_of_time() -> None:

@@ -92,8 +92,8 @@ def test_a_bad_secret_is_refused_without_being_said(secret: str | bytes) -> None
 
 
 def test_without_a_setting_the_secret_comes_from_the_store_and_stays() -> None:
-    derived = secrets_of("", b"k" * 32)
-    assert derived == secrets_of(" , ", b"k" * 32) and len(derived[0]) == 32
-    assert derived != secrets_of("", b"l" * 32) and derived[0] != b"k" * 32
+    derived = secrets_of([], b"k" * 32)
+    assert derived == secrets_of([], b"k" * 32) and len(derived[0]) == 32
+    assert derived != secrets_of([], b"l" * 32) and derived[0] != b"k" * 32
     one, two = encode_secret(b"1" * 24), encode_secret(b"2" * 24)
-    assert secrets_of(f"{one}, {two}", b"k") == [b"1" * 24, b"2" * 24]
+    assert secrets_of([one, two], b"k") == [b"1" * 24, b"2" * 24]

@@ -11,8 +11,10 @@ import secrets
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+
+from harness.stub_servers import Answer, answering
+from harness.waiting import WAIT
 
 
 class Hit(NamedTuple):
@@ -75,8 +77,8 @@ class Nest:
 class Sink:
     """Takes whatever is posted, and keeps it."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.url = f"http://127.0.0.1:{server.server_port}"
+    def __init__(self) -> None:
+        self.url = ""
         self.headers: list[dict[str, str]] = []
         self.bodies: list[bytes] = []
         self.paths: list[str] = []
@@ -89,7 +91,7 @@ class Sink:
             self.bodies.append(body)
             self._changed.notify_all()
 
-    def wait(self, count: int, seconds: float = 15) -> None:
+    def wait(self, count: int, seconds: float = WAIT) -> None:
         """Wait until so many came."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.bodies) >= count, seconds), self.paths
@@ -103,26 +105,14 @@ class Sink:
 def sink() -> Generator[Sink]:
     """Listen on loopback."""
 
-    class Taking(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            if self.headers.get("content-encoding") == "gzip":
-                body = gzip.decompress(body)
-            taken.take(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    taken = Sink()
 
-        def log_message(self, *words: object) -> None:
-            """Say nothing."""
+    def take(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        if headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        taken.take(path, headers, body)
+        return 200, {}, b""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
-    taken = Sink(server)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
+    with answering(take) as port:
+        taken.url = f"http://127.0.0.1:{port}"
         yield taken
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

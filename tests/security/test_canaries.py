@@ -12,13 +12,16 @@ from typing import Any
 
 import httpx
 import pytest
-from commanding import invoke
+from harness.commands import invoke
+from harness.processes import running
+from harness.serving import message, old_message
+from harness.waiting import WAIT
 from joserfc import jwt
 from joserfc.jwk import OctKey
-from serving import WAIT, Child, message, old_message, running
 
 from dragoman.security.vault import new_key
-from security.canaries import Nest, Sink, forms, sink
+from dragoman.testing.processes import ServerProcess
+from tests.security.canaries import Nest, Sink, forms, sink
 
 AGENT = """
 import asyncio
@@ -166,7 +169,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[tuple[Ru
 
 
 @contextmanager
-def served(run: Run) -> Generator[Child]:
+def served(run: Run) -> Generator[ServerProcess]:
     given = {name: value for name, value in os.environ.items() if name.startswith("DRAGOMAN_")}
     words = ("serve", "discreet.py", "--listen", "127.0.0.1:0")
     with running(*words, cwd=run.folder, env=given, command=("-c", LOUD)) as server:
@@ -344,7 +347,7 @@ def test_no_secret_is_anywhere_after_a_whole_run(
             ended = run.send(message("yes", taskId=run.task))
             assert ended["artifacts"][0]["parts"] == [{"text": "thank you"}]
             looked_at(run)
-            assert server.end() == 0
+            assert server.stop() == 0
         collector.wait(2)
         assert "/v1/traces" in collector.paths
         run.places["traces"] = collector.all()

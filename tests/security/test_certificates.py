@@ -5,7 +5,6 @@ import base64
 import contextlib
 import os
 import ssl
-import time
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from hashlib import sha256
@@ -18,31 +17,21 @@ import pytest
 import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from serving import within
+from harness.certificates import DAY, SERVER, Authority, Issued, dns, mail, pem, uri
+from harness.clock import SkippingClock
+from harness.stub_servers import listening
+from harness.waiting import within
 
 from dragoman import Settings
+from dragoman.config import HttpSettings, SecuritySettings, load_settings
 from dragoman.errors import ConfigError
 from dragoman.model.identity import Caller
-from dragoman.security.authentication import Denied, Evidence, Gatekeeper, Refused
+from dragoman.security.authentication import CredentialRefused, Denied, Evidence, Gatekeeper
 from dragoman.security.certificates import ClientCertificates
-from dragoman.server.run import _tls
-from security.certifying import DAY, SERVER, Authority, Issued, dns, mail, pem, uri
+from dragoman.server.process.tls import tls_options
 
 AGENT = "spiffe://example.org/agents/alice"
 PROXY = "10.1.2.3"
-
-
-class Clock:
-    """The time of day and of the machine, moved by hand."""
-
-    def __init__(self) -> None:
-        self.passed = 0.0
-
-    def now(self) -> float:
-        return time.time() + self.passed
-
-    def monotonic(self) -> float:
-        return 1000.0 + self.passed
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +52,15 @@ def ca(authority: Authority, tmp_path: Path) -> Path:
 
 
 async def owner(way: ClientCertificates, issued: Issued) -> str:
-    found = await way.look(Evidence([], certificate=issued.der))
+    found = await way.authenticate(Evidence([], certificate=issued.der))
     assert found is not None and way.still_holds(found)
     assert found.caller == Caller(found.caller.owner, authenticated=True)
     return found.caller.owner
 
 
 async def reason(way: ClientCertificates, evidence: Evidence) -> str:
-    with pytest.raises(Refused) as refused:
-        await way.look(evidence)
+    with pytest.raises(CredentialRefused) as refused:
+        await way.authenticate(evidence)
     return refused.value.reason
 
 
@@ -99,12 +88,12 @@ async def test_a_certificate_names_an_agent_else_a_host_else_a_mailbox(
     [
         ((), "name in its subject only"),
         ((x509.IPAddress(ip_address("10.0.0.1")),), "no name of an agent"),
-        ((dns("*.example"),), "names nobody"),
-        ((uri("alice"),), "names nobody"),
+        ((dns("*.example"),), "identifies no caller"),
+        ((uri("alice"),), "identifies no caller"),
         ((uri(AGENT), uri("spiffe://example.org/agents/bob")), "two SPIFFE names"),
     ],
 )
-async def test_a_certificate_that_names_nobody_is_refused(
+async def test_a_certificate_that_identifies_no_caller_is_refused(
     authority: Authority, names: tuple[x509.GeneralName, ...], said: str
 ) -> None:
     issued = authority.issue(*names, common_name="alice.example")
@@ -123,11 +112,11 @@ async def test_a_certificate_for_something_else_or_another_time_is_refused(
     ):
         assert said in await reason(way, Evidence([], certificate=issued.der))
     assert "cannot be read" in await reason(way, Evidence([], certificate=b"no certificate"))
-    assert await way.look(Evidence([])) is None
+    assert await way.authenticate(Evidence([])) is None
 
 
 async def test_a_long_connection_ends_with_its_certificate(authority: Authority) -> None:
-    clock = Clock()
+    clock = SkippingClock()
     way = ClientCertificates(now=clock.now)
     gate = Gatekeeper([way], now=clock.now)
     evidence = Evidence([], certificate=authority.issue(uri(AGENT), until=DAY).der)
@@ -144,7 +133,7 @@ class Revoking:
     """A way with a list of revoked certificates, and the time moved by hand."""
 
     def __init__(self, ca: Path, folder: Path, body: bytes) -> None:
-        self.clock = Clock()
+        self.clock = SkippingClock()
         self.file = folder / "revoked.crl"
         self.write(body)
         self.way = ClientCertificates(
@@ -165,7 +154,7 @@ async def test_a_revoked_certificate_is_refused_once_the_list_says_so(
     revoking = Revoking(ca, tmp_path, authority.revoke(bob).public_bytes(encoding))
     way = revoking.way
     await way.start()
-    found = await way.look(Evidence([], certificate=alice.der))
+    found = await way.authenticate(Evidence([], certificate=alice.der))
     assert found is not None and way.still_holds(found)
     assert "revoked" in await reason(way, Evidence([], certificate=bob.der))
     revoking.write(authority.revoke(bob, alice).public_bytes(encoding))
@@ -181,7 +170,7 @@ async def test_a_list_that_is_late_gone_or_broken_lets_nobody_in(
     revoking = Revoking(ca, tmp_path, pem(authority.revoke()))
     way, clock, shown = revoking.way, revoking.clock, Evidence([], certificate=alice.der)
     await way.start()
-    found = await way.look(shown)
+    found = await way.authenticate(shown)
     assert found is not None
 
     revoking.write(b"nonsense")
@@ -252,12 +241,12 @@ HEADERS = ["X-Client-Cert", "Client-Cert", "X-Forwarded-Client-Cert"]
 async def test_a_proxy_hands_over_the_certificate_of_its_caller(
     alice: Issued, ca: Path, header: str, address: str
 ) -> None:
-    way = ClientCertificates(authorities=ca, proxies=f"{PROXY}/32, ::1", proxy_header=header)
+    way = ClientCertificates(authorities=ca, proxies=[f"{PROXY}/32", "::1"], proxy_header=header)
     await way.start()
     name = header.lower()
     assert way.reads == {name.encode()}
     headers = [(name.encode(), handed(alice, name))]
-    found = await way.look(Evidence(headers, address=address))
+    found = await way.authenticate(Evidence(headers, address=address))
     assert found is not None and found.caller.owner == f"cert:{AGENT}"
 
 
@@ -271,27 +260,27 @@ async def test_a_spoofed_header_never_counts(
     spoofed = Evidence(headers, address=address)
     bob = authority.issue(dns("bob.example"))
     for way in (
-        ClientCertificates(proxies=PROXY, proxy_header=header),
+        ClientCertificates(proxies=[PROXY], proxy_header=header),
         # Known as a proxy, which nobody said hands over certificates.
-        ClientCertificates(proxies=f"{PROXY},10.1.2.4,127.0.0.1,::1"),
+        ClientCertificates(proxies=[PROXY, "10.1.2.4", "127.0.0.1", "::1"]),
         ClientCertificates(),
     ):
-        assert await way.look(spoofed) is None
-        found = await way.look(Evidence(headers, bob.der, address))
+        assert await way.authenticate(spoofed) is None
+        found = await way.authenticate(Evidence(headers, bob.der, address))
         assert found is not None and found.caller.owner == "cert:bob.example"
     # From the proxy as well only the header that it sets: others it may pass on.
     others = [pair for pair in headers if pair[0] != name.encode()]
-    way = ClientCertificates(proxies=PROXY, proxy_header=header)
-    assert await way.look(Evidence(others, address=PROXY)) is None
+    way = ClientCertificates(proxies=[PROXY], proxy_header=header)
+    assert await way.authenticate(Evidence(others, address=PROXY)) is None
 
 
 async def test_callers_without_a_certificate_are_not_their_proxy(
     authority: Authority, alice: Issued
 ) -> None:
-    way = ClientCertificates(proxies=PROXY, proxy_header="X-Client-Cert")
+    way = ClientCertificates(proxies=[PROXY], proxy_header="X-Client-Cert")
     proxy = authority.issue(dns("proxy.example")).der
-    assert await way.look(Evidence([], proxy, PROXY)) is None
-    assert await way.look(Evidence([(b"x-client-cert", b"")], proxy, PROXY)) is None
+    assert await way.authenticate(Evidence([], proxy, PROXY)) is None
+    assert await way.authenticate(Evidence([(b"x-client-cert", b"")], proxy, PROXY)) is None
     both = [(b"x-client-cert", handed(alice, "x-client-cert"))] * 2
     assert "two certificates" in await reason(way, Evidence(both, proxy, PROXY))
 
@@ -301,7 +290,7 @@ async def test_names_in_a_certificate_that_look_like_more_of_the_header_make_nob
 ) -> None:
     """Envoy writes the URIs and hosts of a certificate without quotes."""
     name = "x-forwarded-client-cert"
-    way = ClientCertificates(proxies=PROXY, proxy_header=name)
+    way = ClientCertificates(proxies=[PROXY], proxy_header=name)
     bob = authority.issue(dns("bob.example"))
     escaped = quote(alice.pem, safe="")
     digest = sha256(bob.der).hexdigest()
@@ -327,14 +316,16 @@ async def test_names_in_a_certificate_that_look_like_more_of_the_header_make_nob
     ):
         headers = [(name.encode(), value)]
         assert "certificate" in await reason(way, Evidence(headers, address=PROXY)), value
-    found = await way.look(Evidence([(name.encode(), f'Cert="{escaped}"'.encode())], address=PROXY))
+    found = await way.authenticate(
+        Evidence([(name.encode(), f'Cert="{escaped}"'.encode())], address=PROXY)
+    )
     assert found is not None and found.caller.owner == f"cert:{AGENT}"
 
 
 async def test_what_a_proxy_hands_over_without_a_look_is_looked_at_here(
     authority: Authority, ca: Path
 ) -> None:
-    way = ClientCertificates(authorities=ca, proxies=PROXY, proxy_header="X-Client-Cert")
+    way = ClientCertificates(authorities=ca, proxies=[PROXY], proxy_header="X-Client-Cert")
     await way.start()
     for issued, said in (
         (Authority("Other CA").issue(uri(AGENT)), "unknown authority"),
@@ -357,34 +348,32 @@ async def test_what_a_proxy_hands_over_without_a_look_is_looked_at_here(
 
 def test_proxies_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"proxies: .*write 10"):
-        ClientCertificates(proxies="10.0.0.1/8")
+        ClientCertificates(proxies=["10.0.0.1/8"])
     with pytest.raises(ConfigError, match="anybody could send it"):
         ClientCertificates(proxy_header="X-Client-Cert")
     with pytest.raises(ConfigError, match="is no header"):
-        ClientCertificates(proxies=PROXY, proxy_header="X Client")
+        ClientCertificates(proxies=[PROXY], proxy_header="X Client")
 
 
 @contextlib.asynccontextmanager
-async def listening(way: ClientCertificates, **settings: str) -> AsyncGenerator[int]:
+async def admitting(way: ClientCertificates, **settings: str) -> AsyncGenerator[int]:
     """Tell callers who they are, over TLS as a server of ours would speak it."""
-    config = uvicorn.Config(_nothing, log_config=None, **_tls(Settings(**settings)))
+    config = uvicorn.Config(_nothing, log_config=None, **tls_options(load_settings({}, **settings)))
     config.load()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         headers = [(b"x-client-cert", (await reader.readline()).strip())]
         try:
-            found = await way.look(Evidence(headers, shown, "127.0.0.1"))
+            found = await way.authenticate(Evidence(headers, shown, "127.0.0.1"))
             said = found.caller.owner if found else "nobody"
-        except Refused as refused:
+        except CredentialRefused as refused:
             said = refused.reason
         writer.write(said.encode() + b"\n")
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=config.ssl)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(answer, tls=config.ssl) as port:
+        yield port
 
 
 async def _nothing(scope: Any, receive: Any, send: Any) -> None:
@@ -431,7 +420,7 @@ async def test_over_tls_only_certificates_that_hold_let_anybody_in(
         "server": authority.issue(uri(AGENT), uses=[SERVER]),
     }
     files = {name: issued.save(tmp_path, name) for name, issued in shown.items()}
-    async with listening(way, auth=f"mtls{others}", client_crl=str(crl), **tls) as port:
+    async with admitting(way, auth=f"mtls{others}", client_crl=str(crl), **tls) as port:
         answers = {name: await asked(port, ca, file) for name, file in files.items()}
         answers["nothing"] = await asked(port, ca, None)
         spoofed = handed(alice, "x-client-cert")
@@ -450,8 +439,15 @@ async def test_over_tls_only_certificates_that_hold_let_anybody_in(
 
 def test_lists_that_nobody_would_look_at_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"client_crl: .*--auth mtls"):
-        _tls(Settings(client_crl="revoked.crl", auth="bearer"))
+        tls_options(
+            Settings(
+                http=HttpSettings(client_crl="revoked.crl"),
+                security=SecuritySettings(auth=["bearer"]),
+            )
+        )
     with pytest.raises(ConfigError, match="--tls-cert"):
-        _tls(Settings(client_ca="ca.pem"))
-    behind = Settings(client_ca="ca.pem", proxies=PROXY, proxy_cert_header="X-Client-Cert")
-    assert _tls(behind) == {}
+        tls_options(Settings(http=HttpSettings(client_ca="ca.pem")))
+    behind = Settings(
+        http=HttpSettings(client_ca="ca.pem", proxies=[PROXY], proxy_cert_header="X-Client-Cert")
+    )
+    assert tls_options(behind) == {}

@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.config import Settings
+from dragoman.config import PushSettings, SecuritySettings, Settings
 from dragoman.model.identity import Scope
 from dragoman.model.operations import CreatePush
 from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.stores.interface import Push
 
-SECRET = "HUSH"
+SECRET = "whsec_aHVzaC1odXNoLWh1c2gtaHVzaC1odXNo"
 AUTHENTICATION = PushAuthentication("Bearer", SECRET)
 CONFIG = PushConfig("https://a.example/", "c", token=SECRET, authentication=AUTHENTICATION)
 
@@ -19,7 +19,7 @@ CONFIG = PushConfig("https://a.example/", "c", token=SECRET, authentication=AUTH
 @pytest.mark.parametrize(
     "thing",
     [
-        Settings(push_secret=SECRET),
+        Settings(push=PushSettings(secrets=[SECRET])),
         AUTHENTICATION,
         CONFIG,
         [CONFIG],
@@ -33,7 +33,7 @@ def test_what_is_printed_has_no_secret(thing: Any) -> None:
     assert "'***'" in repr(thing)
 
 
-@pytest.mark.parametrize("kind", [Settings, PushAuthentication, PushConfig])
+@pytest.mark.parametrize("kind", [SecuritySettings, PushAuthentication, PushConfig])
 def test_every_field_whose_name_speaks_of_a_secret_is_masked(kind: type[msgspec.Struct]) -> None:
     words = ("secret", "token", "credentials", "password")
     fields = [field for field in msgspec.structs.fields(kind) if field.name.endswith(words)]
@@ -44,5 +44,5 @@ def test_every_field_whose_name_speaks_of_a_secret_is_masked(kind: type[msgspec.
 
 
 def test_an_empty_secret_is_seen_to_be_empty() -> None:
-    assert "push_secret=''" in repr(Settings()) and "token=''" in repr(PushConfig("u"))
-    assert repr(Settings()).startswith("Settings(store='', ")
+    assert "auth_token=''" in repr(Settings()) and "token=''" in repr(PushConfig("u"))
+    assert repr(Settings()).startswith("Settings(stores=StoreSettings(location='', ")

@@ -14,15 +14,16 @@ from urllib.parse import quote
 import pytest
 
 from dragoman.cli.redaction import Redactor
-from dragoman.config import SECRETS, Settings
-from dragoman.gateway.outgoing import clean
-from dragoman.mock.cassette import content
-from dragoman.mock.redaction import FORM, Redaction
-from dragoman.security import audit, secret_names
+from dragoman.config import FIELDS, SECRETS
+from dragoman.gateway.delivery.outgoing import clean
+from dragoman.security import secret_names
+from dragoman.security.audit.log import AuditLog
 from dragoman.security.secret_names import holds_secret, is_secret
 from dragoman.security.secret_text import hidden_text, hidden_value
 from dragoman.telemetry.logs import JsonFormat, TextFormat
-from security.secret_name_cases import OPEN_NAMES, SECRET_NAMES
+from dragoman.testing.cassettes.cassette import content
+from dragoman.testing.cassettes.redaction import FORM, CassetteRedaction
+from tests.security.secret_name_cases import OPEN_NAMES, SECRET_NAMES
 
 PACKAGE = Path(secret_names.__file__).parent.parent
 # With a digit, as those have that are made by machines.
@@ -93,13 +94,13 @@ def _nested(name: str) -> str:
 
 
 def _span(name: str) -> str:
-    from dragoman.telemetry.spans import _shown  # pyright: ignore[reportPrivateUsage]  # its rule
+    from dragoman.telemetry.spans import _exported_value  # pyright: ignore[reportPrivateUsage]  # its rule
 
-    return f"{_shown(name, VALUE)} {_shown('said', f'{name}={VALUE}')}"
+    return f"{_exported_value(name, VALUE)} {_exported_value('said', f'{name}={VALUE}')}"
 
 
 def _audited(name: str) -> str:
-    class Kept(audit.AuditLog):
+    class Kept(AuditLog):
         def _queue(self, entry: Any) -> bool:
             self.kept = entry
             return False
@@ -129,13 +130,13 @@ PLACES: dict[str, Callable[[str], str]] = {
     ),
     "config show": lambda name: str(Redactor().value(_deep(name))),
     "a command": lambda name: Redactor().word(f"https://h/?{quote(name)}={VALUE}"),
-    "a recorded member": lambda name: str(Redaction().value(_deep(name))),
-    "a recorded query": lambda name: Redaction().query(f"{quote(name)}={VALUE}&x=1"),
+    "a recorded member": lambda name: str(CassetteRedaction().value(_deep(name))),
+    "a recorded query": lambda name: CassetteRedaction().query(f"{quote(name)}={VALUE}&x=1"),
     "a recorded form": lambda name: str(
-        content(f"{quote(name)}={VALUE}".encode(), FORM, Redaction())
+        content(f"{quote(name)}={VALUE}".encode(), FORM, CassetteRedaction())
     ),
-    "a recorded piece": lambda name: Redaction().loose(json.dumps({name: VALUE})[:-2]),
-    "a recorded header": lambda name: str(Redaction().headers({name.lower(): VALUE})),
+    "a recorded piece": lambda name: CassetteRedaction().loose(json.dumps({name: VALUE})[:-2]),
+    "a recorded header": lambda name: str(CassetteRedaction().headers({name.lower(): VALUE})),
     "metadata for an agent": lambda name: str(clean(_deep(name))),
     "a line of log": lambda name: TextFormat().format(_record(f"got {name}={VALUE}")),
     "a line of log in JSON": lambda name: JsonFormat().format(
@@ -166,7 +167,7 @@ def test_a_secret_setting_is_one_by_the_table() -> None:
     # Names of files, switches, and the name of a header.
     others = {"auth", "auth_tokens", "keys", "jwt_keys", "tls_key", "sign_key", "push_tokens"}
     others |= {"api_key_header"}
-    named = {name for name in Settings.__struct_fields__ if is_secret(name)}
+    named = {name for name in FIELDS if is_secret(name)}
     assert named - others == SECRETS
 
 
@@ -174,13 +175,12 @@ def test_a_secret_setting_is_one_by_the_table() -> None:
 
 # Lists of names that are no list of what to hide.
 NO_TABLES = {
-    "config.py": "our own settings, held to the table above",
+    "config/group.py": "our own settings, held to the table above",
     "cli/hints.py": "flags, and what is filled in for them",
-    "cli/listening.py": "ways for callers to prove who they are, in a help text",
+    "cli/serving/listening.py": "ways for callers to prove who they are, in a help text",
     "dialects/card_check.py": "ways to a token that a card may declare",
-    "proof/guards/disclosure.py": "names by which a check tries the table",
     "security/card_members.py": "ways to a token that a card may declare",
-    "security/signatures.py": "types of keys",
+    "security/card_signatures.py": "types of keys",
     "server/authenticators.py": "settings, and which way to be known needs them",
 }
 

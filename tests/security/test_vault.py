@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.config import Settings, load
+from dragoman.config import Settings, StoreSettings, load_settings
+from dragoman.config.formats import read_sealing_keys
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.security.vault import (
     Vault,
@@ -18,7 +19,6 @@ from dragoman.security.vault import (
     key_id,
     make_key_file,
     new_key,
-    parse_keys,
     read_key_file,
     vault_of,
     write_key_file,
@@ -146,7 +146,7 @@ def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["short", "!" * 44, base64.b64encode(b"x" * 31).decode(), "é"])
 def test_what_is_no_key_is_refused_without_being_said(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        parse_keys(f"{TEXTS[0]},{text}", "store_key")
+        StoreSettings(sealing_keys=[TEXTS[0], text])
     assert text not in str(refused.value) and "openssl rand -base64 32" in str(refused.value)
 
 
@@ -161,22 +161,26 @@ def test_an_empty_key_file_is_not_taken_for_a_missing_one(tmp_path: Path) -> Non
 def test_keys_come_from_the_environment_or_a_named_file_or_beside_the_store(
     tmp_path: Path,
 ) -> None:
-    given = load({"DRAGOMAN_STORE_KEY": ",".join(TEXTS), "DRAGOMAN_STORE": str(tmp_path / "t")})
+    given = load_settings(
+        {"DRAGOMAN_STORE_KEY": ",".join(TEXTS), "DRAGOMAN_STORE": str(tmp_path / "t")}
+    )
     assert vault_of(given).ids == [key_id(NEW), key_id(OLD)]
     file = tmp_path / "k"
     file.write_text("\n".join(TEXTS) + "\n")
     file.chmod(0o600)
-    named = vault_of(load({"DRAGOMAN_STORE_KEY_FILE": str(file)}))
+    named = vault_of(load_settings({"DRAGOMAN_STORE_KEY_FILE": str(file)}))
     assert named.ready([]) == key_id(NEW)
-    beside = vault_of(Settings(store=str(tmp_path / "tasks.db")))
+    beside = vault_of(Settings(stores=StoreSettings(location=str(tmp_path / "tasks.db"))))
     assert beside.file == key_file_of(tmp_path / "tasks.db") == tmp_path / "tasks.db.key"
-    with pytest.raises(ConfigError, match="give one of them"):
-        vault_of(Settings(store_key=TEXTS[0], store_key_file=str(file)))
+    with pytest.raises(ConfigError, match="unset one of them"):
+        vault_of(
+            Settings(stores=StoreSettings(sealing_keys=[TEXTS[0]], sealing_key_file=str(file)))
+        )
 
 
 def test_no_key_is_printed() -> None:
     vault = Vault([NEW, OLD])
-    settings = Settings(store_key=TEXTS[0])
+    settings = Settings(stores=StoreSettings(sealing_keys=[TEXTS[0]]))
     for shown in (repr(vault), str(vault), repr(settings)):
         assert not any(text in shown for text in TEXTS) and repr(NEW) not in shown
 
@@ -184,7 +188,8 @@ def test_no_key_is_printed() -> None:
 def test_the_cipher_is_loaded_only_for_what_is_sealed_or_opened(tmp_path: Path) -> None:
     code = """
 import asyncio, sys
-from dragoman import Agent, App, Settings
+from dragoman import Agent, App
+from dragoman.config import Settings, StoreSettings
 
 agent = Agent("A", "Is started.")
 
@@ -193,7 +198,7 @@ async def work(text: str) -> str:
     return text
 
 async def main(store):
-    async with App(agent, settings=Settings(store=store)).running():
+    async with App(agent, settings=Settings(stores=StoreSettings(location=store))).running():
         assert not any(name.startswith("cryptography") for name in sys.modules)
 
 asyncio.run(main(sys.argv[1]))
@@ -203,7 +208,7 @@ asyncio.run(main(sys.argv[1]))
         subprocess.run(
             [sys.executable, "-c", code, str(store)],
             check=True,
-            timeout=30,
+            timeout=60,
             env=os.environ | {"DRAGOMAN_STORE_KEY": ""},
         )
     assert key_file_of(store).exists()
@@ -221,3 +226,8 @@ def test_a_file_system_without_links_gets_its_key_file_too(
     made = file.read_bytes()
     make_key_file(file)
     assert file.read_bytes() == made and list(tmp_path.iterdir()) == [file]
+
+
+def test_keys_may_be_lines_of_a_key_file() -> None:
+    first, second = (base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2))
+    assert read_sealing_keys([f"{first}\n{second}"]) == [bytes([1]) * 32, bytes([2]) * 32]

@@ -8,19 +8,21 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import client, hosting, within
+from harness.serving import client, hosting
+from harness.waiting import within
 
 from dragoman import Agent, App, Client, Settings, Turn
-from dragoman.security.tokens import BearerTokens
+from dragoman.config import StoreSettings, load_settings
+from dragoman.security.bearer_tokens import BearerTokens
 from dragoman.server import admin
-from dragoman.stores.interface import Head, Survey
+from dragoman.stores.interface import Survey, TaskRow
 from dragoman.stores.memory import MemoryStore
-from server.test_access import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
+from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
 
 
 @asynccontextmanager
 async def site(**settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
-    chosen = Settings(**{"store": "memory:"} | settings)
+    chosen = load_settings({}, **{"store": "memory:"} | settings)
     app = App(house(), settings=chosen, authenticators=[BearerTokens(tokens=TOKENS)])
     async with hosting(app) as url, client(url) as http:
         yield http
@@ -120,7 +122,7 @@ async def test_the_status_tells_an_operator_how_the_server_is() -> None:
 async def test_what_goes_wrong_inside_is_an_incident_and_no_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(self: MemoryStore, survey: Survey) -> list[Head]:
+    async def broken(self: MemoryStore, survey: Survey) -> list[TaskRow]:
         raise OSError("/secret/path is away")
 
     monkeypatch.setattr(MemoryStore, "survey", broken)
@@ -141,7 +143,12 @@ async def test_an_operator_sees_what_others_were_given_for_a_task() -> None:
         return (await turn.call(below[0], text)).text
 
     tokens = BearerTokens(tokens=TOKENS)
-    app = App(chief, house(), settings=Settings(store="memory:"), authenticators=[tokens])
+    app = App(
+        chief,
+        house(),
+        settings=Settings(stores=StoreSettings(location="memory:")),
+        authenticators=[tokens],
+    )
     async with (
         hosting(app) as url,
         client(url) as http,
@@ -173,7 +180,9 @@ async def test_an_operator_answers_what_waits_for_a_person() -> None:
         return "not paid"
 
     tokens = BearerTokens(tokens=TOKENS)
-    app = App(agent, settings=Settings(store="memory:"), authenticators=[tokens])
+    app = App(
+        agent, settings=Settings(stores=StoreSettings(location="memory:")), authenticators=[tokens]
+    )
     async with hosting(app) as url, client(url) as http:
 
         async def answer(token: str, **body: Any) -> httpx.Response:
@@ -224,7 +233,9 @@ async def test_a_question_is_not_lost_behind_those_that_came_after_it(
         return "paid" if await turn.confirm(f"Pay {text}?") else "not paid"
 
     tokens = BearerTokens(tokens=TOKENS)
-    app = App(agent, settings=Settings(store="memory:"), authenticators=[tokens])
+    app = App(
+        agent, settings=Settings(stores=StoreSettings(location="memory:")), authenticators=[tokens]
+    )
     async with hosting(app) as url, client(url) as http:
         tasks = [await made(http, ANNA, "pay") for _ in range(5)]
         (asked,) = (await read(http, "/admin/inbox?limit=1", BOSS))["items"]

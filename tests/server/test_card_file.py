@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import serving
+from harness.serving import serving
 
 from dragoman import Agent, AgentSkill, App, Settings
+from dragoman.config import CardSettings, SecuritySettings, StoreSettings
 from dragoman.errors import ConfigError
 
 NEW = "/.well-known/agent-card.json"
@@ -96,7 +97,12 @@ def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, members: Any, says: 
     file = tmp_path / "card.json"
     file.write_text(json.dumps(members))
     with pytest.raises(ConfigError, match=f"card: .*card.json: .*{says}"):
-        App(agent, settings=Settings(store="memory:", card=str(file)))
+        App(
+            agent,
+            settings=Settings(
+                stores=StoreSettings(location="memory:"), cards=CardSettings(file=str(file))
+            ),
+        )
 
 
 @pytest.mark.parametrize(
@@ -116,14 +122,26 @@ def test_a_file_that_cannot_be_read_is_named(
     if content is not None:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(ConfigError, match=f"{name}: {says}"):
-        App(agent, settings=Settings(store="memory:", card=str(file)))
+        App(
+            agent,
+            settings=Settings(
+                stores=StoreSettings(location="memory:"), cards=CardSettings(file=str(file))
+            ),
+        )
 
 
 def test_a_file_is_the_card_of_one_agent(tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text("{}")
     two = Agent("Two", "Is another.")
     with pytest.raises(ConfigError, match="one agent"):
-        App(agent, two, settings=Settings(store="memory:", card=str(tmp_path / "card.json")))
+        App(
+            agent,
+            two,
+            settings=Settings(
+                stores=StoreSettings(location="memory:"),
+                cards=CardSettings(file=str(tmp_path / "card.json")),
+            ),
+        )
 
 
 def test_schemes_of_a_file_do_not_stand_beside_those_of_the_settings(tmp_path: Path) -> None:
@@ -131,6 +149,18 @@ def test_schemes_of_a_file_do_not_stand_beside_those_of_the_settings(tmp_path: P
     front = {"front": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
     file.write_text(json.dumps({"securitySchemes": front}))
     agent = Agent("Front", "stands behind a proxy")
-    App(agent, settings=Settings(store="memory:", card=str(file)))
+    App(
+        agent,
+        settings=Settings(
+            stores=StoreSettings(location="memory:"), cards=CardSettings(file=str(file))
+        ),
+    )
     with pytest.raises(ConfigError, match="--auth"):
-        App(agent, settings=Settings(store="memory:", card=str(file), auth_token="x" * 16))
+        App(
+            agent,
+            settings=Settings(
+                stores=StoreSettings(location="memory:"),
+                cards=CardSettings(file=str(file)),
+                security=SecuritySettings(auth_token="x" * 16),
+            ),
+        )

@@ -9,13 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
+from harness.serving import V1, client, hosting
 from joserfc.jwk import ECKey
-from serving import V1, client, hosting
 
 from dragoman import Agent, AgentSkill, App, Settings
+from dragoman.config import CardSettings, StoreSettings, load_settings
 from dragoman.model.identity import Caller
-from dragoman.security.signatures import KeySet, verify
-from dragoman.security.tokens import BearerTokens
+from dragoman.security.bearer_tokens import BearerTokens
+from dragoman.security.card_signatures import KeySet, verify
 
 TOKENS = {
     "alice-token-0123456789": Caller("alice", True, frozenset({"gold"})),
@@ -54,7 +55,7 @@ def agent_with(extended: Any) -> Agent:
 @asynccontextmanager
 async def house(extended: Any, **settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
     ways = [BearerTokens(tokens=TOKENS)]
-    chosen = Settings(store="memory:", **settings)
+    chosen = load_settings({}, store="memory:", **settings)
     app = App(agent_with(extended), settings=chosen, authenticators=ways)
     async with hosting(app) as url, client(url) as http:
         yield http
@@ -185,7 +186,9 @@ async def test_a_function_that_fails_shows_nothing_of_itself(
 async def test_nobody_in_particular_sees_what_is_for_nobody_in_particular() -> None:
     app = App(
         agent_with(lambda caller: [skill("known" if caller.authenticated else "stranger")]),
-        settings=Settings(store="memory:", extended_card_public=True),
+        settings=Settings(
+            stores=StoreSettings(location="memory:"), cards=CardSettings(extended_public=True)
+        ),
     )
     async with hosting(app) as url, client(url) as http:
         for way, answer in (await answers(http, "")).items():

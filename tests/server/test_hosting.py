@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import Site, client, hosting, message, running, serving
+from harness.processes import running
+from harness.serving import Site, app_of, client, hosting, message, serving
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from dragoman import Agent, App, Settings
+from dragoman import Agent, App
 from dragoman.errors import ConfigError
 
 CARD = "/.well-known/agent-card.json"
@@ -96,7 +97,7 @@ def test_two_agents_of_one_name_or_none_at_all_are_refused() -> None:
 
 @pytest.mark.parametrize("with_lifespan", [True, False])
 async def test_an_agent_lives_inside_a_larger_app(with_lifespan: bool) -> None:
-    inner = App(make("Inner"), settings=Settings(store="memory:"))
+    inner = app_of(make("Inner"))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -144,9 +145,7 @@ async def test_websockets_are_turned_away() -> None:
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.connect"}
 
-    await App(make("A"), settings=Settings(store="memory:"))(
-        {"type": "websocket", "path": "/"}, receive, send
-    )
+    await app_of(make("A"))({"type": "websocket", "path": "/"}, receive, send)
     assert sent == [{"type": "websocket.close", "code": 1000}]
 
 
@@ -158,7 +157,7 @@ async def test_an_agent_whose_settings_are_misspelt_serves_nobody(
 ) -> None:
     monkeypatch.setenv("DRAGOMAN_AUHT", "bearer")
     agent = Agent("Weather", "Tells the weather.")
-    with pytest.raises(ConfigError, match="perhaps DRAGOMAN_AUTH was meant"):
+    with pytest.raises(ConfigError, match="did you mean DRAGOMAN_AUTH"):
         await agent({"type": "http"}, None, None)
 
 
@@ -182,9 +181,9 @@ def test_uvicorn_serves_an_agent_by_its_name(tmp_path: Path) -> None:
     for expected in (1, 2):
         with running(cwd=tmp_path, env=store, command=("-c", serve)) as child:
             url = child.ready()
-            with httpx.Client(base_url=url, timeout=15, trust_env=False) as http:
+            with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
                 answer = http.post("/message:send", json={"message": message("Oslo")}).json()
                 assert answer["task"]["artifacts"][0]["parts"] == [{"text": "Sunny in Oslo"}]
                 assert http.get("/tasks").json()["totalSize"] == expected
-            child.end()
+            child.stop()
             assert "Traceback" not in child.log

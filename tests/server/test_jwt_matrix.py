@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from harness.serving import hosting, message, old_message, serving
+from harness.waiting import within
 
 from dragoman import Agent, App, Settings
-from dragoman.security.audit import NoAudit
+from dragoman.config import HttpSettings, StoreSettings
+from dragoman.security.audit.log import NoAudit
 from dragoman.security.authentication import NO_CREDENTIALS, UNKNOWN_CREDENTIALS
-from dragoman.security.jwt import JwtAuthenticator
-from tests.security.jwt_cases import Case, Header, admitted, bearer, refused
-from tests.security.minting import ABSENT, AUDIENCE, ISSUER, NOW, jwks, pem, token
-from tests.serving import hosting, message, old_message, serving, within
+from dragoman.security.jwt.authenticator import JwtAuthenticator
+from tests.security.jwt.cases import Case, Header, admitted, bearer, refused
+from tests.security.jwt.minting import ABSENT, AUDIENCE, ISSUER, NOW, jwks, pem, token
 
 pytestmark = pytest.mark.anyio
 
@@ -126,10 +128,12 @@ async def opened(folder: Path) -> AsyncGenerator[House]:
         """Greet."""
         return text
 
-    settings = Settings(store="memory:", rate_limit_failures="off")
+    settings = Settings(
+        stores=StoreSettings(location="memory:"), http=HttpSettings(rate_limit_failures="off")
+    )
     app = App(agent, settings=settings, authenticators=[authenticator])
     # What is recorded is asked for here; how it is kept is the log's own matter.
-    recorder = app.audit = app.door._audit = Recorder()
+    recorder = app.site.audit = app.access._audit = Recorder()
     async with hosting(app) as url:
         yield House(url, recorder)
 

@@ -4,11 +4,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from serving import V1, message, serving, within
+from harness.serving import V1, message, serving
+from harness.waiting import within
 
 from dragoman import Agent, Turn
 from dragoman.engine import seal
-from dragoman.stores.sqlite import SQLiteStore
+from dragoman.stores.sqlite.secret import StoreSecret
 
 
 @pytest.mark.parametrize("what", ["a further message", "a page", "a receiver"])
@@ -16,13 +17,13 @@ async def test_no_request_has_the_loop_wait_for_the_secret_of_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     threads: list[threading.Thread] = []
-    find = SQLiteStore._find_secret
+    find = StoreSecret._find
 
-    def noted(self: SQLiteStore) -> None:
+    def noted(self: StoreSecret) -> None:
         threads.append(threading.current_thread())
         find(self)
 
-    monkeypatch.setattr(SQLiteStore, "_find_secret", noted)
+    monkeypatch.setattr(StoreSecret, "_find", noted)
     monkeypatch.setattr("dragoman.stores.sqlite.store._PREPARE_AFTER", 3600.0)
     monkeypatch.setattr(seal, "_is_loaded", False)
     agent = Agent("asker", "Asks.")

@@ -6,27 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Site, message, old_message, serving, within
+from harness.clock import Clock
+from harness.serving import Site, message, old_message, serving
+from harness.waiting import within
 
 from dragoman import Agent, Client, Settings, Turn
-from dragoman.engine.shares import Root, Shares
-from dragoman.engine.worker import REFUSED_ELSEWHERE
+from dragoman.config import HttpSettings
+from dragoman.engine.running.failures import REFUSED_ELSEWHERE
 from dragoman.errors import RateLimited
+from dragoman.http.rates import USED_UP, quota_of
 from dragoman.model.identity import Caller, Principal
-from dragoman.server.quota import USED_UP, quota_of
+from dragoman.shares import Root, Shares
 from dragoman.stores.interface import Survey
 
 TOKENS = {"alice": "alice-token-0123456789", "bob": "bob-token-0123456789"}
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def agent() -> Agent:
@@ -68,7 +61,7 @@ async def begun(site: Site) -> int:
 
 def test_tasks_of_a_day_are_counted_by_principal_and_given_back() -> None:
     clock = Clock()
-    quota = quota_of(Settings(quota="2/d"), clock)
+    quota = quota_of(Settings(http=HttpSettings(quota="2/d")), clock)
     alice = Caller("alice", authenticated=True).who
     quota.begin(alice, 1)
     quota.begin(alice, 1)
@@ -80,12 +73,12 @@ def test_tasks_of_a_day_are_counted_by_principal_and_given_back() -> None:
     quota.begin(Caller(place="alice").who, 2)
     quota.give_back(alice, 1)
     quota.begin(alice, 1)
-    clock.time += 43_200
+    clock.now += 43_200
     quota.begin(alice, 1)
 
 
 def test_several_at_once_are_taken_whole_or_not_at_all() -> None:
-    quota = quota_of(Settings(quota="3/d"), Clock())
+    quota = quota_of(Settings(http=HttpSettings(quota="3/d")), Clock())
     who = Principal("", "alice")
     quota.begin(who, 2)
     with pytest.raises(RateLimited):

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import V1, Site, serving
+from harness.serving import V1, Site, serving
 
 from dragoman import Agent, AgentProvider
 
@@ -211,7 +211,7 @@ async def test_a_setting_names_the_address_peers_use() -> None:
 
 
 async def test_many_addresses_do_not_pile_up(site: Site) -> None:
-    (mount,) = site.app._mounts.values()
+    (mount,) = site.app.site.mounts.values()
     for number in range(200):
         await site.http.get(NEW, headers={"host": f"h{number}.example"})
     assert len(mount.cards._bodies) <= mount.cards.MAX_ADDRESSES

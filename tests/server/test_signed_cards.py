@@ -10,13 +10,15 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from harness.processes import run
+from harness.serving import serving
 from joserfc.jwk import ECKey, OKPKey, RSAKey
-from serving import run, serving
 
 from dragoman import Agent, AgentSkill, App, Settings
+from dragoman.config import CardSettings, StoreSettings
 from dragoman.errors import ConfigError
-from dragoman.security.signatures import KeySet, verify
-from tests.peers.environments import python_with
+from dragoman.security.card_signatures import KeySet, verify
+from proof.environments import python_with
 
 NEW = "/.well-known/agent-card.json"
 KEYS = "/.well-known/jwks.json"
@@ -111,14 +113,23 @@ def test_a_key_of_no_use_is_refused_at_once(tmp_path: Path, content: str | None,
     path = tmp_path / "key"
     if content is not None:
         path.write_text(content)
-    settings = Settings(store="memory:", sign_key=str(path), public_url=URL)
+    settings = Settings(
+        stores=StoreSettings(location="memory:"),
+        cards=CardSettings(sign_key=str(path), public_url=URL),
+    )
     with pytest.raises(ConfigError, match=f"sign_key: .*key: .*{says}"):
         App(agent, settings=settings)
 
 
 def test_without_an_address_of_our_own_nothing_is_signed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="public_url"):
-        App(agent, settings=Settings(store="memory:", sign_key=str(tmp_path / "key")))
+        App(
+            agent,
+            settings=Settings(
+                stores=StoreSettings(location="memory:"),
+                cards=CardSettings(sign_key=str(tmp_path / "key")),
+            ),
+        )
 
 
 async def test_the_command_line_verifies_it(tmp_path: Path) -> None:

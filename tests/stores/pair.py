@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dragoman.stores.interface import Store
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.testing.stores import WITHIN
+from dragoman.testing.promises.samples import WITHIN
 
 LEASE = 30.0
 

@@ -15,9 +15,9 @@ from dragoman.model.push import PushConfig
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Query
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.stores.sqlite import backup as module
-from dragoman.stores.sqlite.backup import back_up
-from dragoman.testing.stores import (
+from dragoman.stores.sqlite.files import backup as module
+from dragoman.stores.sqlite.files.backup import back_up
+from dragoman.testing.promises.samples import (
     HERE,
     WITHIN,
     addition,
@@ -104,7 +104,8 @@ async def test_whoever_opens_a_copy_takes_over_in_good_order(
     restored = SQLiteStore(target)
     await restored.open()
     try:
-        assert restored.is_alone and restored.secret == store.secret
+        await asyncio.gather(store.prepare(), restored.prepare())
+        assert restored.knows_all and restored.secret == store.secret
         claimed = await restored.claim(HERE.agent, 10)
         # 0: its last worker left in good order, so no attempt is lost.
         assert {(head.task_id, held_by) for head, held_by in claimed} == {("t1", 0), ("t2", 0)}

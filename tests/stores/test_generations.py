@@ -6,22 +6,17 @@ from pathlib import Path
 
 import apsw
 import pytest
-from pair import Pair
 
 from dragoman.errors import ConfigError
 from dragoman.model.identity import TaskId
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.stores.sqlite.backup import back_up
-from dragoman.stores.sqlite.generations import mark_in
+from dragoman.stores.sqlite.files.backup import back_up
+from dragoman.stores.sqlite.files.generations import mark_in
 from dragoman.stores.sqlite.inspection import open_to_read
-from dragoman.testing.stores import HERE, WITHIN, creation, write
+from dragoman.testing.promises.samples import HERE, WITHIN, creation, write
+from tests.stores.pair import Pair
 
 FOREIGN = "was written for another file"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tasks.db"
 
 
 async def crashed(path: Path, *tasks: str, settled: bool = True) -> None:

@@ -4,19 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from pair import Pair
 
 from dragoman.errors import ConfigError
 from dragoman.model.identity import TaskId
 from dragoman.security.vault import Vault
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.inspection import open_to_read
-from dragoman.testing.stores import HERE, WITHIN, creation, write
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tasks.db"
+from dragoman.testing.promises.samples import HERE, WITHIN, creation, write
+from tests.stores.pair import Pair
 
 
 async def made(path: Path) -> None:

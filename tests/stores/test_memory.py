@@ -4,7 +4,7 @@ import pytest
 
 from dragoman.stores.interface import Store
 from dragoman.stores.memory import MemoryStore
-from dragoman.testing.stores import StorePromises
+from dragoman.testing.promises import StorePromises
 
 
 class TestMemory(StorePromises):

@@ -11,7 +11,7 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Known, Query
 from dragoman.stores.sqlite import SQLiteStore, schema
 from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations
-from dragoman.testing.stores import (
+from dragoman.testing.promises.samples import (
     HERE,
     addition,
     chunk,
@@ -68,6 +68,7 @@ async def check_all_is_there(path: Path) -> None:
     store = SQLiteStore(path)
     await store.open()
     try:
+        await store.prepare()
         assert store.secret == b"s" * 32
         heads = await walk(store, Query(HERE, 1))
         assert [(head.task_id, head.holder, head.fence) for head in heads] == [

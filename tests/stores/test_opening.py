@@ -17,7 +17,7 @@ import pytest
 from dragoman.errors import ConfigError
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.inspection import open_to_read
-from dragoman.testing.stores import WITHIN
+from dragoman.testing.promises.samples import WITHIN
 
 NOBODY = 65534
 

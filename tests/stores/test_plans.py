@@ -10,7 +10,7 @@ import pytest
 from dragoman.model.task import TaskState
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.schema import run
-from dragoman.testing.stores import HERE, creation, head_of, submit, write
+from dragoman.testing.promises.samples import HERE, creation, head_of, submit, write
 
 # A million ended tasks are in none of these.
 FEW = (

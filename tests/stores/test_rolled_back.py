@@ -1,22 +1,15 @@
 """What a write left behind in memory when it did not happen, and what a process leaves in the file
 when it goes: neither may mislead whoever comes next."""
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-from pair import Pair
 
 from dragoman.errors import StoreFull
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import KeepReply, Known, LeaveNote
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.stores.sqlite.filter import KeyFilter
-from dragoman.testing.stores import HERE, WITHIN, chunk, creation, head_of, submit, write
+from dragoman.testing.promises.samples import HERE, chunk, creation, head_of, submit, write
+from tests.stores.pair import Pair
 
 DAVE = Scope("agent", "", "dave")
 EVE = Scope("agent", "", "eve")
@@ -24,23 +17,8 @@ MUCH = "x" * 500_000
 
 
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    pair = Pair(tmp_path / "tasks.db")
-    yield pair
-    await pair.close()
-
-
-@pytest.fixture
 async def store(pair: Pair) -> SQLiteStore:
     return await pair.open()
-
-
-async def until(is_so: Callable[[], Any]) -> None:
-    """Let the stores' own chores run until something is so."""
-    async with asyncio.timeout(WITHIN):
-        # What the chores see is nobody's event.
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def fill_up(store: SQLiteStore) -> None:
@@ -145,43 +123,17 @@ async def test_whoever_leaves_lets_go_of_what_is_unfinished_and_of_nothing_else(
     assert (await head_of(staying, "ended")).holder == number
     assert (await head_of(staying, "asks")).holder == number
     assert (await head_of(staying, "works")).holder == 0
-    assert not staying.is_live(number)
+    assert not await staying.is_live(number)
 
 
 # Keys
 
 
-async def test_a_look_at_the_keys_that_others_overtook_is_not_believed(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Someone came, wrote and left while we read all keys: only the next reading knows all."""
-    scans, passes = SQLiteStore._scan_keys, [threading.Event(), threading.Event()]
-    begun: list[SQLiteStore] = []
-
-    def slow(store: SQLiteStore) -> KeyFilter:
-        if store is not first:
-            return scans(store)
-        turn = len(begun)
-        known = scans(store) if turn == 0 else None
-        begun.append(store)
-        assert passes[turn].wait(WITHIN)
-        return known or scans(store)
-
-    monkeypatch.setattr(SQLiteStore, "_scan_keys", slow)
-    first = pair.make()
-    try:
-        await asyncio.wait_for(first.open(), WITHIN)
-        await until(lambda: len(begun) == 1)
-        guest = await pair.open()
-        await submit(guest, KeepReply(HERE, b"k" * 16, b"{}"))
-        await pair.end(guest)
-        await first.renew()
-        assert first.is_alone
-        passes[0].set()
-        await until(lambda: len(begun) == 2)
-        # The first reading has been told by now, or never will be.
-        await first._writer.flush()
-        assert await first.known(HERE, b"k" * 16) == Known(TaskId(""), b"{}")
-    finally:
-        for event in passes:
-            event.set()
+async def test_a_key_that_a_guest_wrote_is_known_once_one_is_alone_again(pair: Pair) -> None:
+    first = await pair.open()
+    guest = await pair.open()
+    await submit(guest, KeepReply(HERE, b"k" * 16, b"{}"))
+    await pair.end(guest)
+    await first.renew()
+    assert first.knows_all
+    assert await first.known(HERE, b"k" * 16) == Known(TaskId(""), b"{}")

@@ -10,10 +10,9 @@ from typing import Any
 import apsw
 import msgspec
 import pytest
-from pair import Pair
-from test_migrations import of_schema_1
+from harness.waiting import within
 
-from dragoman.config import Settings
+from dragoman.config import Settings, StoreSettings
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.record import encode
 from dragoman.model.task import TaskState
@@ -28,12 +27,12 @@ from dragoman.security.vault import (
 )
 from dragoman.stores.interface import Store
 from dragoman.stores.sqlite import SQLiteStore, rotation
-from dragoman.stores.sqlite.backup import back_up
+from dragoman.stores.sqlite.files.backup import back_up
 from dragoman.stores.sqlite.rotation import rotate, sealed_with
 from dragoman.stores.sqlite.schema import migrations
 from dragoman.stores.sqlite.seals import Seals, secret_of
-from dragoman.testing.stores import (
-    StorePromises,
+from dragoman.testing.promises import StorePromises
+from dragoman.testing.promises.samples import (
     addition,
     chunk,
     creation,
@@ -43,13 +42,15 @@ from dragoman.testing.stores import (
     submit,
     write,
 )
+from tests.stores.pair import Pair
+from tests.stores.test_migrations import of_schema_1
 
 # What a receiver of the promises has as secrets, and what is said in the tests here.
 SECRETS = [b"s3cret", b'"token":"token"', b"c0nfided", b"n0ted"]
 
 
 def store_on(path: Path) -> SQLiteStore:
-    return SQLiteStore(path, sealing=vault_of(Settings(store=str(path))))
+    return SQLiteStore(path, sealing=vault_of(Settings(stores=StoreSettings(location=str(path)))))
 
 
 class SealedPair(Pair):
@@ -57,7 +58,7 @@ class SealedPair(Pair):
 
     def make(self, *given: Any, **more: Any) -> SQLiteStore:
         store = super().make(*given, **more)
-        store._seals._sealing = vault_of(Settings(store=str(self.path)))
+        store._seals._sealing = vault_of(Settings(stores=StoreSettings(location=str(self.path))))
         return store
 
 
@@ -85,20 +86,16 @@ async def test_a_sealed_file_keeps_the_promises_of_a_store(tmp_path: Path, name:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "tasks.db"
-
-
-@pytest.fixture
 async def store(path: Path) -> AsyncIterator[SQLiteStore]:
     store = store_on(path)
     await store.open()
     yield store
-    await asyncio.wait_for(store.close(), 15)
+    await within(store.close())
 
 
-async def fill(store: SQLiteStore, count: int = 3) -> None:
+async def fill(store: Store, count: int = 3) -> None:
     """Put a secret into every place there is."""
+    await store.prepare()
     assert len(store.secret) == 32
     for n in range(count):
         name = f"t{n}"
@@ -111,8 +108,9 @@ async def fill(store: SQLiteStore, count: int = 3) -> None:
         await write(store, note(await head_of(store, name), b'{"n0ted":1}'))
 
 
-async def check(store: SQLiteStore, secret: bytes, count: int = 3) -> None:
+async def check(store: Store, secret: bytes, count: int = 3) -> None:
     """Find everything as it was put there."""
+    await store.prepare()
     assert store.secret == secret
     for n in range(count):
         name = f"t{n}"
@@ -121,6 +119,11 @@ async def check(store: SQLiteStore, secret: bytes, count: int = 3) -> None:
         assert configs == [receiver("first", name), receiver("second", name)]
         assert await store.withheld(head.number) == {2: b'{"c0nfided":1}'}
         assert [one.body for one in await store.notes(head.number)] == [b'{"n0ted":1}']
+
+
+async def secrets_of(stores: list[SQLiteStore]) -> set[bytes]:
+    await asyncio.gather(*(store.prepare() for store in stores))
+    return {store.secret for store in stores}
 
 
 def bytes_of(*paths: Path) -> bytes:
@@ -278,6 +281,7 @@ async def test_a_file_of_an_earlier_release_is_sealed_and_scrubbed_when_it_is_op
     try:
         found = bytes_of(path)
         assert not [secret for secret in [*SECRETS, b"s" * 32] if secret in found]
+        await store.prepare()
         assert store.secret == b"s" * 32
         bare, kept = await store.pushes(2)
         assert kept.config == receiver("kept", "open") and bare.config.id == "bare"
@@ -293,7 +297,7 @@ async def test_many_processes_may_be_the_first(path: Path) -> None:
     stores = [store_on(path) for _ in range(4)]
     await asyncio.wait_for(asyncio.gather(*(store.open() for store in stores)), 60)
     assert len(read_key_file(key_file_of(path))) == 1
-    assert {store.secret for store in stores} == {b"s" * 32}
+    assert await secrets_of(stores) == {b"s" * 32}
     for store in stores:
         await store.close()
 
@@ -302,8 +306,8 @@ async def test_the_secret_is_made_once_by_whoever_needs_it(path: Path) -> None:
     stores = [store_on(path) for _ in range(3)]
     for store in stores:
         await store.open()
-    found = secret_of(path, vault_of(Settings(store=str(path))))
-    assert len(found) == 32 and {store.secret for store in stores} == {found}
+    found = secret_of(path, vault_of(Settings(stores=StoreSettings(location=str(path)))))
+    assert len(found) == 32 and await secrets_of(stores) == {found}
     for store in stores:
         await store.close()
 
@@ -313,7 +317,7 @@ async def test_the_secret_is_made_once_by_whoever_needs_it(path: Path) -> None:
 
 def changed(path: Path) -> Vault:
     """Put a new key before the old one, as the command does."""
-    vault = vault_of(Settings(store=str(path)))
+    vault = vault_of(Settings(stores=StoreSettings(location=str(path))))
     vault.add()
     return vault
 
@@ -515,16 +519,16 @@ async def test_whoever_needs_the_secret_waits_for_it_and_the_loop_does_not(
 
     monkeypatch.setattr(Seals, "make_secret", noted)
     try:
-        await asyncio.wait_for(asyncio.gather(store.prepare(), store.prepare()), 15)
+        await within(asyncio.gather(store.prepare(), store.prepare()))
         assert len(threads) == 1 and threads[0] != threading.main_thread().name
         assert len(store.secret) == 32
     finally:
-        await asyncio.wait_for(store.close(), 15)
+        await within(store.close())
     again = store_on(path)
     await again.open()
     await again.prepare()
     assert again.secret == store.secret and len(threads) == 1
-    await asyncio.wait_for(again.close(), 15)
+    await within(again.close())
 
 
 async def test_the_secret_is_there_soon_after_the_start_though_nobody_needs_it(
@@ -533,10 +537,10 @@ async def test_the_secret_is_there_soon_after_the_start_though_nobody_needs_it(
     monkeypatch.setattr("dragoman.stores.sqlite.store._PREPARE_AFTER", 0.0)
     store = store_on(path)
     await store.open()
-    assert not store._secret, "no start waits for it"
-    async with asyncio.timeout(15):
+    assert not store._secret.value, "no start waits for it"
+    async with asyncio.timeout(60):
         # A thread finds it, which tells nobody here.
-        while not store._secret:  # noqa: ASYNC110
+        while not store._secret.value:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await store.close()
 
@@ -559,7 +563,7 @@ async def test_a_store_that_closes_while_its_secret_is_made_waits_for_that(
     closing = asyncio.create_task(store.close())
     done, _ = await asyncio.wait([closing], timeout=0.2)
     go_on.set()
-    await asyncio.wait_for(asyncio.gather(closing, preparing), 15)
+    await within(asyncio.gather(closing, preparing))
     assert not done
     assert len(store.secret) == 32
 
@@ -579,4 +583,4 @@ async def test_a_secret_that_could_not_be_read_is_read_the_next_time(
             await store.prepare()
     await store.prepare()
     assert len(store.secret) == 32
-    await asyncio.wait_for(store.close(), 15)
+    await within(store.close())

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import apsw
 import pytest
-from pair import Pair
 
 from dragoman.errors import ConfigError, StoreBroken, StoreLost
 from dragoman.model.identity import TaskId
 from dragoman.stores.sqlite import SQLiteStore
-from dragoman.stores.sqlite import backup as backups
-from dragoman.testing.stores import HERE, WITHIN, chunk, creation, submit, write
+from dragoman.stores.sqlite.files import backup as backups
+from dragoman.testing.promises.samples import HERE, WITHIN, chunk, creation, submit, write
+from tests.stores.pair import Pair
 
 Harm = Callable[[Path], None]
 
@@ -340,7 +340,7 @@ async def test_trouble_with_a_write_has_the_files_looked_at_before_the_next_rene
     cut("-wal", 0)(path)
     # What reads the log finds nothing there.
     await submit(store, creation("t"))
-    store._look_soon()
+    store._guard.check_soon()
     assert isinstance(await asyncio.wait_for(store.broken(), WITHIN), StoreLost)
     await end(store)
 

@@ -6,15 +6,14 @@ It can also be a bad one: refuse everything with 500, or take requests and never
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from harness.stub_servers import Answer, answering
+from harness.waiting import WAIT
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-WAIT = 60.0
 
 
 class Span(NamedTuple):
@@ -36,14 +35,14 @@ class Span(NamedTuple):
 class Collector:
     """What arrived."""
 
-    def __init__(self, server: ThreadingHTTPServer) -> None:
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+    def __init__(self, status: int) -> None:
+        self.url = ""
         self.spans: list[Span] = []
         self.metrics: dict[str, Any] = {}
         self.bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         # The status it answers with; 0: it never does.
-        self.status = 200
+        self.status = status
         self.over = threading.Event()
         self._changed = threading.Condition()
 
@@ -113,32 +112,18 @@ def _metrics(body: bytes) -> dict[str, Any]:
 def collecting(status: int = 200) -> Generator[Collector]:
     """Have a collector for as long as the block lasts."""
 
-    class Taking(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    collector = Collector(status)
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            collector.take(self.path, body, {k.lower(): v for k, v in self.headers.items()})
-            if not collector.status:
-                collector.over.wait(WAIT)
-                return
-            self.send_response(collector.status)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    def take(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer | None:
+        collector.take(path, body, headers)
+        if not collector.status:
+            collector.over.wait(WAIT)
+            return None
+        return collector.status, {}, b""
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nobody reads it."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
-    server.daemon_threads = True
-    collector = Collector(server)
-    collector.status = status
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield collector
-    finally:
-        collector.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(WAIT)
+    with answering(take) as port:
+        collector.url = f"http://127.0.0.1:{port}"
+        try:
+            yield collector
+        finally:
+            collector.over.set()

@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import V1, client, hosting, message
+from harness.serving import V1, client, hosting, message
 
-from dragoman import Agent, App, Settings
+from dragoman import Agent, App
+from dragoman.config import load_settings
 from dragoman.model.identity import OPERATOR, Caller
-from dragoman.security.tokens import BearerTokens
+from dragoman.security.bearer_tokens import BearerTokens
 from dragoman.telemetry import logs
 
 ALICE, OPERATING = "alice-token-0123456789", "operator-token-0123456789"
@@ -51,7 +52,7 @@ async def asked(**settings: Any) -> AsyncGenerator[httpx.AsyncClient]:
     async def say(text: str) -> str:
         return text
 
-    chosen = Settings(**{"store": "memory:", "metrics": True} | settings)
+    chosen = load_settings({}, **{"store": "memory:", "metrics": True} | settings)
     app = App(agent, settings=chosen, authenticators=[BearerTokens(tokens=TOKENS)])
     async with hosting(app) as url, client(url) as http:
         yield http

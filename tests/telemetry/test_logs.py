@@ -16,7 +16,7 @@ HERE = Here(Trace("a" * 32, "b" * 16), "task-1", "weather")
 @pytest.fixture
 def clean() -> Iterator[None]:
     """The logging of the test run is put back."""
-    names = ("", "dragoman", "dragoman.access", *logs._LOUD)
+    names = ("", "dragoman", "dragoman.access", *logs._NOISY)
     found = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in found]
     token = tracing.here.set(HERE)

@@ -90,7 +90,7 @@ def test_workers_on_one_port_answer_for_all_of_them(
     counter.add("a", by=2)
     histogram.add(0.02)
     for sibling in ("111111", "222222"):
-        page.leave(tmp_path / f"{sibling}.json")
+        page.write_counts(tmp_path / f"{sibling}.json")
     (tmp_path / "broken.json").write_text("{")
     counter.add("b")
     monkeypatch.setenv(page.FOLDER_VARIABLE, str(tmp_path))

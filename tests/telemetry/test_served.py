@@ -3,17 +3,19 @@
 import asyncio
 import json
 import random
-import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import httpx
+from harness.processes import running
+from harness.serving import V1, app_of, client, message, serving
+from harness.waiting import eventually, within
 from prometheus_client.parser import text_string_to_metric_families
-from serving import V1, WAIT, client, message, running, serving, within
 
-from dragoman import Agent, App, Settings, Turn
-from dragoman.proof.receivers import Receiver, Treatment
+from dragoman import Agent, App, Turn
 from dragoman.telemetry import page
+from proof.wire.receivers import Receiver, Treatment
 
 ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{ID}-00f067aa0ba902b7-01"
@@ -115,16 +117,14 @@ async def test_a_stream_whose_reader_left_is_counted_as_cut() -> None:
             assert await within(anext(frames))
             assert samples(page.render())["dragoman_streams_open",] == 1
             assert samples(page.render())["dragoman_tasks_running", "waiter"] == 1
-        async with asyncio.timeout(WAIT):
-            # The server hears of it from its socket, which tells nobody here.
-            while samples(page.render())["dragoman_streams_open",]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        # The server hears of it from its socket, which tells nobody here.
+        await eventually(lambda: not samples(page.render())["dragoman_streams_open",])
         grown = samples(page.render()) - before
         assert grown["dragoman_streams_cut_total", "gone"] == 1
 
 
 async def test_what_callers_send_makes_no_series() -> None:
-    app = App(worker(), settings=Settings(store="memory:"))
+    app = app_of(worker())
     chance = random.Random(7)
 
     def word() -> str:
@@ -180,18 +180,18 @@ async def _log_and_count(folder: Path) -> None:
         # A connection each: the workers take turns.
         tasks = [await _send(url, f"n{n}\n\x1b[31m") for n in range(8)]
         await _send_nonsense(url)
-        until = time.monotonic() + WAIT
-        while True:
+
+        async def counted() -> Any:
             found = await _counted(url)
             sent = found["dragoman_requests_total", "rest", "SendMessage", "ok", "1.0"]
-            if sent == 8 and found["dragoman_connection_refusals_total", "syntax"] == 1:
-                break
-            assert time.monotonic() < until, found
-            await asyncio.sleep(0.1)
+            refused = found["dragoman_connection_refusals_total", "syntax"]
+            return found if (sent, refused) == (8, 1) else None
+
+        found = await eventually(counted)
         assert found["dragoman_tasks_started_total", "teller"] == 8
         assert found["dragoman_connections_total",] >= 9
         assert sum(n for name, n in found.items() if name[0] == "dragoman_build_info") == 2
-        assert server.end() == 0
+        assert server.stop() == 0
         lines = [json.loads(line) for line in server.log.splitlines()]
     told = [line for line in lines if line["logger"] == "dragoman.told"]
     assert {line["task_id"] for line in told} == set(tasks)

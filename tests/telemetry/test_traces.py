@@ -6,20 +6,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
-from collector import Collector, Span, collecting
-from serving import V1, WAIT, Child, Site, client, environment, message, running, serving, within
-from test_tracing import INVALID
+from harness.processes import environment, running
+from harness.serving import V1, Site, client, message, serving
+from harness.waiting import WAIT, within
 
 from dragoman import Agent, Client, PushConfig, Settings, Turn
-from dragoman.proof.receivers import Receiver, Treatment
+from dragoman.config import TelemetrySettings
 from dragoman.telemetry import exporting, tracing
+from dragoman.testing.processes import ServerProcess
+from proof.wire.receivers import Receiver, Treatment
+from tests.telemetry.collector import Collector, Span, collecting
+from tests.telemetry.test_tracing import INVALID
 
 ID, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{ID}-{SPAN}-01"
@@ -74,20 +78,11 @@ def nobody_else_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def traced(collector: Collector) -> AsyncGenerator[None]:
     """Make spans in this process."""
-    exporting.open(Settings(otlp_endpoint=collector.url))
+    exporting.open(Settings(telemetry=TelemetrySettings(otlp_endpoint=collector.url)))
     try:
         yield
     finally:
         await exporting.close()
-
-
-async def until(receiver: Receiver, holds: Callable[[], bool]) -> None:
-    async def wait() -> None:
-        while not holds():
-            receiver.arrived.clear()
-            await receiver.arrived.wait()
-
-    await within(wait())
 
 
 def posted(receiver: Receiver) -> list[tracing.Trace | None]:
@@ -111,8 +106,8 @@ async def test_one_trace_links_client_server_step_push_and_a_second_agent(
                 async with Receiver([Treatment.OK]) as receiver:
                     await call(here, collector, receiver)
                     # Ended in good order: what is left is delivered before they go.
-                    assert here.end() == 0
-                assert there.end() == 0
+                    assert here.stop() == 0
+                assert there.stop() == 0
         check_spans(collector)
         for body in collector.bodies:
             assert CANARY.encode() not in body
@@ -121,11 +116,11 @@ async def test_one_trace_links_client_server_step_push_and_a_second_agent(
         assert [point.as_double or point.as_int for point in tasks] == [1]
 
 
-async def call(here: Child, collector: Collector, receiver: Receiver) -> None:
+async def call(here: ServerProcess, collector: Collector, receiver: Receiver) -> None:
     async with traced(collector), Client(here.url) as agent:
         answer = await within(agent.send(CANARY, push=PushConfig(url=receiver.url)))
         assert answer.text == CANARY
-        await until(receiver, lambda: any(b"COMPLETED" in post.body for post in receiver.taken))
+        await receiver.until(lambda: any(b"COMPLETED" in post.body for post in receiver.taken))
     places = [place for place in posted(receiver) if place is not None]
     assert len(places) == len(receiver.taken) > 1
     await asyncio.to_thread(
@@ -174,11 +169,11 @@ async def test_a_task_stays_in_its_trace_when_its_server_is_killed(tmp_path: Pat
             gate.touch()
             with running(*arguments(tmp_path, "first"), cwd=tmp_path, env=around) as server:
                 server.ready()
-                await until(
-                    receiver, lambda: any(b"COMPLETED" in post.body for post in receiver.taken)
+                await receiver.until(
+                    lambda: any(b"COMPLETED" in post.body for post in receiver.taken)
                 )
                 await asyncio.to_thread(collector.wait, lambda it: bool(it.named("agent[first]")))
-                assert server.end() == 0
+                assert server.stop() == 0
             assert {place and place.trace_id for place in posted(receiver)} == {ID}
         after = collector.spans[before:]
         assert {span.trace for span in collector.spans} == {ID}
@@ -189,14 +184,14 @@ async def test_a_task_stays_in_its_trace_when_its_server_is_killed(tmp_path: Pat
         assert not [span for span in after if span.name == "step look up"], "it was done before"
 
 
-async def begin(server: Child, receiver: Receiver) -> None:
+async def begin(server: ServerProcess, receiver: Receiver) -> None:
     async with client(server.ready()) as http:
         wanted = {"returnImmediately": True, "taskPushNotificationConfig": {"url": receiver.url}}
         body = {"message": message("go"), "configuration": wanted}
         headers = V1 | {"traceparent": PARENT, "tracestate": "vendor=1"}
         answer = await http.post("/message:send", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
-    await until(receiver, lambda: bool(receiver.taken))
+    await receiver.until(lambda: bool(receiver.taken))
 
 
 def echo() -> Agent:
@@ -248,7 +243,7 @@ async def test_an_invalid_traceparent_begins_a_fresh_trace() -> None:
 async def test_a_dead_collector_changes_no_answer_and_holds_nothing_up(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "LAST_WORDS", 0.3)
+    monkeypatch.setattr(exporting, "CLOSE_WITHIN", 0.3)
     with socket.socket() as taken:
         # Bound and not listening: whoever dials is refused.
         taken.bind(("127.0.0.1", 0))
@@ -259,9 +254,9 @@ async def test_a_dead_collector_changes_no_answer_and_holds_nothing_up(
                 async with serving(echo(), otlp_endpoint=endpoint) as site:
                     assert tracing.on
                     for _ in range(5):
-                        await within(send(site, {"traceparent": PARENT}), 2.0)
+                        await within(send(site, {"traceparent": PARENT}))
                     began = time.monotonic()
-                assert time.monotonic() - began < 2.0, f"{endpoint} held the end up"
+                assert time.monotonic() - began < exporting.TIMEOUT, f"{endpoint} held the end up"
                 assert not tracing.on
                 said = [entry for entry in caplog.records if "delivered" in entry.getMessage()]
                 assert len(said) <= 1
@@ -312,7 +307,7 @@ async def test_a_failed_call_is_a_failed_span_and_says_nothing_of_the_cause() ->
 OFF = """
 import asyncio, sys
 sys.path.insert(0, "tests")
-from serving import serving
+from harness.serving import serving
 from dragoman import Agent, Client
 
 agent = Agent("a", "A.")
@@ -344,7 +339,7 @@ def test_nothing_of_opentelemetry_is_loaded_while_it_is_off(tmp_path: Path) -> N
 
 async def test_spans_of_apps_in_one_process_end_with_the_last_of_them() -> None:
     with collecting() as collector:
-        settings = Settings(otlp_endpoint=collector.url)
+        settings = Settings(telemetry=TelemetrySettings(otlp_endpoint=collector.url))
         exporting.open(settings)
         exporting.open(settings)
         await exporting.close()
@@ -491,12 +486,12 @@ async def test_an_interval_that_is_none_is_said_once_and_metrics_go_out(
 def test_a_loop_that_closed_meanwhile_is_no_error(
     monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    monkeypatch.setattr(exporting, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(exporting, "CLOSE_WITHIN", 0.05)
     raised: list[object] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
 
     async def leave(collector: Collector) -> None:
-        exporting.open(Settings(otlp_endpoint=collector.url))
+        exporting.open(Settings(telemetry=TelemetrySettings(otlp_endpoint=collector.url)))
         await exporting.close()
 
     with collecting(status=0) as silent:
@@ -511,7 +506,7 @@ def test_a_loop_that_closed_meanwhile_is_no_error(
 
 
 def test_a_start_reads_no_metadata_of_packages(tmp_path: Path) -> None:
-    code = "import sys, dragoman.server.run; print('importlib.metadata' in sys.modules)"
+    code = "import sys, dragoman.server.process.run; print('importlib.metadata' in sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", code],
         env=environment(tmp_path),

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from serving import V1, Site, message, old_message, serving
+from harness.serving import V1, Site, message, old_message, serving
 
 from dragoman import Agent, AgentSkill
 

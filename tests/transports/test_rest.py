@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from serving import V1, Site, frames, message, serving
+from harness.serving import V1, Site, frames, message, serving
 
 from dragoman import Agent, Turn
 from dragoman.dialects.v1_0 import V1_0
@@ -92,7 +92,7 @@ async def test_a_subscription_may_be_asked_for_with_either_verb(
 def test_an_id_with_colons_is_told_from_an_action() -> None:
     def found(verb: str, path: str) -> Any:
         route = rest.find(verb, path)
-        assert isinstance(route, rest.Route)
+        assert isinstance(route, rest.RestRoute)
         return route.method, route.params
 
     assert found("GET", "/tasks/a:b") == ("GetTask", {"id": "a:b"})
@@ -115,9 +115,9 @@ def test_push_configurations_are_found_below_their_task(
     verb: str, path: str, method: str, named: dict[str, str]
 ) -> None:
     path = f"/tasks/a:b/pushNotificationConfigs{path}"
-    assert rest.find(verb, path) == rest.Route(method, named)
-    assert rest.find(verb, f"/acme{path}") == rest.Route(method, named | {"tenant": "acme"})
-    assert rest.find("PUT", path) == rest.NotAllowed(
+    assert rest.find(verb, path) == rest.RestRoute(method, named)
+    assert rest.find(verb, f"/acme{path}") == rest.RestRoute(method, named | {"tenant": "acme"})
+    assert rest.find("PUT", path) == rest.VerbNotAllowed(
         "GET, DELETE" if "id" in named else "POST, GET"
     )
     assert rest.find(verb, f"/a/b{path}") is None
@@ -126,7 +126,7 @@ def test_push_configurations_are_found_below_their_task(
 def test_the_path_of_a_push_configuration_wins_over_its_body() -> None:
     def asked(verb: str, path: str, query: bytes, body: Any) -> Any:
         route = rest.find(verb, path)
-        assert isinstance(route, rest.Route)
+        assert isinstance(route, rest.RestRoute)
         return V1_0.decode_request(route.method, rest.params(route, query, body))
 
     path, url = "/acme/tasks/t/pushNotificationConfigs", "https://a.example/"
@@ -179,7 +179,7 @@ async def test_a_tenant_that_the_body_contradicts_is_refused(site: Site) -> None
 
 @pytest.mark.parametrize("name", sorted(rest.RESERVED))
 def test_a_word_of_ours_is_no_tenant(name: str) -> None:
-    assert rest.find("POST", f"/{name}/message:send") in (None, rest.NotAllowed("GET"))
+    assert rest.find("POST", f"/{name}/message:send") in (None, rest.VerbNotAllowed("GET"))
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ async def test_the_path_wins_over_body_and_query(site: Site) -> None:
 
 
 def test_the_body_wins_over_the_query() -> None:
-    route = rest.Route("SendMessage", {})
+    route = rest.RestRoute("SendMessage", {})
     assert rest.params(route, b"a=1&b=2", {"a": "x"}) == {"a": "x", "b": "2"}
     with pytest.raises(InvalidParams):
         rest.params(route, b"", [1])

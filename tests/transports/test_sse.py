@@ -6,9 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import V1, Frame, Site, frames, message, old_message, serving, within
+from harness.serving import V1, Frame, Site, frames, message, old_message, serving
+from harness.waiting import within
 
 from dragoman import Agent, App, Message, Settings, Turn
+from dragoman.config import HttpSettings, StoreSettings
 from dragoman.errors import TaskNotFound
 from dragoman.service import Batch, Call, Service
 
@@ -150,7 +152,12 @@ async def test_a_quiet_stream_gets_a_comment(gates: Gates) -> None:
 async def test_a_reader_that_stalls_does_not_keep_back_the_comments_of_others(
     gates: Gates,
 ) -> None:
-    app = App(make(gates), settings=Settings(store="memory:", keepalive=0.05))
+    app = App(
+        make(gates),
+        settings=Settings(
+            stores=StoreSettings(location="memory:"), http=HttpSettings(keepalive=0.05)
+        ),
+    )
     stalled = asyncio.Event()
 
     async def ask_to_stream(take: int) -> list[bytes]:
@@ -284,7 +291,7 @@ class Breaking:
 async def test_an_error_after_the_first_event_ends_the_stream_as_an_event(
     site: Site, error: Exception, code: int, status: int
 ) -> None:
-    (mount,) = site.app._mounts.values()
+    (mount,) = site.app.site.mounts.values()
     mount.service = Breaking(mount.service, error)
     opening, last = await site.events("SendStreamingMessage", {"message": message("a")})
     assert kind(opening) == "task"
@@ -322,7 +329,7 @@ async def test_a_reader_that_leaves_does_not_end_the_task(site: Site, gates: Gat
         gates.opened.release()
         rest = [frame async for frame in stream]
     assert state(rest[-1]) == "COMPLETED"
-    assert not site.app._streams
+    assert not site.app.site.streams
 
 
 @pytest.mark.requirement("T-22")

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 
 import pytest
-from serving import Site, serving
+from harness.serving import Site, serving
 
 from dragoman import Agent, AgentExtension, Message, TaskFailed, Turn
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from serving import Site, message, old_message
+from harness.serving import Site, message, old_message
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 CARD = "/.well-known/agent-card.json"

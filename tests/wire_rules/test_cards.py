@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
-from serving import V1, Site, serving
+from harness.serving import V1, Site, serving
 
 from dragoman import Agent, AgentSkill
 from dragoman.dialects import cards
 from dragoman.errors import VersionNotSupported
 from dragoman.model.card import JSONRPC, AgentCapabilities, AgentCard, AgentInterface
-
-from .rules import CARD
+from tests.wire_rules.rules import CARD
 
 OLD_CARD = "/.well-known/agent.json"
 OLD_EXTENDED = "/agent/authenticatedExtendedCard"

@@ -5,14 +5,13 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import V1, Site, serving
+from harness.serving import V1, Site, serving
 
 from dragoman import Agent, AgentExtension
 from dragoman.dialects import errors as table
 from dragoman.dialects.operations import ROWS
-
-from .conftest import Gates, make
-from .rules import UNKNOWN, code_of, new, old, rpc, state, task_of
+from tests.wire_rules.conftest import Gates, make
+from tests.wire_rules.rules import UNKNOWN, code_of, new, old, rpc, state, task_of
 
 # Error, code, status of 1.0.1, status in gRPC's words and reason, as the reference has them.
 MASTER = """

@@ -4,14 +4,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from serving import Site
+from harness.serving import Site
 
 from dragoman.model.identity import Caller, MessageId
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.service import Call
-
-from .rules import INVALID_PARAMS, code_of, new, task_of
+from tests.wire_rules.rules import INVALID_PARAMS, code_of, new, task_of
 
 
 async def page(site: Site, context: str, **more: Any) -> Any:
@@ -116,7 +115,7 @@ async def test_pages_have_every_task_once_latest_first_and_end_with_an_empty_tok
 
 @pytest.mark.requirement("T-37", "T-51", "5.2-other-owner")
 async def test_a_list_shows_and_counts_only_the_callers_tasks(site: Site) -> None:
-    (mount,) = site.app._mounts.values()
+    (mount,) = site.app.site.mounts.values()
     alice, bob = Caller("alice"), Caller("bob")
     # Both use the same context: it is two contexts of the same name.
     said = Message(MessageId("m"), Role.USER, [Part(text="x")], context_id="ours")  # type: ignore[arg-type]

@@ -5,12 +5,11 @@ import json
 from typing import Any
 
 import pytest
-from serving import V1, Site, serving
+from harness.serving import V1, Site, serving
 
 from dragoman.dialects.operations import BY_V0_METHOD, BY_V1_METHOD
-
-from .conftest import Gates, make
-from .rules import INVALID_PARAMS, UNKNOWN, code_of, new, old, rpc, state, task_of
+from tests.wire_rules.conftest import Gates, make
+from tests.wire_rules.rules import INVALID_PARAMS, UNKNOWN, code_of, new, old, rpc, state, task_of
 
 KNOWN = "urn:example:known"
 V03 = {"A2A-Version": "0.3"}

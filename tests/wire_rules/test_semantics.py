@@ -5,10 +5,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Site, serving, within
+from harness.serving import Site, serving
+from harness.stub_servers import listening
+from harness.waiting import within
 
-from .conftest import Gates, make
-from .rules import INVALID_PARAMS, UNKNOWN, at_once, code_of, new, old, rpc, state, task_of
+from tests.wire_rules.conftest import Gates, make
+from tests.wire_rules.rules import (
+    INVALID_PARAMS,
+    UNKNOWN,
+    at_once,
+    code_of,
+    new,
+    old,
+    rpc,
+    state,
+    task_of,
+)
 
 MOVES = {
     "hold": ["SUBMITTED", "WORKING", "WORKING", "COMPLETED"],
@@ -276,11 +288,8 @@ async def test_no_address_in_a_part_is_fetched(site: Site) -> None:
 
     async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visits.put_nowait(await reader.readline())
-        writer.close()
 
-    server = await asyncio.start_server(visited, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(visited) as port:
         part = {"url": f"http://127.0.0.1:{port}/", "mediaType": "text/plain"}
         task = await task_of(site, new("take", parts=[part]))
         assert state(task) == "TASK_STATE_COMPLETED"

@@ -5,15 +5,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from serving import V1, Site, frames
+from harness.serving import V1, Site, frames
 
 from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.model.task import Task, TaskState
 from dragoman.transports import jsonrpc
-
-from .conftest import Gates
-from .rules import INVALID_PARAMS, UNKNOWN, at_once, code_of, members, new, old, state, task_of
+from tests.wire_rules.conftest import Gates
+from tests.wire_rules.rules import (
+    INVALID_PARAMS,
+    UNKNOWN,
+    at_once,
+    code_of,
+    members,
+    new,
+    old,
+    state,
+    task_of,
+)
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\Z")
 

@@ -1,1 +1,5 @@
-"""Agents of other frameworks as agents of ours, known by what they can do and not by an import."""
+"""Adapters: agents of other frameworks, functions, classes and programs as agents.
+
+`detect.py` chooses an adapter by the members of an object, without importing any framework. The
+adapters share `wrapping.py`. Begin with `detect.py`.
+"""

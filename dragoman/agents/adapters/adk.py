@@ -1,7 +1,7 @@
 """An agent or a runner of Google's Agent Development Kit as an agent of ours.
 
-An agent gets a runner and a session of its own for each message. A runner brings the author's
-session service, so it remembers: the session is the caller's conversation.
+An agent gets a runner and a session for each message. A runner has the author's session service,
+so it remembers: the session is the caller's conversation.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ from typing import Any
 from dragoman.agents.adapters.functions import titled
 from dragoman.agents.adapters.wrapping import Response, conversation, wrapped
 from dragoman.agents.models import text_of
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
 
-# Sessions of nobody in particular still need a user.
-_SOMEBODY = "anonymous"
+# A session of an unknown caller needs a user too.
+_ANONYMOUS = "anonymous"
 
 
 class AdkFailed(Exception):
@@ -23,7 +23,7 @@ class AdkFailed(Exception):
 
 
 def adk_agent(found: Any, name: str) -> Agent:
-    """Return an agent that runs an agent of the kit, with nothing kept between messages."""
+    """Return an agent that runs an agent of the kit, without state between messages."""
 
     async def respond(turn: Turn, response: Response) -> None:
         in_memory: Any = import_module("google.adk.runners").InMemoryRunner
@@ -37,7 +37,7 @@ def adk_agent(found: Any, name: str) -> Agent:
 
 
 def adk_runner(found: Any, name: str) -> Agent:
-    """Return an agent that works with a runner's own sessions, one for each conversation."""
+    """Return an agent that uses a runner's sessions, one for each conversation."""
 
     async def respond(turn: Turn, response: Response) -> None:
         await _run(found, conversation(turn), turn, response)
@@ -54,14 +54,14 @@ def _wrapped(found: Any, name: str, respond: Any) -> Agent:
 async def _run(runner: Any, session_id: str, turn: Turn, response: Response) -> None:
     running: Any = import_module("google.adk.agents.run_config")
     types: Any = import_module("google.genai.types")
-    user = turn.caller.principal.text or _SOMEBODY
-    sessions, named = runner.session_service, {"app_name": runner.app_name, "user_id": user}
-    if await sessions.get_session(**named, session_id=session_id) is None:
-        await sessions.create_session(**named, session_id=session_id)
-    said = types.Content(role="user", parts=[types.Part(text=text_of(turn.message))])
+    user = turn.caller.principal.text or _ANONYMOUS
+    sessions, key = runner.session_service, {"app_name": runner.app_name, "user_id": user}
+    if await sessions.get_session(**key, session_id=session_id) is None:
+        await sessions.create_session(**key, session_id=session_id)
+    message = types.Content(role="user", parts=[types.Part(text=text_of(turn.message))])
     config = running.RunConfig(streaming_mode=running.StreamingMode.SSE)
     events = runner.run_async(
-        user_id=user, session_id=session_id, new_message=said, run_config=config
+        user_id=user, session_id=session_id, new_message=message, run_config=config
     )
     result = None
     async with contextlib.aclosing(events):
@@ -71,7 +71,7 @@ async def _run(runner: Any, session_id: str, turn: Turn, response: Response) -> 
             text = _text(event)
             if event.partial:
                 if result is not None:
-                    # An agent of the tree had its last word; another one speaks.
+                    # Another agent of the tree answers.
                     response.restart()
                     result = None
                 await response.write(text)
@@ -83,6 +83,6 @@ async def _run(runner: Any, session_id: str, turn: Turn, response: Response) -> 
 
 
 def _text(event: Any) -> str:
-    """Return the text of an event, without what the model only thought."""
+    """Return the text of an event, without the model's thoughts."""
     parts: list[Any] = (event.content and event.content.parts) or []
     return "".join(part.text for part in parts if part.text and not getattr(part, "thought", False))

@@ -1,8 +1,8 @@
 """A chat model behind an OpenAI-compatible address as an agent: `http://127.0.0.1:11434/v1#llama3`.
 
-The model is named after the `#`. A message that names a contextId goes on where the caller's
-earlier tasks in it ended. OpenAI's key goes to OpenAI alone; any other server gets `CHAT_API_KEY`,
-if set.
+The name of the model follows the `#`. A message with a contextId continues the conversation of the
+caller's earlier tasks in it. OpenAI's key is sent to OpenAI only; any other server gets
+`CHAT_API_KEY`, if set.
 """
 
 from urllib.parse import urldefrag, urlsplit
@@ -10,8 +10,8 @@ from urllib.parse import urldefrag, urlsplit
 from dragoman.agents.loop import AgentLoop
 from dragoman.agents.memory import ContextMemory
 from dragoman.agents.openai_model import KEY, OPENAI, OpenAIModel
+from dragoman.authoring.agent import Agent
 from dragoman.errors import ConfigError
-from dragoman.server.agent import Agent
 
 OTHER_KEY = "CHAT_API_KEY"
 
@@ -25,7 +25,7 @@ def chat_agent(address: str) -> Agent:
             "a chat model is served by its address and its name, without credentials:"
             " http://127.0.0.1:11434/v1#llama3"
         )
-    is_theirs = parts.scheme == "https" and parts.netloc == urlsplit(OPENAI).netloc
-    named = OpenAIModel(model, url=url, key_variable=KEY if is_theirs else OTHER_KEY)
-    loop = AgentLoop(named, memory=ContextMemory())
+    is_openai = parts.scheme == "https" and parts.netloc == urlsplit(OPENAI).netloc
+    chat_model = OpenAIModel(model, url=url, key_variable=KEY if is_openai else OTHER_KEY)
+    loop = AgentLoop(chat_model, memory=ContextMemory())
     return loop.agent(model, f"Answers with the chat model {model}.")

@@ -1,7 +1,7 @@
 """A class, or an object, as an agent: each public method with a docstring is a skill.
 
-A class is instantiated once. Each request then works on a copy of that object, so what one caller
-leaves in it no other finds; `clone_for_isolation` is the object's own way to make that copy.
+A class is instantiated once. Each request then uses a copy of that object, so that callers share no
+state; an object may define `clone_for_isolation` to make the copy.
 """
 
 import functools
@@ -11,12 +11,12 @@ from typing import Any
 
 from dragoman.agents.adapters.functions import add_skill, titled
 from dragoman.agents.adapters.wrapping import cloning
+from dragoman.authoring.agent import Agent
 from dragoman.errors import ConfigError
-from dragoman.server.agent import Agent
 
 
-def made(kind: type, name: str) -> Any:
-    """Return the instance of a class; raises `ConfigError` if it cannot be made without more."""
+def instance_of(kind: type, name: str) -> Any:
+    """Return an instance of a class; raises `ConfigError` if it needs arguments."""
     try:
         inspect.signature(kind).bind()
     except TypeError as error:
@@ -25,13 +25,13 @@ def made(kind: type, name: str) -> Any:
             f" agent = {name}(...)"
         ) from None
     except ValueError:
-        # Some classes written in C tell nothing about themselves; calling them tells all.
+        # Some classes written in C have no signature.
         pass
     return kind()
 
 
 def methods_of(found: Any) -> list[str]:
-    """Return the names of the public methods with a docstring, as they are written down."""
+    """Return the names of the public methods with a docstring, in the order of definition."""
     names: dict[str, None] = {}
     for kind in reversed(type(found).__mro__[:-1]):
         for name, value in vars(kind).items():
@@ -53,7 +53,7 @@ def object_agent(found: Any, name: str) -> Agent:
 
 
 def _on_a_copy(bound: Callable[..., Any], name: str, clone: Callable[[], Any]) -> Any:
-    """Return a function like a method, of the same kind, that works on a copy of its object."""
+    """Return a function of the same kind as a method that uses a copy of its object."""
 
     def method() -> Callable[..., Any]:
         return getattr(clone(), name)

@@ -1,8 +1,8 @@
 """A crew of CrewAI, or one of its agents, as an agent: each message is a run of a copy.
 
 An object of a message fills the placeholders of a crew's tasks; a text fills the only one. The run
-is in a thread and cannot be interrupted: a task that is canceled is over at once, and what the crew
-still does is void.
+is in a thread and cannot be interrupted: a canceled task ends at once, and the crew's result is
+dropped.
 """
 
 from typing import Any, cast
@@ -10,17 +10,17 @@ from typing import Any, cast
 from dragoman.agents.adapters.functions import titled
 from dragoman.agents.adapters.wrapping import Response, Threads, wrapped
 from dragoman.agents.models import text_of
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
 from dragoman.errors import TaskRejected
 from dragoman.model.message import Message
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
 
-# What a text is called where no task asks for anything.
+# The name of a text if no task has a placeholder.
 _TEXT = "message"
 
 
 def crew_agent(crew: Any, name: str) -> Agent:
-    """Return an agent that has a crew do its tasks."""
+    """Return an agent that runs a crew."""
     threads = Threads()
 
     async def respond(turn: Turn, response: Response) -> None:
@@ -28,7 +28,7 @@ def crew_agent(crew: Any, name: str) -> Agent:
         await response.finish(_result(await threads.run(_kickoff, crew, inputs)))
 
     own = getattr(crew, "name", None)
-    # Crews that nobody named are all called the same.
+    # The default name of a crew says nothing.
     title = own if isinstance(own, str) and own not in ("", "crew") else titled(name)
     return wrapped(title, f"Has the crew {title} do its tasks.", respond)
 
@@ -60,7 +60,7 @@ def _inputs(message: Message, wanted: list[str]) -> dict[str, Any]:
 
 
 def _result(output: Any) -> Any:
-    """Return what came of a run: an object if its last task makes one, else its text."""
+    """Return the result of a run: an object if its last task makes one, else its text."""
     for member in ("pydantic", "json_dict"):
         value = getattr(output, member, None)
         if value is not None:

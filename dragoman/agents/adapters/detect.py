@@ -1,8 +1,7 @@
 """Which adapter fits an object, by the members it has: no framework is imported to find out.
 
-A target names an object of a module, or the module alone: then it is what is called `agent` there,
-or the one object of a framework. Functions and classes are served when they are named, never
-because they happen to be there.
+A target names an object of a module, or only the module: then it is `agent` of the module, or its
+only object of a framework. Functions and classes are served only if they are named.
 """
 
 import inspect
@@ -12,17 +11,17 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from dragoman.agents.adapters import classes, functions
+from dragoman.authoring.agent import Agent
 from dragoman.errors import ConfigError
-from dragoman.server.agent import Agent
 
 _HERE = "dragoman.agents.adapters"
 _MISSING = object()
-# What the tutorials of the frameworks call it, where a module has several objects.
+# Names that the tutorials of the frameworks use, for modules with several objects.
 _USUAL = ("agent", "root_agent", "graph", "app", "crew", "runner")
 
 
 class Framework(NamedTuple):
-    """A kind of object: all members of one of the sets, and what makes an agent of it."""
+    """A kind of object: the members it has, and the function that makes an agent of it."""
 
     title: str
     members: tuple[str, ...]
@@ -74,11 +73,11 @@ UNDERSTOOD = ", ".join(
 
 
 def adapt(found: Any, name: str) -> Agent:
-    """Return any object as an agent; raises `ConfigError` saying what would be understood."""
+    """Return any object as an agent; raises `ConfigError` that lists what can be served."""
     if isinstance(found, Agent):
         return found
     if isinstance(found, type):
-        found = classes.made(found, name)
+        found = classes.instance_of(found, name)
     framework = framework_of(found)
     if framework is not None:
         make: Callable[[Any, str], Agent] = getattr(
@@ -87,7 +86,7 @@ def adapt(found: Any, name: str) -> Agent:
         return make(found, name)
     if inspect.isroutine(found):
         return functions.function_agent(found, name)
-    if _is_of_an_author(found):
+    if _is_author_code(found):
         if classes.methods_of(found):
             return classes.object_agent(found, name)
         if callable(found):
@@ -96,7 +95,7 @@ def adapt(found: Any, name: str) -> Agent:
 
 
 def agent_in(module: ModuleType, attribute: str, target: str) -> Agent:
-    """Return what a target means in a module, as an agent; raises `ConfigError`."""
+    """Return the object that a target names in a module, as an agent; raises `ConfigError`."""
     if attribute:
         found = getattr(module, attribute, _MISSING)
         if found is _MISSING:
@@ -122,7 +121,7 @@ def agent_at(address: str) -> Agent:
 
 
 def framework_of(found: Any) -> Framework | None:
-    """Return the framework an object belongs to, if it is one that is known."""
+    """Return the framework of an object, if it is a known one."""
     return next((each for each in FRAMEWORKS if all(_has(found, m) for m in each.members)), None)
 
 
@@ -130,7 +129,7 @@ def _has(found: Any, member: str) -> bool:
     """Tell whether an object has a member, without running any code of it."""
     if inspect.getattr_static(found, member, _MISSING) is not _MISSING:
         return True
-    # Fields of a model without a default are known to its class alone.
+    # Only the class knows fields of a model without a default.
     kind: type = found.__class__
     return member in getattr(kind, "model_fields", ())
 
@@ -160,7 +159,7 @@ def framework_of_any(value: Any) -> bool:
 
 
 def _candidates(module: ModuleType) -> list[str]:
-    """Return the names of what a module defines itself and could be served."""
+    """Return the names that a module defines and that could be served."""
     return [
         name
         for name, value in vars(module).items()
@@ -174,9 +173,9 @@ def _is_defined(value: Any, module: ModuleType) -> bool:
     return is_code and value.__module__ == module.__name__
 
 
-def _is_of_an_author(found: Any) -> bool:
-    """Tell whether somebody wrote the class of an object to do something: not a value, a module or
-    a coroutine that was meant to be awaited."""
+def _is_author_code(found: Any) -> bool:
+    """Tell whether an object has a class of its own: it is not a plain value, a module or a
+    coroutine that was meant to be awaited."""
     return type(found).__module__ != "builtins" and not inspect.isawaitable(found)
 
 

@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from dragoman.authoring.agent import Agent
 from dragoman.errors import ConfigError
-from dragoman.server.agent import Agent
 
 
 def function_agent(function: Callable[..., Any], name: str) -> Agent:
@@ -26,8 +26,14 @@ def add_skill(agent: Agent, function: Callable[..., Any], name: str) -> None:
 
 
 def titled(name: str) -> str:
-    """Return a name of Python as people write it."""
+    """Return a title for a name in Python."""
     return name.replace("_", " ").strip().capitalize() or "Agent"
+
+
+def own_title(found: Any, name: str) -> str:
+    """Return the name that an object of a framework has, else a title for its name in Python."""
+    own = getattr(found, "name", None)
+    return own if isinstance(own, str) and own.strip() else titled(name)
 
 
 def _about(function: Callable[..., Any]) -> str:

@@ -23,12 +23,12 @@ from typing import Any, cast
 import msgspec
 
 from dragoman.agents.adapters.wrapping import RESPONSE
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.program import check_exit, environment, kill, words_of
+from dragoman.authoring.turn import ArtifactWriter, Turn
 from dragoman.errors import ParseFailed, TaskFailed, TaskRejected
 from dragoman.model.message import Message, Part
 from dragoman.security.json_values import check_values
-from dragoman.server.agent import Agent
-from dragoman.server.program import check_exit, environment, kill, words_of
-from dragoman.server.turn import ArtifactWriter, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ def json_lines_agent(command: str) -> Agent:
             start_new_session=True,
             limit=MAX_LINE,
         )
-        # A program may speak before it reads; neither side waits for the other.
-        feeding = asyncio.create_task(_tell(process, _told(message, turn)))
+        # A program may write before it reads: neither side waits for the other.
+        feeding = asyncio.create_task(_send(process, _task_line(message, turn)))
         try:
             async with turn.artifact(name=RESPONSE) as answer:
                 await _Conversation(name, process, turn, answer).listen()
@@ -69,7 +69,7 @@ def json_lines_agent(command: str) -> Agent:
 
 
 class _Conversation:
-    """What is said between a program and its task."""
+    """The exchange of lines between a program and its task."""
 
     def __init__(
         self, name: str, process: asyncio.subprocess.Process, turn: Turn, answer: ArtifactWriter
@@ -80,7 +80,7 @@ class _Conversation:
         self._answer = answer
 
     async def listen(self) -> None:
-        """Do what each line says until there are no more."""
+        """Handle each line until the program closes its output."""
         assert self._process.stdout is not None
         number = 0
         try:
@@ -93,9 +93,8 @@ class _Conversation:
             raise TaskFailed(f"{self._name} said something that is not understood") from None
 
     async def _do(self, line: bytes) -> None:
-        said = _decoded(line)
-        # One member, or it is no line of ours: what does not unpack is a ValueError too.
-        ((member, value),) = said.items()
+        # Exactly one member: unpacking raises a ValueError otherwise.
+        ((member, value),) = _decoded(line).items()
         if member == "data":
             await self._answer.write([Part(data=value)])
             return
@@ -107,8 +106,8 @@ class _Conversation:
             case "say":
                 await self._turn.say(value)
             case "ask":
-                given = await self._turn.ask(value)
-                await _tell(self._process, {"answer": _shape(given)})
+                reply = await self._turn.ask(value)
+                await _send(self._process, {"answer": _shape(reply)})
             case "reject":
                 raise TaskRejected(value)
             case "fail":
@@ -120,15 +119,15 @@ class _Conversation:
 def _decoded(line: bytes) -> dict[str, Any]:
     try:
         check_values(line)
-        said: Any = msgspec.json.decode(line)
+        value: Any = msgspec.json.decode(line)
     except (ParseFailed, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         raise ValueError("not an object")
-    return cast("dict[str, Any]", said)
+    return cast("dict[str, Any]", value)
 
 
-def _told(message: Message, turn: Turn) -> dict[str, Any]:
+def _task_line(message: Message, turn: Turn) -> dict[str, Any]:
     return {"message": _shape(message), "taskId": turn.task_id, "contextId": turn.context}
 
 
@@ -136,9 +135,9 @@ def _shape(message: Message) -> dict[str, Any]:
     return {"text": message.text, "parts": message.parts, "metadata": message.metadata}
 
 
-async def _tell(process: asyncio.subprocess.Process, line: dict[str, Any]) -> None:
+async def _send(process: asyncio.subprocess.Process, line: dict[str, Any]) -> None:
     assert process.stdin is not None
-    # A program need not read what it is told.
+    # A program need not read its input.
     with contextlib.suppress(ConnectionError):
         process.stdin.write(msgspec.json.encode(line) + b"\n")
         await process.stdin.drain()

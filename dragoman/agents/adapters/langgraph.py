@@ -1,8 +1,8 @@
 """A compiled graph of LangGraph as an agent.
 
-Text goes into the graph's messages, or into the one field it has for it; an object goes in as the
-state itself. What a model in it says is shown as it comes. A graph with a checkpointer remembers:
-its thread is the caller's conversation, and its interrupts are questions to the caller.
+A text goes into the graph's messages or its text field; an object is the state itself. Text of a
+model in the graph is streamed. A graph with a checkpointer remembers: its thread is the caller's
+conversation, and its interrupts are questions to the caller.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from typing import Any, cast
 from dragoman.agents.adapters.functions import titled
 from dragoman.agents.adapters.wrapping import Response, conversation, wrapped
 from dragoman.agents.models import text_of
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
 from dragoman.errors import ConfigError, InvalidParams, TaskFailed
 from dragoman.model.message import Message
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
 
 _UNNAMED = ("LangGraph", "")
 
 
 def langgraph_agent(graph: Any, name: str) -> Agent:
-    """Return an agent that runs a graph; raises `ConfigError` if nothing of it takes text."""
+    """Return an agent that runs a graph; raises `ConfigError` if no field of it takes text."""
     entry = _entry(graph, name)
     remembers = bool(getattr(graph, "checkpointer", None))
-    # One run at a time in a thread: the graph's memory of it is one state.
+    # One run at a time in a thread: the thread has one state.
     locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def respond(turn: Turn, response: Response) -> None:
@@ -77,7 +77,7 @@ async def _run(graph: Any, given: Any, config: dict[str, Any], response: Respons
             if not str(getattr(message, "type", "")).lower().startswith("ai"):
                 continue
             if speaking is not None and message.id != speaking:
-                # Another message begins: the one before was not the last word.
+                # Another message begins: the one before was not the answer.
                 response.restart()
             speaking = message.id
             await response.write(_text(message))
@@ -89,8 +89,8 @@ async def _interrupts(graph: Any, config: dict[str, Any]) -> list[Any]:
     return [interrupt for task in state.tasks for interrupt in task.interrupts]
 
 
-def _same(asked: list[Any], waiting: list[Any]) -> bool:
-    return bool(waiting) and waiting[0] == asked[0]
+def _same(answered_for: list[Any], waiting: list[Any]) -> bool:
+    return bool(waiting) and waiting[0] == answered_for[0]
 
 
 def _question(value: Any) -> Any:
@@ -103,7 +103,7 @@ def _answered(answer: Message) -> Any:
 
 def _resume(interrupt: Any, answer: Any) -> Any:
     command: Any = import_module("langgraph.types").Command
-    # By its id, because others may wait beside it; what has none is the only one.
+    # By its id, because several may wait; without ids there is only one.
     id = getattr(interrupt, "id", None) or getattr(interrupt, "interrupt_id", None)
     return command(resume={id: answer} if id else answer)
 
@@ -115,7 +115,7 @@ def _entry(graph: Any, name: str) -> str | None:
         # Not the graph's JSON Schema: for an ordinary TypedDict there is none before Python 3.12.
         fields = typing.get_type_hints(schema) if isinstance(schema, type) else {}
     except NameError:
-        # Annotations that only exist for type checkers; the names are all there is.
+        # Annotations that exist for type checkers only: the names are all that is known.
         fields = dict.fromkeys(getattr(schema, "__annotations__", ()), str)
     if "messages" in fields:
         return "messages"
@@ -143,7 +143,7 @@ def _input(message: Message, entry: str | None) -> Any:
 
 
 def _output(state: Any, given: Any) -> Any:
-    """Return what a graph came to: its last message, the fields that it set, or its value."""
+    """Return the result of a graph: its last message, the fields that it set, or its value."""
     if not isinstance(state, dict):
         return state
     values = cast("dict[str, Any]", state)

@@ -3,11 +3,11 @@
 from importlib import import_module
 from typing import Any, cast
 
-from dragoman.agents.adapters.functions import titled
+from dragoman.agents.adapters.functions import own_title
 from dragoman.agents.adapters.wrapping import Response, wrapped
 from dragoman.agents.models import text_of
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
 
 
 def openai_agents_agent(found: Any, name: str) -> Agent:
@@ -30,6 +30,5 @@ def openai_agents_agent(found: Any, name: str) -> Agent:
             run.cancel()
         await response.finish(run.final_output)
 
-    own = getattr(found, "name", None)
-    title = own if isinstance(own, str) and own else titled(name)
+    title = own_title(found, name)
     return wrapped(title, f"Answers as {title}.", respond)

@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterable
 from typing import Any
 
-from dragoman.agents.adapters.functions import titled
+from dragoman.agents.adapters.functions import own_title
 from dragoman.agents.adapters.wrapping import Response, wrapped
 from dragoman.agents.models import text_of
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
 
 
 def pydantic_ai_agent(found: Any, name: str) -> Agent:
@@ -16,17 +16,16 @@ def pydantic_ai_agent(found: Any, name: str) -> Agent:
     async def respond(turn: Turn, response: Response) -> None:
         async def show(_: Any, events: AsyncIterable[Any]) -> None:
             async for event in events:
-                await _shown(event, response)
+                await _show_text(event, response)
 
         result = await found.run(text_of(turn.message), event_stream_handler=show)
         await response.finish(result.output)
 
-    own = getattr(found, "name", None)
-    title = own if isinstance(own, str) and own else titled(name)
+    title = own_title(found, name)
     return wrapped(title, f"Answers as {title}.", respond)
 
 
-async def _shown(event: Any, response: Response) -> None:
+async def _show_text(event: Any, response: Response) -> None:
     """Show the text of an event. Each answer of the model begins anew: what it said before it
     called a tool is not the result."""
     kind = getattr(event, "event_kind", "")

@@ -1,7 +1,7 @@
 """An object with the contract of selectools: `clone_for_isolation().run([message]).content`.
 
-Each message runs on a clone without history, memory and usage. A clone that has `astream` shows its
-answer as it comes; otherwise it works in a thread. The skills are the agent's tools.
+Each message runs on a clone without history, memory and usage. A clone that has `astream` streams
+its answer; otherwise it runs in a thread. The skills are the agent's tools.
 """
 
 import contextlib
@@ -10,16 +10,16 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from dragoman.agents.adapters.functions import titled
+from dragoman.agents.adapters.functions import own_title
 from dragoman.agents.adapters.wrapping import Response, Threads, wrapped
 from dragoman.agents.models import text_of
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
 
 
 @dataclass
 class UserMessage:
-    """What an agent that is not selectools' own is given, with the members it knows."""
+    """The message for an agent that is not of selectools, with the same members."""
 
     role: str
     content: str
@@ -39,18 +39,17 @@ def selectools_agent(found: Any, name: str) -> Agent:
         else:
             await response.finish(_content(await threads.run(clone.run, messages)))
 
-    own = getattr(getattr(found, "config", None), "name", None)
-    title = own if isinstance(own, str) and own.strip() else titled(name)
+    title = own_title(getattr(found, "config", None), name)
     tools = [
         (str(tool.name), str(getattr(tool, "description", "") or ""))
         for tool in getattr(found, "tools", None) or ()
     ]
-    # Not the agent's instructions: those are nobody's business.
+    # Never the agent's instructions: every caller reads the card.
     return wrapped(title, f"Answers as {title}.", respond, tools)
 
 
 def _streams(clone: Any) -> bool:
-    """Tell whether a clone can stream: it may have the method and a provider that cannot."""
+    """Tell whether a clone can stream: it needs the method, and a provider that supports it."""
     provider = getattr(clone, "provider", None)
     is_able = provider is None or bool(getattr(provider, "supports_async", False))
     return is_able and inspect.isasyncgenfunction(getattr(clone, "astream", None))
@@ -62,7 +61,7 @@ async def _streamed(clone: Any, messages: list[Any], response: Response) -> None
         async for piece in pieces:
             message = getattr(piece, "message", None)
             if message is not None or not hasattr(piece, "content"):
-                # The last one is the whole result.
+                # The last item is the whole result.
                 result = piece
             elif getattr(piece, "tool_calls", None):
                 response.restart()
@@ -78,8 +77,8 @@ def _content(result: Any) -> Any:
 
 
 def user_message(prompt: str) -> Any:
-    """Return the prompt as selectools' own message. An agent of selectools has loaded the class;
-    where it is not loaded, the agent is somebody else's."""
+    """Return the prompt as a message of selectools, if that is loaded: an agent of selectools has
+    loaded it."""
     theirs = sys.modules.get("selectools.types")
     if theirs is None:
         return UserMessage("user", prompt)

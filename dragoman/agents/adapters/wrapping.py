@@ -1,7 +1,7 @@
-"""What all wrapped agents share: the agent around an object, its answer and how it fails.
+"""What all adapters share: the agent around an object, its answer and its failures.
 
-Of an exception a caller learns the type and nothing else; the operator's log has the rest. What is
-written as an answer is shown at once, and the task ends with exactly what the framework returned.
+Of an exception a caller learns only the type; the operator's log has the rest. Text of an answer is
+streamed at once, and the task ends with exactly what the framework returned.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dragoman.engine.author_code import for_future
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import ArtifactWriter, Turn
 from dragoman.engine.log import LogIsFull
-from dragoman.engine.replay import CodeChanged
-from dragoman.engine.worker import Ended
+from dragoman.engine.running.author_code import for_future
+from dragoman.engine.running.replay import CodeChanged
+from dragoman.engine.running.worker import Ended
 from dragoman.errors import A2AError, AuthorError, ConfigError, StoreRefused, TaskFailed
 from dragoman.model.content import parts_of
 from dragoman.model.message import Message
-from dragoman.server.agent import Agent
-from dragoman.server.turn import ArtifactWriter, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ THREADS = 32
 
 
 class Response:
-    """The answer in the making. It is one artifact, whatever a framework changes its mind about."""
+    """The answer while it is written: one artifact, even if a framework begins it anew."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -43,19 +43,19 @@ class Response:
         self._text = ""
 
     async def write(self, text: str) -> None:
-        """Show some more of the answer."""
+        """Stream more of the answer."""
         if text:
             await self._writer.write(text)
             self._text += text
 
     def restart(self) -> None:
-        """Have what is written next replace what was shown: it was not the answer yet."""
+        """Let the next text replace what was streamed: it was not the answer."""
         if self._text:
             self._writer = self._turn.artifact(id=self._writer.id, name=RESPONSE)
             self._text = ""
 
     async def finish(self, result: Any) -> None:
-        """End with what the framework returned, should anything else have been shown."""
+        """End with the framework's result; it replaces streamed text that differs."""
         if isinstance(result, str) and result == self._text:
             self._writer.close()
         elif result is not None and parts_of(result):
@@ -68,8 +68,8 @@ Respond = Callable[[Turn, Response], Awaitable[None]]
 def wrapped(
     name: str, description: str, respond: Respond, tools: Sequence[tuple[str, str]] = ()
 ) -> Agent:
-    """Return an agent that answers with a function. Its tools, as names and descriptions, are told
-    as skills: whichever a caller names, it is the wrapped agent that decides."""
+    """Return an agent that answers with a function. Its tools, as names and descriptions, are shown
+    as skills; the wrapped agent decides which of them it uses."""
     agent = Agent(name, description)
 
     async def run(message: Message, turn: Turn) -> None:
@@ -85,11 +85,11 @@ def wrapped(
 
 @contextlib.contextmanager
 def sanitized(turn: Turn) -> Generator[None]:
-    """Turn what a framework raises into a failure that names its type."""
+    """Turn an exception of a framework into a failure that names its type."""
     try:
         yield
     except (A2AError, AuthorError, StoreRefused, Ended, LogIsFull, CodeChanged):
-        # Of our own making: the engine knows what they mean.
+        # Raised by this library: the engine handles them.
         raise
     except Exception as error:
         kind = type(error).__name__
@@ -98,18 +98,18 @@ def sanitized(turn: Turn) -> Generator[None]:
 
 
 def conversation(turn: Turn) -> str:
-    """Return the id of the turn's conversation for a framework's own memory.
+    """Return the id of the turn's conversation for a framework's memory.
 
-    It is made of who asks as well: a caller that learns another's contextId is not in it."""
+    It depends on the caller too: another caller that learns the contextId does not share it."""
     caller = turn.caller
     parts = msgspec.json.encode([caller.tenant, caller.owner, turn.context])
     return hashlib.sha256(parts).hexdigest()[:32]
 
 
 def cloning(found: Any, what: str) -> Callable[[], Any]:
-    """Return what makes a copy of an object for each request; raises `ConfigError` if nothing can.
+    """Return a function that copies an object for a request; raises `ConfigError` if none can.
 
-    An object that is meant to be shared says so with a `clone_for_isolation` that returns it."""
+    An object that is meant to be shared has a `clone_for_isolation` that returns itself."""
     if callable(getattr(found, "clone_for_isolation", None)):
         return found.clone_for_isolation
     try:
@@ -125,8 +125,8 @@ def cloning(found: Any, what: str) -> Callable[[], Any]:
 class Threads:
     """Runs blocking calls of a framework, a bounded number at a time.
 
-    A framework cannot be interrupted in the middle of a call. When its task is canceled, nobody
-    waits for it any more: the thread ends by itself, and does not keep the process alive."""
+    A call of a framework cannot be interrupted. When its task is canceled, its result is dropped:
+    the thread ends by itself, and does not keep the process alive."""
 
     def __init__(self, count: int = THREADS) -> None:
         self._free = asyncio.Semaphore(count)
@@ -152,6 +152,7 @@ class Threads:
             try:
                 result = context.run(function, *args)
             except BaseException as raised:
+                # Raised where the call is awaited.
                 error = raised
             # The loop may have ended before its threads did.
             with contextlib.suppress(RuntimeError):

@@ -1,10 +1,10 @@
-"""corvid-agent's A2A functions under their names in Python: find and call a remote agent, take
-tasks in and run them as sessions of a process manager, describe oneself, and keep to a budget.
+"""corvid-agent's A2A functions under their Python names: find and call a remote agent, run inbound
+tasks as sessions of a process manager, build cards, and enforce a budget.
 
     from dragoman.compat.corvid import fetch_agent_card, handle_task_send, invoke_remote_agent
 
-The functions here keep tasks in memory, as there. `session_app` serves the same process manager
-by our engine, where tasks outlive the process.
+These functions keep tasks in memory, as the original does. `session_app` serves the same process
+manager with the engine, where tasks outlive the process.
 """
 
 from dragoman.compat.corvid.budget import (

@@ -1,5 +1,5 @@
-"""What one session may ask of other agents: so many calls, of so many agents, with a pause between
-two. The limits are corvid's environment variables."""
+"""The budget of one session for calls of other agents: the number of calls, the number of agents,
+and a pause between two calls. The limits are corvid's environment variables."""
 
 import os
 from collections.abc import Mapping
@@ -18,15 +18,14 @@ class InvocationGuardConfig:
     max_invocations_per_session: int = 10
     max_unique_agents_per_session: int = 3
     cooldown_ms: int = 5000
-    # Tasks of one source; 0: as many as it likes. Callers that do not say who they are share one
-    # source, so there is no limit unless somebody wants one.
+    # Tasks of one source; 0: no limit. Unknown callers share one source, so the default is none.
     inbound_rate_limit_per_min: int = 0
 
 
 def load_invocation_guard_config(
     environ: Mapping[str, str] | None = None,
 ) -> InvocationGuardConfig:
-    """Return the limits of the environment; what is no number in range is as if it were not set."""
+    """Return the limits of the environment; a value that is no number in range is ignored."""
     env = os.environ if environ is None else environ
     usual = InvocationGuardConfig()
     return InvocationGuardConfig(
@@ -45,7 +44,7 @@ def _number(environ: Mapping[str, str], name: str, usual: int, least: int) -> in
 
 @dataclass(frozen=True)
 class BudgetCheckResult:
-    """Whether a call may be made; if not, why."""
+    """Whether a call is allowed; if not, why."""
 
     allowed: bool
     reason: BudgetRejectionReason | None = None
@@ -53,7 +52,7 @@ class BudgetCheckResult:
 
 
 class SessionInvocationBudget:
-    """What is left to one session: `check` before a call, `record` when it is made."""
+    """The budget of one session: `check` before a call, `record` when it is made."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class SessionInvocationBudget:
         clock: Clock | None = None,
         **limits: Any,
     ) -> None:
-        """`limits` replace single ones of the environment's, by their names."""
+        """`limits` replace single limits of the environment, by their names."""
         self._config = replace(config or load_invocation_guard_config(), **limits)
         self._clock = clock or SystemClock()
         self._count = 0

@@ -1,7 +1,7 @@
-"""What a corvid instance, and each of its agents, says of itself: a card whose skills are tools.
+"""The cards of a corvid instance and of its agents; their skills are the registered tools.
 
-Tools are those that were registered; which an agent may use, its permissions say. The address is
-that of `BIND_HOST` and `PORT` unless one is given, and streams are not promised: there are none.
+The permissions of an agent select its tools. The address is that of `BIND_HOST` and `PORT` unless
+one is given. Streaming is not offered.
 """
 
 import os
@@ -14,7 +14,7 @@ from dragoman.compat.corvid.records import member
 
 Json = dict[str, Any]
 
-# What a word of a tool's name says about what it is for; the first row first.
+# Tags by words of a tool's name, in this order.
 _TAGS: dict[str, Sequence[str]] = {
     "github": ("github",),
     "pr": ("pull-requests",),
@@ -50,8 +50,8 @@ _tools: dict[str, Json] = {}
 def register_tool(
     name: str, description: str = "", *, tags: Sequence[str] = (), is_default: bool = True
 ) -> None:
-    """Make a tool known: a skill of the instance, and of agents without permissions of their own
-    if it is a default one."""
+    """Register a tool: a skill of the instance and, if it is a default one, of agents without
+    permissions."""
     _tools[name] = {
         "id": name,
         "name": human_readable_name(name),
@@ -64,12 +64,12 @@ def register_tool(
 
 
 def clear_tools() -> None:
-    """Forget all tools."""
+    """Drop all tools."""
     _tools.clear()
 
 
 def human_readable_name(tool: str) -> str:
-    """Return how people would write a tool's name: `corvid_github_list_prs` is GitHub List PRs."""
+    """Return a tool's title: `corvid_github_list_prs` is GitHub List PRs."""
     return title_of(tool)
 
 
@@ -96,8 +96,8 @@ def build_agent_card(base_url: str | None = None) -> Json:
 
 
 def build_agent_card_for_agent(agent: Any, base_url: str | None = None, db: Any = None) -> Json:
-    """Return the card of one agent: with the tools it may use, else the default ones. What `db`
-    knows of its persona and skill bundles (`get_persona`, `get_agent_bundles`) is told as well."""
+    """Return the card of one agent, with its permitted tools, else the default ones. `db` adds its
+    persona and skill bundles (`get_persona`, `get_agent_bundles`)."""
     url = base_url or _own_url()
     own = f"{url}/api/agents/{member(agent, 'id')}"
     permitted = member(agent, "mcp_tool_permissions")
@@ -118,14 +118,14 @@ def build_agent_card_for_agent(agent: Any, base_url: str | None = None, db: Any 
 
 
 def _persona(db: Any, agent_id: Any) -> str:
-    said = ""
+    text = ""
     persona = db.get_persona(agent_id)
     archetype = member(persona, "archetype") if persona is not None else None
     if archetype and archetype != "custom":
-        said += f" | Archetype: {archetype}"
+        text += f" | Archetype: {archetype}"
     if bundles := [str(member(bundle, "name")) for bundle in db.get_agent_bundles(agent_id) or ()]:
-        said += f" | Skills: {', '.join(bundles)}"
-    return said
+        text += f" | Skills: {', '.join(bundles)}"
+    return text
 
 
 def _skills(names: Iterable[str]) -> list[Json]:
@@ -156,7 +156,7 @@ def _card(name: str, description: str, url: str, skills: list[Json]) -> Json:
 
 
 def _provider(environ: Mapping[str, str]) -> Json:
-    """Return who runs the instance, as the environment says."""
+    """Return the provider of the instance, from the environment."""
     found: Json = {}
     if organization := environ.get("A2A_PROVIDER_ORG"):
         url = environ.get("A2A_PROVIDER_URL", "")

@@ -1,7 +1,7 @@
-"""corvid's own shapes: tasks with four states, what they are run with, and its errors.
+"""corvid's types: tasks with four states, their dependencies, and errors.
 
-A task is live: it shows what its session said so far. That it took too long is read from the
-clock, so nothing has to run for it.
+A task is live: it shows the messages of its session so far. Its time-out is computed from the clock
+on each access, without a timer.
 """
 
 import uuid
@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
-from dragoman.model.clock import Clock
-from dragoman.model.instant import stamp
+from dragoman.model.clock import Clock, stamp
 
 A2ATaskState = Literal["submitted", "working", "completed", "failed"]
 TIMED_OUT = "Task timed out"
@@ -18,7 +17,7 @@ _ORDER = {"submitted": 0, "working": 1, "completed": 2, "failed": 2}
 
 
 class ExternalServiceError(Exception):
-    """Another service did not do its part; `status` is its answer in HTTP, if there was one."""
+    """Another service failed; `status` is its HTTP status, if there was one."""
 
     def __init__(self, service: str, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -27,11 +26,11 @@ class ExternalServiceError(Exception):
 
 
 class ValidationError(ValueError):
-    """What was given, or what came back, is not what it should be."""
+    """An argument, or an answer, is invalid."""
 
 
 class NotFoundError(LookupError):
-    """There is no such thing; `resource` says what was looked for."""
+    """The named `resource` does not exist."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(f"{resource} not found")
@@ -46,14 +45,14 @@ class TextPart(TypedDict):
 
 
 class A2AMessage(TypedDict):
-    """What was said."""
+    """A message."""
 
     role: Literal["user", "agent"]
     parts: list[TextPart]
 
 
 class SendParams(TypedDict):
-    """What a task begins with; `timeoutMs` are milliseconds it may take."""
+    """The parameters of a task; `timeoutMs` is its time limit in milliseconds."""
 
     message: str
     skill: NotRequired[str | None]
@@ -69,7 +68,7 @@ class A2ATaskSendRequest(TypedDict):
 
 @dataclass(frozen=True)
 class RemoteInvocationResult:
-    """What came of a task that another agent was given."""
+    """The result of a task at another agent."""
 
     success: bool
     task_id: str
@@ -82,25 +81,25 @@ OnEvent = Callable[[str, Mapping[str, Any]], None]
 
 
 class ProcessManager(Protocol):
-    """What runs sessions. It may call back from any thread.
+    """Runs sessions. It may call back from any thread.
 
     Events are objects with a `type`: `assistant` with `message.content`, then `session_exited`,
     `session_stopped` or `error`.
     """
 
     def subscribe(self, session_id: str, callback: OnEvent) -> Any:
-        """Have the events of a session told from here on."""
+        """Call back for the events of a session from now on."""
         ...
 
     def start_process(self, session: Any, prompt: str, options: Mapping[str, Any]) -> Any:
-        """Begin to work on a prompt in a session."""
+        """Begin to process a prompt in a session."""
         ...
 
 
 @dataclass(frozen=True)
 class A2ATaskDeps:
-    """What tasks are run with. Without functions of their own, `db` lists agents and makes
-    sessions: by `db.list_agents()` and `db.create_session(input)`."""
+    """The dependencies of tasks. Without the two functions `db` is used: `db.list_agents()` and
+    `db.create_session(input)`."""
 
     db: Any
     process_manager: ProcessManager
@@ -108,7 +107,7 @@ class A2ATaskDeps:
     create_session: Callable[[Any, dict[str, Any]], Any] | None = None
 
     def agent(self) -> Any:
-        """Return who takes tasks: the first agent with a default project."""
+        """Return the agent for tasks: the first with a default project."""
         agents = self.list_agents(self.db) if self.list_agents else self.db.list_agents()
         for agent in agents:
             if member(agent, "default_project_id"):
@@ -130,27 +129,27 @@ class A2ATaskDeps:
 
 
 class A2ATask:
-    """A task of the store, as it stands whenever it is looked at."""
+    """A task of the store, always up to date."""
 
     def __init__(self, text: str, timeout_ms: int, clock: Clock) -> None:
         self.id = str(uuid.uuid4())
         self.session_id: str | None = None
         self._clock = clock
         self._state: A2ATaskState = "submitted"
-        self._messages = [_said("user", text)]
+        self._messages = [_text_message("user", text)]
         self.created_at = self._updated_at = clock.now()
         self._overdue_at = self.created_at + timeout_ms
 
     @property
     def state(self) -> A2ATaskState:
-        """Where it stands; from `completed` and `failed` it goes nowhere."""
-        self._look()
+        """The state; `completed` and `failed` are final."""
+        self._check_time()
         return self._state
 
     @property
     def messages(self) -> list[A2AMessage]:
-        """What was said, the oldest first."""
-        self._look()
+        """The messages, oldest first."""
+        self._check_time()
         return self._messages
 
     @property
@@ -159,26 +158,26 @@ class A2ATask:
         return _ORDER[self.state] == 2
 
     def move(self, state: A2ATaskState) -> None:
-        """Go on to a later state; what would lead back is ignored."""
+        """Go to a later state; an earlier one is ignored."""
         if _ORDER[state] > _ORDER[self.state]:
             self._set(state, self._clock.now())
 
     def say(self, text: str) -> None:
-        """Add what the agent says, unless it says it too late."""
+        """Add a message of the agent, unless the task is over."""
         if not self.is_over:
-            self._messages.append(_said("agent", text))
+            self._messages.append(_text_message("agent", text))
             self._updated_at = self._clock.now()
 
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         if self._state == "working" and self._clock.now() >= self._overdue_at:
-            self._messages.append(_said("agent", TIMED_OUT))
+            self._messages.append(_text_message("agent", TIMED_OUT))
             self._set("failed", self._overdue_at)
 
     def _set(self, state: A2ATaskState, at: int) -> None:
         self._state, self._updated_at = state, at
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the task as it goes over the wire."""
+        """Return the task as on the wire."""
         return {
             "id": self.id,
             "state": self.state,
@@ -189,21 +188,21 @@ class A2ATask:
         }
 
 
-def _said(role: Literal["user", "agent"], text: str) -> A2AMessage:
+def _text_message(role: Literal["user", "agent"], text: str) -> A2AMessage:
     return {"role": role, "parts": [{"type": "text", "text": text}]}
 
 
 def member(thing: Any, name: str) -> Any:
-    """Return a member of an object, or of a mapping under this name or corvid's."""
+    """Return a member of an object, or of a mapping by this name or its camelCase form."""
     if isinstance(thing, Mapping):
         head, *rest = name.split("_")
-        theirs = head + "".join(word.capitalize() for word in rest)
-        return thing.get(name, thing.get(theirs))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - whatever the caller keeps
+        camel = head + "".join(word.capitalize() for word in rest)
+        return thing.get(name, thing.get(camel))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - any mapping of the caller
     return getattr(thing, name, None)
 
 
 def text_of(event: Mapping[str, Any]) -> str:
-    """Return what an `assistant` event says: a text, or the first block that has one."""
+    """Return the text of an `assistant` event: its content, or the first block with a text."""
     content: Any = member(event.get("message") or {}, "content")
     if isinstance(content, str):
         return content

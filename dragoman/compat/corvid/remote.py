@@ -1,8 +1,8 @@
-"""Other agents, as corvid calls them: a card that is kept for five minutes, and a task that is
-read again every three seconds until it has ended.
+"""Calls other agents as corvid does: a card is cached for five minutes, and a task is polled every
+three seconds until it ends.
 
-Only public addresses are called, unless more is allowed: with `allow_private=True`, or for all
-calls with `DRAGOMAN_ALLOW_PRIVATE` in the environment.
+Only public addresses are called, unless `allow_private=True` or, for all calls,
+`DRAGOMAN_ALLOW_PRIVATE` in the environment allows others.
 """
 
 import logging
@@ -18,12 +18,14 @@ from dragoman.compat.corvid.records import (
     RemoteInvocationResult,
     ValidationError,
 )
-from dragoman.config import PREFIX, load
+from dragoman.config import PREFIX, load_settings
 from dragoman.dialects.house.corvid import DEFAULT_TIMEOUT, SEND_PATH, TASK_PATH
+from dragoman.egress.answers import EgressResponse
+from dragoman.egress.egress import Egress
+from dragoman.egress.errors import EgressError, EgressRefused
+from dragoman.egress.targets import Address, Anywhere, Policy, Target
 from dragoman.errors import ParseFailed
 from dragoman.model.clock import Clock, SystemClock
-from dragoman.security.egress import Answer, Egress, EgressError, EgressRefused
-from dragoman.security.targets import Address, Anywhere, Policy, Target
 from dragoman.transports import json_text
 
 logger = logging.getLogger(__name__)
@@ -44,8 +46,8 @@ class _Text(msgspec.Struct):
     text: str | None = None
 
 
-class _Said(msgspec.Struct):
-    """A message of a task, as far as it is read."""
+class _Message(msgspec.Struct):
+    """A message of a task, as far as it is used."""
 
     role: str = ""
     parts: list[_Text] = []
@@ -68,12 +70,12 @@ class Public(Policy):
     def refusal_of(self, address: Address, target: Target) -> str:
         if not super().refusal_of(address, target):
             return ""
-        # In words of our own: there is no option of a command here.
+        # Without the hint of the base class: no command line is involved.
         return f"{target.host} is at {address}, which is not public; {_HINT}"
 
 
 class RemoteAgents:
-    """Finds and calls agents; keeps their cards."""
+    """Finds and calls agents; caches their cards."""
 
     def __init__(
         self,
@@ -84,10 +86,9 @@ class RemoteAgents:
         depth: int = 0,
         source_agent: str = "",
     ) -> None:
-        """`depth` is how often the task at hand was passed on before it came to us: what we send
-        has been once more, and an agent may refuse what goes in circles. `allow_private` says
-        whether agents on this machine and in private networks are called; None: as the environment
-        says."""
+        """`depth` is how often the present task was passed on already: it is sent with one more,
+        and an agent may refuse a task in a loop. `allow_private` says whether agents on this
+        machine and in private networks are called; None: the environment decides."""
         self._clock = clock or SystemClock()
         self._public, self._allows = Public(allow), allow_private
         self._depth = depth
@@ -97,9 +98,11 @@ class RemoteAgents:
     # Cards
 
     async def fetch_agent_card(self, base_url: str, *, allow_private: bool | None = None) -> Json:
-        """Return an agent's card, as it was not more than five minutes ago."""
+        """Return an agent's card, at most five minutes old. Raises `ExternalServiceError` if there
+        is none, `ValidationError` for one without name or version and for an address that may not
+        be called."""
         url = base_url.rstrip("/") + CARD_PATH
-        self._forget_stale()
+        self._drop_stale()
         if url in self._cards:
             return self._cards[url][1]
         async with self._egress(allow_private) as egress:
@@ -123,26 +126,25 @@ class RemoteAgents:
     async def discover_agent(
         self, base_url: str, *, allow_private: bool | None = None
     ) -> Json | None:
-        """Return an agent's card; None: there is none to be had."""
+        """Return an agent's card; None: it cannot be read."""
         try:
             return await self.fetch_agent_card(base_url, allow_private=allow_private)
         except Exception as error:
-            # Whatever it was: whoever only looks wants to know that there is nothing. Of an address
-            # that is not called nobody else would tell them.
+            # The result says that there is no agent; why an address is not called is logged.
             level = logging.WARNING if isinstance(error, ValidationError) else logging.DEBUG
             logger.log(level, "no agent at %s: %s", base_url, error)
             return None
 
     def clear_agent_card_cache(self) -> None:
-        """Forget all cards."""
+        """Drop all cached cards."""
         self._cards.clear()
 
     @property
-    def kept_cards(self) -> int:
-        """How many cards are kept."""
+    def cached_cards(self) -> int:
+        """How many cards are cached."""
         return len(self._cards)
 
-    def _forget_stale(self) -> None:
+    def _drop_stale(self) -> None:
         now = self._clock.now()
         for url, (at, _) in list(self._cards.items()):
             if now - at > CARD_KEPT_MS:
@@ -159,8 +161,8 @@ class RemoteAgents:
         timeout_ms: int = DEFAULT_TIMEOUT,
         allow_private: bool | None = None,
     ) -> RemoteInvocationResult:
-        """Give an agent a task and return what came of it, or why nothing did: it is out of reach,
-        refuses it, takes too long, or its address is not called."""
+        """Give an agent a task and return its result, or why there is none: the agent is
+        unreachable, refuses it, takes too long, or its address may not be called."""
         base = base_url.rstrip("/")
         params: Json = {"message": message, "timeoutMs": timeout_ms, "depth": self._depth + 1}
         if skill is not None:
@@ -168,14 +170,14 @@ class RemoteAgents:
         if self._source:
             params["sourceAgent"] = self._source
         body = msgspec.json.encode({"method": "tasks/send", "params": params})
-        sent = _HEADERS | {"content-type": "application/json"}
+        headers = _HEADERS | {"content-type": "application/json"}
         deadline = self._clock.now() + timeout_ms
         async with self._egress(allow_private) as egress:
             try:
                 answer = await egress.post(
                     base + SEND_PATH,
                     body,
-                    sent,
+                    headers,
                     timeout=_SUBMIT_SECONDS,
                     max_answer=_MAX_TASK_BYTES,
                 )
@@ -190,9 +192,9 @@ class RemoteAgents:
             task_id = task.get("id")
             if not isinstance(task_id, str) or not task_id:
                 return _failed("", "Submit failed: the answer names no task")
-            return await self._ended(egress, base, task_id, deadline, timeout_ms)
+            return await self._wait_for_end(egress, base, task_id, deadline, timeout_ms)
 
-    async def _ended(
+    async def _wait_for_end(
         self, egress: Egress, base: str, task_id: str, deadline: int, timeout_ms: int
     ) -> RemoteInvocationResult:
         url = base + TASK_PATH + quote(task_id, safe="")
@@ -202,7 +204,7 @@ class RemoteAgents:
                     url, headers=_HEADERS, timeout=_POLL_SECONDS, max_answer=_MAX_TASK_BYTES
                 )
             except (EgressError, TimeoutError) as error:
-                # It may be back the next time.
+                # The next poll may succeed.
                 logger.debug("%s was not read: %s", url, error)
             else:
                 task = _object(answer.body) if 200 <= answer.status < 300 else None
@@ -215,26 +217,27 @@ class RemoteAgents:
     def _egress(self, allow_private: bool | None) -> Egress:
         allows = self._allows if allow_private is None else allow_private
         if allows is None:
-            # Alone: what else is set is for servers, and may be wrong.
+            # Only this setting: the others are for servers, and may be invalid.
             is_set = _ALLOW in os.environ
-            allows = load({_ALLOW: os.environ[_ALLOW]} if is_set else {}).allow_private
+            environment = {_ALLOW: os.environ[_ALLOW]} if is_set else {}
+            allows = load_settings(environment).egress.allow_private
         return Egress(policy=Anywhere() if allows else self._public, keep_alive=True)
 
 
 def _result(task_id: str, task: Json) -> RemoteInvocationResult:
-    text = _last_word(task)
+    text = _last_text(task)
     if task["state"] == "completed":
         return RemoteInvocationResult(True, task_id, text, None)
     return RemoteInvocationResult(False, task_id, text, text or "Task failed")
 
 
-def _last_word(task: Json) -> str | None:
-    """Return what the agent said last: the first part of its last message."""
+def _last_text(task: Json) -> str | None:
+    """Return the first text of the agent's last message."""
     try:
-        said = msgspec.convert(task.get("messages") or [], list[_Said])
+        messages = msgspec.convert(task.get("messages") or [], list[_Message])
     except msgspec.ValidationError:
         return None
-    last = next((one for one in reversed(said) if one.role == "agent"), None)
+    last = next((one for one in reversed(messages) if one.role == "agent"), None)
     return last.parts[0].text if last is not None and last.parts else None
 
 
@@ -243,7 +246,7 @@ def _failed(task_id: str, error: str) -> RemoteInvocationResult:
 
 
 def _object(body: bytes) -> Json | None:
-    """Return a JSON object; None: it is none."""
+    """Return a JSON object; None: it is something else."""
     try:
         value = json_text.parse(body)
     except ParseFailed:
@@ -251,39 +254,13 @@ def _object(body: bytes) -> Json | None:
     return cast(Json, value) if isinstance(value, dict) else None
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: EgressResponse) -> str:
     return answer.body[:500].decode("utf-8", "replace")
 
 
+# corvid's functions: the methods of one instance for the whole process.
 _agents = RemoteAgents()
-
-
-async def fetch_agent_card(base_url: str, *, allow_private: bool | None = None) -> Json:
-    """Return an agent's card, as it was not more than five minutes ago. Raises
-    `ExternalServiceError` where none is shown, `ValidationError` for one without name or version
-    and for an address that is not called."""
-    return await _agents.fetch_agent_card(base_url, allow_private=allow_private)
-
-
-async def discover_agent(base_url: str, *, allow_private: bool | None = None) -> Json | None:
-    """Return an agent's card; None: there is none to be had."""
-    return await _agents.discover_agent(base_url, allow_private=allow_private)
-
-
-def clear_agent_card_cache() -> None:
-    """Forget all cards."""
-    _agents.clear_agent_card_cache()
-
-
-async def invoke_remote_agent(
-    base_url: str,
-    message: str,
-    *,
-    skill: str | None = None,
-    timeout_ms: int = DEFAULT_TIMEOUT,
-    allow_private: bool | None = None,
-) -> RemoteInvocationResult:
-    """Give an agent a task and return what came of it, or why nothing did."""
-    return await _agents.invoke_remote_agent(
-        base_url, message, skill=skill, timeout_ms=timeout_ms, allow_private=allow_private
-    )
+fetch_agent_card = _agents.fetch_agent_card
+discover_agent = _agents.discover_agent
+clear_agent_card_cache = _agents.clear_agent_card_cache
+invoke_remote_agent = _agents.invoke_remote_agent

@@ -1,18 +1,18 @@
-"""Inbound tasks in memory: each is a session of a process manager, whose events move it on.
+"""Inbound tasks in memory: each is a session of a process manager, whose events change its state.
 
-A thousand are kept; beyond that the oldest that ended go, and those under way never do.
+A thousand are kept; beyond that the oldest ended tasks are dropped, and running ones never.
 """
 
 import threading
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from dragoman.compat.corvid.records import A2ATask, A2ATaskDeps, SendParams, member, text_of
 from dragoman.dialects.house.corvid import DEFAULT_TIMEOUT
 from dragoman.model.clock import Clock, SystemClock
 
 MAX_TASKS = 1000
-# How many more go at once, so that not every task looks through all of them.
+# How many more are dropped at once, so that not every task scans all of them.
 _SLACK = 100
 
 
@@ -27,8 +27,9 @@ class TaskStore:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def send(self, deps: A2ATaskDeps, body: SendParams) -> A2ATask:
-        """Begin a task; see `handle_task_send`."""
+    def send(self, deps: A2ATaskDeps, body: SendParams | Mapping[str, Any]) -> A2ATask:
+        """Begin a task at the first agent with a default project and return it at once; its
+        session's events change it. Raises `NotFoundError` if there is no such agent."""
         text = body["message"]
         agent = deps.agent()
         with self._lock:
@@ -44,11 +45,11 @@ class TaskStore:
                 with self._lock:
                     _apply(task, event)
 
-            # Before it starts: it may say everything at once.
+            # Before it starts: its events may come at once.
             deps.process_manager.subscribe(task.session_id, hear)
             deps.process_manager.start_process(session, text, {"schedulerMode": True})
         except Exception:
-            # Nobody knows its id, and nothing will end it.
+            # No caller knows its id, and no event will end it.
             with self._lock:
                 self._tasks.pop(task.id, None)
             raise
@@ -59,7 +60,7 @@ class TaskStore:
         return self._tasks.get(task_id)
 
     def clear(self) -> None:
-        """Forget all tasks."""
+        """Drop all tasks."""
         with self._lock:
             self._tasks.clear()
 
@@ -73,7 +74,7 @@ class TaskStore:
 
 
 def _apply(task: A2ATask, event: Mapping[str, Any]) -> None:
-    """Move a task on by an event of its session."""
+    """Apply an event of its session to a task."""
     match event.get("type"):
         case "assistant":
             if text := text_of(event):
@@ -83,24 +84,14 @@ def _apply(task: A2ATask, event: Mapping[str, Any]) -> None:
         case "error":
             task.move("failed")
         case _:
-            # Sessions tell more than tasks are made of.
+            # Other events of sessions do not concern tasks.
             pass
 
 
 _store = TaskStore()
 
 
-def handle_task_send(deps: A2ATaskDeps, body: SendParams | Mapping[str, Any]) -> A2ATask:
-    """Begin a task at the first agent with a default project and return it at once; it goes on as
-    its session does. Raises `NotFoundError` where there is no such agent."""
-    return _store.send(deps, cast(SendParams, body))
-
-
-def handle_task_get(task_id: str) -> A2ATask | None:
-    """Return a task; None: there is none."""
-    return _store.get(task_id)
-
-
-def clear_task_store() -> None:
-    """Forget all tasks."""
-    _store.clear()
+# corvid's functions: the methods of one store for the whole process.
+handle_task_send = _store.send
+handle_task_get = _store.get
+clear_task_store = _store.clear

@@ -1,5 +1,4 @@
-"""The two tools that a corvid session calls other agents with: what is asked before a call, and in
-which order."""
+"""The two tools by which a corvid session calls other agents, and the checks before a call."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -11,11 +10,11 @@ from dragoman.compat.corvid.remote import RemoteAgents
 
 logger = logging.getLogger(__name__)
 
-# From the least on.
+# In ascending order.
 TRUST_LEVELS = ("untrusted", "low", "medium", "high", "verified")
-# From an agent's address to how far it is trusted.
+# Returns the trust level of the agent at an address.
 Trust = Callable[[str], Awaitable[str]]
-# Pays for a call of an offer; returns why that cannot be, or nothing.
+# Pays for a call of a listing; returns why it cannot, or None.
 Credits = Callable[[str, str], Awaitable[str | None]]
 
 
@@ -36,7 +35,7 @@ class RemoteTools:
         self._credits = credits
 
     async def discover_agent(self, agent_url: str) -> dict[str, Any] | None:
-        """Return an agent's card; None: there is none to be had."""
+        """Return an agent's card; None: it cannot be read."""
         return await self._agents.discover_agent(agent_url)
 
     async def invoke_remote_agent(
@@ -48,7 +47,7 @@ class RemoteTools:
         min_trust: str = "low",
         listing_id: str | None = None,
     ) -> RemoteInvocationResult:
-        """Give an agent a task, if the budget, the trust in it and the credits allow it."""
+        """Give an agent a task, if the budget, its trust level and the credits allow it."""
         if min_trust not in TRUST_LEVELS:
             raise ValidationError(f"min_trust is one of {', '.join(TRUST_LEVELS)}")
         allowed = self._budget.check(agent_url)
@@ -56,25 +55,25 @@ class RemoteTools:
             return _refused(f"{allowed.reason}: {allowed.detail}")
         if refusal := await self._distrust(agent_url, min_trust):
             return _refused(refusal)
-        if listing_id is not None and (refusal := await self._credit(listing_id, agent_url)):
-            return _refused(refusal)
+        if listing_id is not None and self._credits is not None:
+            refusal = await self._credits(listing_id, agent_url)
+            if refusal:
+                return _refused(refusal)
         self._budget.record(agent_url)
         return await self._agents.invoke_remote_agent(
             agent_url, message, skill=skill, timeout_ms=int(timeout_minutes * 60_000)
         )
 
-    async def _credit(self, listing_id: str, agent_url: str) -> str | None:
-        return await self._credits(listing_id, agent_url) if self._credits else None
-
     async def _distrust(self, agent_url: str, min_trust: str) -> str:
-        """Return why an agent is not trusted enough. That nobody can tell is no reason."""
+        """Return why an agent is not trusted enough. An unknown trust level is not a reason."""
         if self._trust is None:
             return ""
         try:
             level = await self._trust(agent_url)
             is_enough = TRUST_LEVELS.index(level) >= TRUST_LEVELS.index(min_trust)
         except Exception as error:
-            logger.warning("how far %s is trusted is not known: %s", agent_url, error)
+            # The function is the author's; corvid lets a call through that it cannot judge.
+            logger.warning("the trust level of %s is unknown: %s", agent_url, error)
             return ""
         return "" if is_enough else f"TRUST: the agent is {level}, and {min_trust} was asked for"
 

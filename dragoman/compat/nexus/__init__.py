@@ -2,11 +2,11 @@
 
     from dragoman.compat.nexus import NexusClient
 
-Unlike NEXUS' own it takes answers out of their envelope, and speaks of things as the API does.
+Unlike the original it unwraps answers, and uses the names of the API.
 """
 
 from dragoman.compat.nexus.client import NexusClient
-from dragoman.compat.nexus.line import NexusError
+from dragoman.compat.nexus.connection import NexusError
 from dragoman.compat.nexus.services import TaskEvent
 
 __all__ = ["NexusClient", "NexusError", "TaskEvent"]

@@ -1,18 +1,23 @@
-"""The client: one gateway, and a service for each thing that it has."""
+"""The client: one gateway, and a service for each part of its API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
-from dragoman.compat.nexus.line import Line
-from dragoman.compat.nexus.services import Agents, Billing, Tasks, Trust, Workflows
+from dragoman.compat.nexus.connection import NexusConnection
+from dragoman.compat.nexus.services import (
+    Billing,
+    NexusAgents,
+    NexusTasks,
+    NexusTrust,
+    NexusWorkflows,
+)
 
 
 class NexusClient:
-    """Talks to a gateway. `api_key` is one of its keys or a token; `timeout` is in seconds, for one
-    try. What the gateway puts off, and what did not reach it, is tried `max_retries` times more
-    where it does no harm. Everything that fails is a `NexusError`.
+    """Calls a gateway. `api_key` is one of its keys or a token; `timeout` is in seconds, for one
+    try. A request that the gateway deferred, or that did not reach it, is tried `max_retries` times
+    more if it may be repeated. Every failure is a `NexusError`.
     """
 
     def __init__(
@@ -24,24 +29,19 @@ class NexusClient:
         timeout: float = 30.0,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._line = Line(base_url, api_key, max_retries, timeout, pause)
-        self.agents = Agents(self._line)
-        self.tasks = Tasks(self._line)
-        self.trust = Trust(self._line)
-        self.billing = Billing(self._line)
-        self.workflows = Workflows(self._line)
+        self._connection = NexusConnection(base_url, api_key, max_retries, timeout, pause)
+        self.agents = NexusAgents(self._connection)
+        self.tasks = NexusTasks(self._connection)
+        self.trust = NexusTrust(self._connection)
+        self.billing = Billing(self._connection)
+        self.workflows = NexusWorkflows(self._connection)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         """Close the connections, for good."""
-        await self._line.close()
+        await self._connection.close()

@@ -1,9 +1,9 @@
-"""selectools' A2A package under its own names: serve an agent of theirs, or call one.
+"""selectools' A2A package under its own names: serve an agent of selectools, or call one.
 
     from dragoman.compat.selectools import A2AClient, A2AServer
 
 The names, arguments and results are those of selectools 1.3. Nothing of selectools is imported: an
-agent is whatever has `config.name`, `tools` and `clone_for_isolation().run(...)`.
+agent is any object with `config.name`, `tools` and `clone_for_isolation().run(...)`.
 """
 
 from importlib import import_module

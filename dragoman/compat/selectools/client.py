@@ -1,33 +1,48 @@
-"""selectools' client over ours: the same methods and results, and one class of error for
-everything that fails. What selectools' own client lacks is here as well, under names like its own:
-streams, lists, posts and the extended card.
+"""selectools' client on top of ours: the same methods and results, and one class of error. Features
+that the original lacks have similar names: streams, lists, push notifications and the extended
+card.
 """
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from dragoman.client.answer import Answer
 from dragoman.client.client import Client
-from dragoman.client.stream import Stream
-from dragoman.compat.selectools.connection import Connection, told, waited
+from dragoman.client.streams.stream import Stream
+from dragoman.compat.selectools.connection import SelectoolsConnection, run_sync, translated_errors
 from dragoman.compat.selectools.records import A2AError, A2ATask, AgentCard, Json
-from dragoman.dialects.v0_3 import decode_part, decode_state, encode_message, encode_task
+from dragoman.dialects.v0_3_shapes import decode_part, decode_state, encode_message, encode_task
 from dragoman.model.message import Part
 from dragoman.model.push import PushConfig
 from dragoman.model.task import Task
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _waited(
+    method: Callable[Concatenate["A2AClient", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["A2AClient", P], T]:
+    """Return a method for code that is not async."""
+
+    def run(self: "A2AClient", *args: P.args, **kwargs: P.kwargs) -> T:
+        return run_sync(method(self, *args, **kwargs))
+
+    run.__name__, run.__doc__ = f"{method.__name__}_sync", method.__doc__
+    return run
+
 
 class A2AClient:
-    """Talks to an agent at an address. `transport` is one of httpx, such as
+    """Calls an agent at an address. `transport` is one of httpx, such as
     `httpx.ASGITransport(app=server)` for a server of this process.
 
-    What the agent refuses and what cannot be reached is an `A2AError`; what the agent tried and
-    could not do is a task whose state is `failed`.
+    A refusal or an unreachable agent is an `A2AError`; a failure of the agent's work is a task in
+    the state `failed`.
     """
 
     def __init__(
@@ -38,32 +53,24 @@ class A2AClient:
         transport: Any | None = None,
     ) -> None:
         self._timeout = timeout
-        self._line = Connection(base_url, auth_token, timeout, transport)
+        self._connection = SelectoolsConnection(base_url, auth_token, timeout, transport)
 
     # The card
 
     async def discover(self) -> AgentCard:
         """Return the agent's card, read anew."""
-        with told():
+        with translated_errors():
             async with asyncio.timeout(self._timeout):
-                return AgentCard.from_dict((await self._line.look(fresh=True))[1])
+                return AgentCard.from_dict((await self._connection.read_card(fresh=True))[1])
 
-    def discover_sync(self) -> AgentCard:
-        """Return the agent's card, read anew, in code that is not async."""
-        return waited(self.discover())
+    discover_sync = _waited(discover)
 
     async def extended_card(self) -> AgentCard:
-        """Return the card that only callers with a token see."""
+        """Return the card for callers with a token."""
+        card = await self._connection.call(lambda client: client.extended_card(), is_current=True)
+        return AgentCard.from_dict(msgspec.to_builtins(card))
 
-        async def read(client: Client) -> AgentCard:
-            card: Json = msgspec.to_builtins(await client.extended_card())
-            return AgentCard.from_dict(card)
-
-        return await self._line.call(read, by_todays_card=True)
-
-    def extended_card_sync(self) -> AgentCard:
-        """Return the card that only callers with a token see, in code that is not async."""
-        return waited(self.extended_card())
+    extended_card_sync = _waited(extended_card)
 
     # Tasks
 
@@ -73,49 +80,29 @@ class A2AClient:
         context_id: str | None = None,
         extra_parts: list[Json] | None = None,
     ) -> A2ATask:
-        """Send a text, and more parts as they are on the wire; return the task once it rests."""
+        """Send a text, and further parts in wire form; return the task once it rests."""
 
-        async def send(client: Client) -> A2ATask:
+        async def send(client: Client) -> Answer:
             content = _content(text, extra_parts)
-            answer = await client.send(
+            return await client.send(
                 content, context_id=context_id or "", message_id=uuid.uuid4().hex
             )
-            return _shown(answer)
 
-        return await self._line.call(send)
+        return _shown(await self._connection.call(send))
 
-    def send_task_sync(
-        self,
-        text: str,
-        context_id: str | None = None,
-        extra_parts: list[Json] | None = None,
-    ) -> A2ATask:
-        """Send a text in code that is not async."""
-        return waited(self.send_task(text, context_id=context_id, extra_parts=extra_parts))
+    send_task_sync = _waited(send_task)
 
     async def get_task(self, task_id: str) -> A2ATask:
-        """Return a task as it stands."""
+        """Return a task."""
+        return _task(await self._connection.call(lambda client: client.get(task_id)))
 
-        async def get(client: Client) -> A2ATask:
-            return _task(await client.get(task_id))
-
-        return await self._line.call(get)
-
-    def get_task_sync(self, task_id: str) -> A2ATask:
-        """Return a task as it stands in code that is not async."""
-        return waited(self.get_task(task_id))
+    get_task_sync = _waited(get_task)
 
     async def cancel_task(self, task_id: str) -> A2ATask:
         """End a task before it is done."""
+        return _task(await self._connection.call(lambda client: client.cancel(task_id)))
 
-        async def cancel(client: Client) -> A2ATask:
-            return _task(await client.cancel(task_id))
-
-        return await self._line.call(cancel)
-
-    def cancel_task_sync(self, task_id: str) -> A2ATask:
-        """End a task before it is done, in code that is not async."""
-        return waited(self.cancel_task(task_id))
+    cancel_task_sync = _waited(cancel_task)
 
     async def stream_task(
         self,
@@ -123,7 +110,7 @@ class A2AClient:
         context_id: str | None = None,
         extra_parts: list[Json] | None = None,
     ) -> AsyncGenerator[A2ATask]:
-        """Send a text and yield the task each time that something came of it, until it rests."""
+        """Send a text and yield the task after each event, until it rests."""
 
         def follow(client: Client) -> Stream:
             content = _content(text, extra_parts)
@@ -134,16 +121,15 @@ class A2AClient:
                 yield task
 
     async def resubscribe(self, task_id: str) -> AsyncGenerator[A2ATask]:
-        """Yield a task that is under way as it stands, and each time that something came of it,
-        until it rests."""
+        """Yield a running task at once and after each event, until it rests."""
         async with aclosing(self._followed(lambda client: client.subscribe(task_id))) as shown:
             async for task in shown:
                 yield task
 
     async def _followed(self, follow: Callable[[Client], Stream]) -> AsyncGenerator[A2ATask]:
-        with told():
-            # selectools' card knows of no streams; that of today does, where there are some.
-            client = await self._line.connected(by_todays_card=True)
+        with translated_errors():
+            # selectools' card never offers streams; the current card may.
+            client = await self._connection.connected(is_current=True)
             try:
                 stream = follow(client)
                 async with aclosing(stream) as events:
@@ -173,68 +159,51 @@ class A2AClient:
 
         if limit < 1:
             raise A2AError("limit is at least 1")
-        return await self._line.call(read, by_todays_card=True)
+        return await self._connection.call(read, is_current=True)
 
-    def list_tasks_sync(
-        self, context_id: str | None = None, state: str | None = None, limit: int = 50
-    ) -> list[A2ATask]:
-        """Return the latest tasks in code that is not async."""
-        return waited(self.list_tasks(context_id, state, limit))
+    list_tasks_sync = _waited(list_tasks)
 
-    # Posts
+    # Push notifications
 
     async def set_push_config(
         self, task_id: str, url: str, token: str = "", config_id: str = ""
     ) -> Json:
-        """Have a task's events posted to an address; return what the agent made of it."""
+        """Post a task's events to an address; return the configuration of the agent."""
+        config = PushConfig(url=url, id=config_id, token=token)
+        return _config(
+            await self._connection.call(
+                lambda client: client.create_push(task_id, config), is_current=True
+            )
+        )
 
-        async def create(client: Client) -> Json:
-            config = PushConfig(url=url, id=config_id, token=token)
-            return _config(await client.create_push(task_id, config))
-
-        return await self._line.call(create, by_todays_card=True)
-
-    def set_push_config_sync(
-        self, task_id: str, url: str, token: str = "", config_id: str = ""
-    ) -> Json:
-        """Have a task's events posted, in code that is not async."""
-        return waited(self.set_push_config(task_id, url, token, config_id))
+    set_push_config_sync = _waited(set_push_config)
 
     async def get_push_config(self, task_id: str, config_id: str = "") -> Json:
-        """Return where a task's events are posted to."""
+        """Return a push configuration of a task."""
+        return _config(
+            await self._connection.call(
+                lambda client: client.get_push(task_id, config_id), is_current=True
+            )
+        )
 
-        async def get(client: Client) -> Json:
-            return _config(await client.get_push(task_id, config_id))
-
-        return await self._line.call(get, by_todays_card=True)
-
-    def get_push_config_sync(self, task_id: str, config_id: str = "") -> Json:
-        """Return where a task's events are posted to, in code that is not async."""
-        return waited(self.get_push_config(task_id, config_id))
+    get_push_config_sync = _waited(get_push_config)
 
     async def list_push_configs(self, task_id: str) -> list[Json]:
-        """Return all addresses that a task's events are posted to."""
+        """Return all push configurations of a task."""
+        found = await self._connection.call(
+            lambda client: client.list_push(task_id), is_current=True
+        )
+        return [_config(one) for one in found]
 
-        async def read(client: Client) -> list[Json]:
-            return [_config(one) for one in await client.list_push(task_id)]
-
-        return await self._line.call(read, by_todays_card=True)
-
-    def list_push_configs_sync(self, task_id: str) -> list[Json]:
-        """Return all addresses that a task's events are posted to, in code that is not async."""
-        return waited(self.list_push_configs(task_id))
+    list_push_configs_sync = _waited(list_push_configs)
 
     async def delete_push_config(self, task_id: str, config_id: str) -> None:
         """Stop posting to an address."""
+        await self._connection.call(
+            lambda client: client.delete_push(task_id, config_id), is_current=True
+        )
 
-        async def delete(client: Client) -> None:
-            await client.delete_push(task_id, config_id)
-
-        await self._line.call(delete, by_todays_card=True)
-
-    def delete_push_config_sync(self, task_id: str, config_id: str) -> None:
-        """Stop posting to an address, in code that is not async."""
-        waited(self.delete_push_config(task_id, config_id))
+    delete_push_config_sync = _waited(delete_push_config)
 
 
 def _content(text: str, extra_parts: list[Json] | None) -> list[Part]:
@@ -256,5 +225,5 @@ def _task(task: Task) -> A2ATask:
 
 
 def _config(config: PushConfig) -> Json:
-    """Return where a task's events go, but for what the receiver knows them by."""
+    """Return a push configuration without its secrets."""
     return {"id": config.id, "taskId": config.task_id, "url": config.url}

@@ -1,25 +1,24 @@
-"""An agent of selectools as an agent of ours: each message runs on a clone of its own, and of a
-message the agent reads the texts and the data."""
+"""An agent of selectools as an `Agent`: each message runs on a clone, which gets the texts and the
+data of the message."""
 
 import json
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 from msgspec import UNSET
 
 from dragoman.agents.adapters.selectools_like import user_message
 from dragoman.agents.adapters.wrapping import RESPONSE, Threads, sanitized
-from dragoman.engine.worker import Plan
+from dragoman.authoring.agent import Agent
+from dragoman.authoring.turn import Turn
+from dragoman.engine.running.worker import Plan
 from dragoman.errors import InvalidParams
 from dragoman.model.identity import ANONYMOUS, Caller
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import SendMessage
-from dragoman.server.agent import Agent
-from dragoman.server.turn import Turn
 
 
 class SelectoolsAgent(Protocol):
-    """What is used of an agent. A clone's `run([message])` returns an object with `content`."""
+    """The used part of an agent. A clone's `run([message])` returns an object with `content`."""
 
     @property
     def config(self) -> Any:
@@ -37,8 +36,8 @@ class SelectoolsAgent(Protocol):
 
 
 class Clones(Agent):
-    """Answers every message with a clone of one agent. Its skills are the agent's tools, for the
-    card: whichever is named, it is the agent that decides."""
+    """Answers every message with a clone of one agent. The card shows the agent's tools as skills;
+    the agent decides which of them it uses."""
 
     def __init__(self, agent: SelectoolsAgent, name: str, description: str, version: str) -> None:
         super().__init__(name, description, version=version, output_modes=["text/plain"])
@@ -46,20 +45,18 @@ class Clones(Agent):
         threads = Threads()
 
         async def answer(message: Message, turn: Turn) -> None:
-            # Awaited here and not run as a plain function: nothing that an agent does can notice
-            # that it should stop, and its task must not wait for it.
+            # In a thread that the task does not wait for: an agent cannot be interrupted.
             with sanitized(turn):
-                text = await threads.run(self._answered, prompt_of(message))
+                text = await threads.run(self._run, prompt_of(message))
             await turn.artifact([Part(text=text)], name=RESPONSE)
 
-        for tool in _unlike(agent.tools):
-            said = str(tool.description or tool.name)
-            register = self.skill(id=tool.name, name=tool.name, description=said, tags=["tool"])
-            register(answer)
+        for tool in {tool.name: tool for tool in agent.tools}.values():
+            about = str(tool.description or tool.name)
+            self.skill(id=tool.name, name=tool.name, description=about, tags=["tool"])(answer)
         if not self.skills:
             self.skill(id="answer", description=description)(answer)
 
-    def _answered(self, prompt: str) -> str:
+    def _run(self, prompt: str) -> str:
         result = self._agent.clone_for_isolation().run([user_message(prompt)])
         return str(result.content or "")
 
@@ -71,14 +68,14 @@ class Clones(Agent):
         is_answer: bool = False,
         caller: Caller = ANONYMOUS,
     ) -> Plan:
-        """Return what will be done; raises `InvalidParams` for a message that says nothing."""
+        """Return the plan for a message; raises `InvalidParams` for one without content."""
         if not _chunks(operation.message):
             raise InvalidParams("must have a text or a data part", field="message.parts")
         return super().plan(operation, began, is_answer=is_answer, caller=caller)
 
 
 def prompt_of(message: Message) -> str:
-    """Return what the agent is asked: texts, and data as JSON. Files are taken and not read."""
+    """Return the prompt for the agent: texts, and data as JSON. Files are ignored."""
     return "\n".join(_chunks(message))
 
 
@@ -90,8 +87,3 @@ def _chunks(message: Message) -> list[str]:
         elif part.data is not UNSET:
             chunks.append(json.dumps(part.data, ensure_ascii=False))
     return chunks
-
-
-def _unlike(tools: Iterable[Any]) -> list[Any]:
-    """Return tools by name, each once."""
-    return list({tool.name: tool for tool in tools}.values())

@@ -1,7 +1,7 @@
-"""Where selectools' client calls, and what becomes of what fails there.
+"""The connection of selectools' client, and the translation of errors.
 
-An agent is called where its card says, as selectools wrote it first and as others write it, and
-at `/a2a` where there is no card. The token goes to the address that was given and to no other.
+An agent is called at the address in its card, read from selectools' path or from the current one,
+and at `/a2a` if there is no card. The token is sent to the given origin only.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dragoman.client.cards import Cards
+from dragoman.client.cards.cards import Cards
 from dragoman.client.client import Client
+from dragoman.client.credentials.origins import origin_of
 from dragoman.client.http import Http
-from dragoman.client.origins import origin_of
 from dragoman.compat.selectools.records import A2AError, Json
 from dragoman.compat.selectools.transport import HttpxTransport
 from dragoman.dialects import errors as error_table
@@ -34,13 +34,13 @@ from dragoman.model.card import AgentCard as Card
 
 T = TypeVar("T")
 
-# Where selectools shows its card, and where others do besides.
+# The path of selectools' card, which older agents use too.
 CARD_PATH = "/.well-known/agent.json"
 RPC_PATH = "/a2a"
 
 
-class Connection:
-    """An agent at an address, reached anew by every call: whoever calls next may be on another
+class SelectoolsConnection:
+    """An agent at an address. Each call makes a new client: the next call may be on another event
     loop."""
 
     def __init__(self, base_url: str, token: str | None, timeout: float, transport: Any) -> None:
@@ -50,23 +50,21 @@ class Connection:
         self._http = None if transport is None else HttpxTransport(transport, timeout)
         self._cards = Cards(timeout=timeout or 10.0)
 
-    async def call(
-        self, deed: Callable[[Client], Awaitable[T]], *, by_todays_card: bool = False
-    ) -> T:
-        """Do something with a client of the agent. What selectools' card knows nothing of, today's
-        does, where the agent has one."""
-        with told():
+    async def call(self, use: Callable[[Client], Awaitable[T]], *, is_current: bool = False) -> T:
+        """Use a client of the agent. `is_current`: by the card at the current path, for features
+        that selectools' card does not declare."""
+        with translated_errors():
             async with asyncio.timeout(self._timeout):
-                client = await self.connected(by_todays_card=by_todays_card)
+                client = await self.connected(is_current=is_current)
                 try:
-                    return await deed(client)
+                    return await use(client)
                 finally:
                     await client.close()
 
-    async def connected(self, *, by_todays_card: bool = False) -> Client:
-        """Return a client of the address that the card names, if the token may go there, else of
-        `/a2a` below the one that was given."""
-        card = await self._card([self._base_url] if by_todays_card else [])
+    async def connected(self, *, is_current: bool = False) -> Client:
+        """Return a client for the address in the card, if the token may be sent there, else for
+        `/a2a` below the given address."""
+        card = await self._card([self._base_url] if is_current else [])
         client = self._client(card)
         try:
             await client.connect()
@@ -76,34 +74,36 @@ class Connection:
             await client.connect()
         return client
 
-    async def _card(self, places: Sequence[str]) -> Card:
+    async def _card(self, urls: Sequence[str]) -> Card:
         try:
-            card, _ = await self.look(places)
+            card, _ = await self.read_card(urls)
         except (CardNotFound, CardInvalid, Unauthenticated, CredentialsMissing):
             return self._own_card()
         named = {_origin(interface.url) for interface in card.supported_interfaces}
         is_bound = self._token is not None or self._http is not None
         if is_bound and named != {_origin(self._base_url)}:
             return self._own_card()
-        # The token is sent whatever the card says of it: selectools' own says nothing.
+        # The token is always sent: selectools' card does not declare it.
         return msgspec.structs.replace(card, security_schemes={}, security_requirements=[])
 
-    async def look(self, places: Sequence[str] = (), *, fresh: bool = False) -> tuple[Card, Json]:
-        """Return the card and how it is written, at selectools' path or at that of today."""
+    async def read_card(
+        self, urls: Sequence[str] = (), *, fresh: bool = False
+    ) -> tuple[Card, Json]:
+        """Return the card, decoded and raw, from selectools' path or from the current one."""
         problem: Failure | None = None
-        for place in places or (self._base_url + CARD_PATH, self._base_url):
-            client = self._client(place)
+        for url in urls or (self._base_url + CARD_PATH, self._base_url):
+            client = self._client(url)
             try:
                 return await client.look(fresh=fresh), client.raw_card
             except CardNotFound as error:
                 problem = problem or error
             finally:
                 await client.close()
-        assert problem is not None, "there are two places to look at"
+        assert problem is not None, "at least one URL was tried"
         raise problem
 
     def _own_card(self) -> Card:
-        """Return the card of an agent that shows none."""
+        """Return a card for an agent without one."""
         interface = AgentInterface(
             url=self._base_url + RPC_PATH, protocol_binding=JSONRPC, protocol_version="0.2"
         )
@@ -125,18 +125,18 @@ class Connection:
             options["origins"] = [_origin(self._base_url)]
         if self._http is None:
             return Client(ref, timeout=self._timeout, **options)
-        return _Carried(self._http, ref, timeout=self._timeout, **options)
+        return _TransportClient(self._http, ref, timeout=self._timeout, **options)
 
 
-class _Carried(Client):
-    """A client whose requests are carried by somebody's own transport."""
+class _TransportClient(Client):
+    """A client that sends its requests by a given transport."""
 
     def __init__(self, http: Http, *args: Any, **more: Any) -> None:
-        self._carrier = http
+        self._transport = http
         super().__init__(*args, **more)
 
     def _new_http(self) -> Http:
-        return self._carrier
+        return self._transport
 
 
 def _origin(url: str) -> str:
@@ -147,16 +147,16 @@ def _origin(url: str) -> str:
 
 
 @contextmanager
-def told() -> Generator[None]:
-    """Say whatever goes wrong as selectools does."""
+def translated_errors() -> Generator[None]:
+    """Raise all failures as selectools' error."""
     try:
         yield
     except TimeoutError:
         raise A2AError("The agent did not answer in time; it may be at work") from None
     except (Unauthenticated, CredentialsMissing) as error:
         status = error.code if isinstance(error.code, int) else 401
-        said = "the token is missing or not accepted"
-        raise A2AError(f"HTTP {status} from A2A server: {said}") from None
+        reason = "the token is missing or not accepted"
+        raise A2AError(f"HTTP {status} from A2A server: {reason}") from None
     except CallFailed as error:
         is_status = isinstance(error.code, int) and error.code > 0
         prefix = f"HTTP {error.code} from A2A server: " if is_status else ""
@@ -171,12 +171,12 @@ def told() -> Generator[None]:
         raise A2AError(str(error)) from None
 
 
-def waited(deed: Coroutine[Any, Any, T]) -> T:
-    """Return what comes of a coroutine. Inside a running loop, which waits meanwhile, it is done
-    on another one."""
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine. Inside a running event loop, which blocks meanwhile, it
+    runs on another one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(deed)
+        return asyncio.run(coroutine)
     with ThreadPoolExecutor(1, "dragoman client") as thread:
-        return thread.submit(asyncio.run, deed).result()
+        return thread.submit(asyncio.run, coroutine).result()

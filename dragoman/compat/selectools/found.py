@@ -1,4 +1,4 @@
-"""Finds an `A2AServer` in a module, ours or selectools' own, for whoever serves modules."""
+"""Finds an `A2AServer` in a module, ours or selectools' own, for `dragoman serve`."""
 
 from types import ModuleType
 from typing import Any, cast
@@ -6,8 +6,8 @@ from typing import Any, cast
 from dragoman.compat.selectools.server import A2AServer
 from dragoman.errors import ConfigError
 
-# What selectools' own keeps of its arguments, by ours.
-_KEPT = {
+# The attributes of selectools' server, by the names of our arguments.
+_ATTRIBUTES = {
     "agent": "_agent",
     "auth_token": "_auth_token",
     "name": "_name",
@@ -20,8 +20,8 @@ _KEPT = {
 
 
 def server_in(module: ModuleType, attribute: str, target: str) -> A2AServer | None:
-    """Return the server that a target means; None: it means something else. A module that has one
-    means it, whatever else it has: the server knows who may call."""
+    """Return the server that a target names; None: it names something else. A server in a module
+    takes precedence over agents, because it has the authentication."""
     members = vars(module)
     if attribute:
         return _ours(members.get(attribute), f"{target}: {attribute}")
@@ -35,7 +35,7 @@ def server_in(module: ModuleType, attribute: str, target: str) -> A2AServer | No
 
 
 def _is_server(value: Any) -> bool:
-    # By its name, lest selectools has to be there; of theirs there is no other of that name.
+    # By its name, so that selectools need not be installed.
     return not isinstance(value, type) and type(value).__name__ == A2AServer.__name__
 
 
@@ -44,10 +44,12 @@ def _ours(value: Any, where: str) -> A2AServer | None:
         return value
     if not _is_server(value):
         return None
-    held: dict[str, Any] = {**vars(cast(object, value))}
-    if not held.keys() >= {*_KEPT.values()}:
+    attributes: dict[str, Any] = {**vars(cast(object, value))}
+    if not attributes.keys() >= {*_ATTRIBUTES.values()}:
         raise ConfigError(
             f"{where} is an A2AServer of another kind; import it from dragoman.compat.selectools"
         )
-    arguments: dict[str, Any] = {name: held[theirs] for name, theirs in _KEPT.items()}
+    arguments: dict[str, Any] = {
+        name: attributes[attribute] for name, attribute in _ATTRIBUTES.items()
+    }
     return A2AServer(**arguments)

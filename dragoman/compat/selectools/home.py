@@ -1,5 +1,5 @@
-"""Where a server runs that may be called from anywhere: selectools' is called from one loop, then
-from another, then from a thread, and an app of ours belongs to one loop."""
+"""Runs an app that may be called from any loop or thread, as selectools' server is: an app of ours
+belongs to one loop."""
 
 import asyncio
 import threading
@@ -8,21 +8,21 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from dragoman.client.sync import AT_EXIT, Loop
+from dragoman.http.request import Scope
 from dragoman.server.app import App
-from dragoman.server.request import Scope
 from dragoman.transports import sse
 
 T = TypeVar("T")
 
 
 class Home:
-    """An app on the loop that began its life, or on one in a thread of its own. Requests of other
-    loops are carried there."""
+    """An app on the loop of its lifespan, or on one in a thread of its own. Requests of other loops
+    are run there."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._own: Loop | None = None
+        self._own_loop: Loop | None = None
         self._ending: Any = None
         self._lock = threading.Lock()
 
@@ -42,30 +42,30 @@ class Home:
             await self._app(scope, receive, send)
             return
 
-        async def take() -> Any:
+        async def forward_receive() -> Any:
             return await _on(here, receive())
 
-        async def give(message: Any) -> None:
+        async def forward_send(message: Any) -> None:
             await _on(here, send(message))
 
-        await _on(there, self._app(scope, take, give))
+        await _on(there, self._app(scope, forward_receive, forward_send))
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the app; without one it begins in a thread, and ends with us."""
+        """Return the loop of the app; without one, start a loop in a thread that ends with us."""
         with self._lock:
             if self._loop is None or self._loop.is_closed():
-                self._own = Loop(self._app.stop)
-                self._loop = self._own.run(_current())
-                self._ending = weakref.finalize(self, Loop.close, self._own, AT_EXIT)
-                # At the end of a program there are no threads left to stop it properly with; what
-                # was acknowledged is in the store.
+                self._own_loop = Loop(self._app.stop)
+                self._loop = self._own_loop.run(_current())
+                self._ending = weakref.finalize(self, Loop.close, self._own_loop, AT_EXIT)
+                # At the end of a program no thread can be started to stop it properly; what was
+                # acknowledged is in the store.
                 self._ending.atexit = False
             return self._loop
 
     def close(self) -> None:
-        """End the thread, if there is one, and what the app has open."""
+        """End the thread, if there is one, and close the app."""
         with self._lock:
-            own, self._own = self._own, None
+            own, self._own_loop = self._own_loop, None
             if own is not None:
                 self._loop = None
                 self._ending.detach()
@@ -76,10 +76,10 @@ async def _current() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-async def _on(loop: asyncio.AbstractEventLoop, deed: Any) -> Any:
-    """Do something on another loop and return what came of it; cancelled here, it is there too."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(deed), loop))
+async def _on(loop: asyncio.AbstractEventLoop, work: Any) -> Any:
+    """Run something on another loop and return its result; a cancellation here cancels it there."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_awaited(work), loop))
 
 
-async def _awaited(deed: "Coroutine[Any, Any, T]") -> T:
-    return await deed
+async def _awaited(work: "Coroutine[Any, Any, T]") -> T:
+    return await work

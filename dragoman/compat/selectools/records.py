@@ -1,7 +1,7 @@
-"""What selectools' client hands back: cards, tasks, states and its one error.
+"""The results of selectools' client: cards, tasks, states and its one error.
 
-Plain objects with selectools' fields. Unlike there, `text` is what the agent answered wherever it
-said it, and `error` is filled for tasks that went wrong alone.
+Plain objects with selectools' fields. Unlike the original, `text` is the agent's answer wherever it
+is, and `error` is set for failed tasks only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +23,8 @@ class TaskState:
     TERMINAL: ClassVar[frozenset[str]] = frozenset({COMPLETED, FAILED, CANCELED})
 
 
-# States of later versions too, in which what the agent says is why there is no answer.
-_WENT_WRONG = frozenset({TaskState.FAILED, TaskState.CANCELED, "rejected"})
+# States, also of later versions, in which the agent's message is the reason.
+_UNSUCCESSFUL = frozenset({TaskState.FAILED, TaskState.CANCELED, "rejected"})
 
 
 class A2AError(Exception):
@@ -72,7 +72,7 @@ class AgentCard:
 
     @classmethod
     def from_dict(cls, data: Json) -> "AgentCard":
-        """Return the card that a JSON object is, of any version."""
+        """Return the card of a JSON object of any version."""
         first = next(_objects(data.get("supportedInterfaces")), Json())
         return cls(
             name=_text(data.get("name")),
@@ -88,8 +88,8 @@ class AgentCard:
 
 @dataclass
 class A2ATask:
-    """What came of a message. `text` is the agent's answer, or its question while it waits for
-    one; `error` is what it says of a task that went wrong."""
+    """A task. `text` is the agent's answer, or its question while it waits for an answer; `error`
+    is the reason of a failed task."""
 
     id: str
     context_id: str = ""
@@ -100,27 +100,27 @@ class A2ATask:
 
     @classmethod
     def from_dict(cls, data: Json) -> "A2ATask":
-        """Return the task that a JSON object is, or a message as the task it stands for."""
+        """Return the task of a JSON object; a message becomes a completed task."""
         context_id = _text(data.get("contextId"))
         if data.get("kind") == "message" or ("parts" in data and "status" not in data):
-            # The agent answered at once and keeps no task.
+            # The agent answered without a task.
             text = "".join(_texts(data))
             return cls(_text(data.get("taskId")), context_id, TaskState.COMPLETED, text, "", data)
         status = _object(data.get("status"))
         state = _text(status.get("state")) or TaskState.SUBMITTED
-        said = "".join(_texts(_object(status.get("message"))))
+        message = "".join(_texts(_object(status.get("message"))))
         text = "".join(
             text for artifact in _objects(data.get("artifacts")) for text in _texts(artifact)
         )
-        is_wrong = state in _WENT_WRONG
+        is_wrong = state in _UNSUCCESSFUL
         if not is_wrong and (not text or state in (TaskState.INPUT_REQUIRED, "auth-required")):
-            text = said or text
-        error = said if is_wrong else ""
+            text = message or text
+        error = message if is_wrong else ""
         return cls(_text(data.get("id")), context_id, state, text, error, data)
 
 
 def _texts(holder: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts of a message or an artifact, whatever their parts call themselves."""
+    """Yield the texts of a message or an artifact, by `kind` or `type` of its parts."""
     for part in _objects(holder.get("parts")):
         if part.get("kind", part.get("type", "text")) == "text" and isinstance(
             part.get("text"), str

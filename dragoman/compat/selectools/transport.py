@@ -1,16 +1,16 @@
-"""An httpx transport in the shape of HTTP that our client needs: for callers who bring one, as
-selectools' tests do with `httpx.ASGITransport`. httpx itself comes with the transport."""
+"""Adapts an httpx transport to our client, for callers that pass one, such as
+`httpx.ASGITransport`. httpx is installed with the transport."""
 
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.security.egress import EgressFailed
+from dragoman.egress.errors import EgressFailed
 
 
 class HttpxTransport:
-    """Carries requests by a transport of httpx, which stays its owner's to close."""
+    """Sends requests by a transport of httpx, which its owner closes."""
 
     def __init__(self, transport: Any, timeout: float | None) -> None:
         try:
@@ -53,11 +53,11 @@ class HttpxTransport:
             await response.aclose()
 
     async def close(self) -> None:
-        """Leave the transport to whoever brought it."""
+        """The owner of the transport closes it."""
 
 
 class _Exchange:
-    """An answer whose head has come."""
+    """An answer after its head."""
 
     def __init__(self, response: Any, broken: type[Exception]) -> None:
         self.status: int = response.status_code

@@ -1,4 +1,4 @@
-"""What `selectools.a2a.types` has, for those who import from there: its records and its numbers."""
+"""The names of `selectools.a2a.types`: its records and its codes."""
 
 from dragoman.compat.selectools.records import A2AError, A2ATask, AgentCard, AgentSkill, TaskState
 

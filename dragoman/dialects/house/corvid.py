@@ -13,15 +13,15 @@ from msgspec import UNSET
 from dragoman.dialects import reading
 from dragoman.dialects.house.nexus_shapes import answered
 from dragoman.dialects.reading import Object, Value
-from dragoman.dialects.v0_3 import ROLE_NAMES, V0, decode_state
+from dragoman.dialects.v0_3 import V0
+from dragoman.dialects.v0_3_shapes import ROLE_NAMES, decode_state
 from dragoman.errors import InvalidParams, MethodNotFound, UnsupportedOperation
 from dragoman.model import operations as ops
+from dragoman.model.clock import stamp
 from dragoman.model.identity import ContextId, MessageId, TaskId, made_at, new_id
-from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Metadata, Part, Role
 from dragoman.model.record import TaskReading, encode
-from dragoman.model.task import OVERDUE, Task, TaskState, TaskStatus
-from dragoman.model.transition import TRANSITIONS_URI
+from dragoman.model.task import OVERDUE, TRANSITIONS_URI, Task, TaskState, TaskStatus
 from dragoman.service import Reply, TaskReply
 
 SEND_PATH = "/a2a/tasks/send"
@@ -73,8 +73,8 @@ class Corvid(V0):
                 task = reply.reading.task
                 return encode(encode_task(_as_begun(task) if is_sent else task))
             case Message():
-                said = operation.message if isinstance(operation, ops.SendMessage) else None
-                return encode(encode_task(answered(reply, said)))
+                message = operation.message if isinstance(operation, ops.SendMessage) else None
+                return encode(encode_task(answered(reply, message)))
             case _:
                 raise UnsupportedOperation
 
@@ -90,13 +90,17 @@ class Corvid(V0):
                 if message.task_id:
                     raise UnsupportedOperation("A task of such an agent takes no further message")
                 params: Object = {"message": message.text}
-                said = operation.metadata
-                skill = message.metadata.get("skillId") or said.get("skillId") or said.get("skill")
+                metadata = operation.metadata
+                skill = (
+                    message.metadata.get("skillId")
+                    or metadata.get("skillId")
+                    or metadata.get("skill")
+                )
                 if isinstance(skill, str):
                     params["skill"] = skill
                 for name, numbers in ((TIMEOUT, _TIMEOUTS), (DEPTH, _DEPTHS)):
-                    if type(said.get(name)) is int and said[name] in numbers:
-                        params[name] = said[name]
+                    if type(metadata.get(name)) is int and metadata[name] in numbers:
+                        params[name] = metadata[name]
                 return "POST", SEND_PATH, {"method": "tasks/send", "params": params}
             case ops.GetTask():
                 return "GET", TASK_PATH + quote(operation.task_id, safe=""), None
@@ -170,17 +174,17 @@ def _as_begun(task: Task) -> Task:
 def _conversation(task: Task) -> list[Message]:
     """Return all that was said; of a task that ended, the agent's last word is what came of it:
     that is where these clients look for the answer."""
-    said, status = [*task.history], task.status
+    messages, status = [*task.history], task.status
     if status.message is not None:
         is_overdue = status.state is TaskState.FAILED and status.message.text == OVERDUE
-        return [*said, _TIMED_OUT if is_overdue else status.message]
+        return [*messages, _TIMED_OUT if is_overdue else status.message]
     if not status.state.is_terminal:
-        return said
+        return messages
     parts = [part for artifact in task.artifacts for part in artifact.parts]
     if not parts and status.state in _ENDINGS:
         parts = [Part(text=_ENDINGS[status.state])]
     answer = Message(MessageId(f"{task.id}:answer"), Role.AGENT, parts)
-    return [*said, answer] if parts else said
+    return [*messages, answer] if parts else messages
 
 
 def _encode_message(message: Message) -> Object:
@@ -205,19 +209,23 @@ def decode_task(value: Value) -> Task:
     fields = reading.split(value, {}, "result")[1]
     task_id = TaskId(reading.identifier(reading.required(fields, "id", "result"), "result.id"))
     state = decode_state(reading.required(fields, "state", "result"), "result.state")
-    said = reading.array(fields.get("messages") or [], "result.messages", _decode_message)
-    last = said.pop() if state is not TaskState.SUBMITTED and said and _is_agents(said) else None
+    messages = reading.array(fields.get("messages") or [], "result.messages", _decode_message)
+    last = (
+        messages.pop()
+        if state is not TaskState.SUBMITTED and messages and _is_agents(messages)
+        else None
+    )
     session = fields.get("sessionId")
     return Task(
         id=task_id,
         context_id=ContextId(session if isinstance(session, str) else ""),
         status=TaskStatus(state, last),
-        history=said,
+        history=messages,
     )
 
 
-def _is_agents(said: list[Message]) -> bool:
-    return said[-1].role is Role.AGENT
+def _is_agents(messages: list[Message]) -> bool:
+    return messages[-1].role is Role.AGENT
 
 
 def _decode_message(value: Value, path: str) -> Message:

@@ -1,4 +1,4 @@
-"""What house dialects call our errors, where that is not what 0.3 calls them.
+"""The codes and statuses of our errors in house dialects, where they are not those of 0.3.
 
 One row per class, as `dialects.errors` has it; whatever has no row keeps its official code. The
 words are the official ones: only codes and statuses differ, and what is told beside them.
@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from dragoman import errors as classes
 from dragoman.dialects import errors
+from dragoman.dialects.errors import RestError
 from dragoman.dialects.reading import Object
 from dragoman.errors import A2AError, InvalidParams
 from dragoman.model.task import TaskState, TaskStatus
 
 
-class Row(NamedTuple):
+class HouseErrorRow(NamedTuple):
     """One error in the houses; 0: as 0.3 has it."""
 
     error: type[A2AError]
@@ -28,19 +29,26 @@ class Row(NamedTuple):
 _INVALID, _NO_METHOD, _NO_REQUEST = -32602, -32601, -32600
 
 ROWS = (
-    Row(classes.NoAgentAvailable, rx_http=400, corvid=404),
-    Row(classes.InvalidParams, rx_http=400),
-    Row(classes.TaskNotFound, _INVALID, rx=-32004, corvid=404),
-    Row(classes.TaskNotCancelable, _INVALID, _INVALID, rx_http=409),
-    Row(classes.UnsupportedOperation, _NO_METHOD, _NO_METHOD, 501, _NO_METHOD, corvid=405),
-    Row(classes.VersionNotSupported, _NO_REQUEST, _NO_REQUEST, 400, _NO_REQUEST, 400),
-    Row(classes.ExtensionRequired, _INVALID, _INVALID, 400, _INVALID, 400),
+    HouseErrorRow(classes.NoAgentAvailable, rx_http=400, corvid=404),
+    HouseErrorRow(classes.InvalidParams, rx_http=400),
+    HouseErrorRow(classes.TaskNotFound, _INVALID, rx=-32004, corvid=404),
+    HouseErrorRow(classes.TaskNotCancelable, _INVALID, _INVALID, rx_http=409),
+    HouseErrorRow(
+        classes.UnsupportedOperation, _NO_METHOD, _NO_METHOD, 501, _NO_METHOD, corvid=405
+    ),
+    HouseErrorRow(classes.VersionNotSupported, _NO_REQUEST, _NO_REQUEST, 400, _NO_REQUEST, 400),
+    HouseErrorRow(classes.ExtensionRequired, _INVALID, _INVALID, 400, _INVALID, 400),
 )
 _BY_CLASS = {row.error: row for row in ROWS}
-# What is a failed task to everybody else: how R calls it, and how such a task ends here. Contexts
-# that are not found have a code too, but here a context is what a caller calls so.
+# What is a failed task in all other dialects: how R calls it, and how such a task ends. R has a
+# code for unknown contexts too; here a context is whatever a caller names.
 _RX_FAILURES = (
-    (-32001, "Input timeout", re.compile(r"Input timeout: nobody answered within ([\d.e+-]+) s\.")),
+    # Stores of earlier releases have the other words.
+    (
+        -32001,
+        "Input timeout",
+        re.compile(r"Input timeout: (?:no answer|nobody answered) within ([\d.e+-]+) s\."),
+    ),
     (-32002, "Tool execution failed", re.compile(r"The tool \S+ has no answer: .*", re.DOTALL)),
 )
 # What a corvid client is told, where a word of theirs is known for it.
@@ -50,17 +58,17 @@ _CORVID_WORDS: dict[type[A2AError], str] = {
 }
 
 
-def row_of(error: A2AError) -> Row:
+def row_of(error: A2AError) -> HouseErrorRow:
     """Return the row of an error."""
     for kind in type(error).__mro__:
         if kind in _BY_CLASS:
             return _BY_CLASS[kind]
-    return Row(type(error))
+    return HouseErrorRow(type(error))
 
 
 def nexus(error: A2AError) -> Object:
     """Return the `error` member of an answer to a NEXUS peer."""
-    return _said(error, row_of(error).nexus)
+    return _encoded(error, row_of(error).nexus)
 
 
 def rx_failure(task_id: str, status: TaskStatus) -> A2AError | None:
@@ -86,18 +94,18 @@ def rx(error: A2AError) -> Object:
             seconds = float(facts["timeoutSeconds"])
             facts["timeoutSeconds"] = int(seconds) if seconds.is_integer() else seconds
         return {"code": error.code, "message": error.public, "data": facts}
-    said = _said(error, row_of(error).rx)
-    data: Object = dict(said.get("data", {}))
+    member = _encoded(error, row_of(error).rx)
+    data: Object = dict(member.get("data", {}))
     if isinstance(error, InvalidParams | classes.InvalidRequest | classes.ParseFailed):
         data["reason"] = error.public
     elif isinstance(error, classes.PermissionDenied):
         data["reason"] = "FORBIDDEN"
     elif isinstance(error, classes.InternalError):
         data["error"] = error.public
-    return {**said, "data": data} if data else said
+    return {**member, "data": data} if data else member
 
 
-def rx_rest(error: A2AError, task_id: str = "") -> tuple[int, Object]:
+def rx_rest(error: A2AError, task_id: str = "") -> RestError:
     """Return the HTTP status and the body of a REST answer to an R peer; those of other peers with
     the same bodies find the members of 0.3 beside theirs."""
     usual, body = errors.rest_0_x(error)
@@ -105,21 +113,21 @@ def rx_rest(error: A2AError, task_id: str = "") -> tuple[int, Object]:
     inner: Object = {"code": status, "message": body["message"]}
     if task_id:
         inner["data"] = {"taskId": task_id}
-    return status, {"error": inner, **body}
+    return RestError(status, {"error": inner, **body})
 
 
 def selectools(error: A2AError) -> Object:
     """Return the `error` member of an answer to a selectools peer."""
-    return _said(error, row_of(error).selectools)
+    return _encoded(error, row_of(error).selectools)
 
 
-def corvid(error: A2AError) -> tuple[int, Object]:
+def corvid(error: A2AError) -> RestError:
     """Return the HTTP status and the body of an answer to a corvid peer: one sentence."""
     row = row_of(error)
     sentence = _CORVID_WORDS.get(row.error, error.public)
-    return row.corvid or errors.http_status(error), {"error": sentence}
+    return RestError(row.corvid or errors.http_status(error), {"error": sentence})
 
 
-def _said(error: A2AError, code: int) -> Object:
+def _encoded(error: A2AError, code: int) -> Object:
     official = errors.jsonrpc(error, "0.3")
     return {**official, "code": code} if code else official

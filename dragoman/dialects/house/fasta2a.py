@@ -9,11 +9,10 @@ from typing import cast
 
 import msgspec
 
-from dragoman.dialects import push, reading, v0_3, v1_0
+from dragoman.dialects import push, reading, v0_3_shapes, v1_0_shapes
 from dragoman.dialects.dialect import trimmed
-from dragoman.dialects.house.house import House
-from dragoman.dialects.house.nexus_shapes import fields_of, object_of
 from dragoman.dialects.reading import Object, Value
+from dragoman.dialects.v0_3 import V0
 from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.identity import TaskId
@@ -29,23 +28,25 @@ _RECEIVER = "taskPushNotificationConfig"
 _NO_PARTS = [{"kind": "text", "text": ""}]
 
 
-class Fasta2a(House):
+class Fasta2a(V0):
     """What fasta2a's client speaks."""
 
-    # Readers of its events share their bytes with nobody else's.
+    # Readers of its events share their bytes with those of no other dialect.
     shape = "fasta2a"
-    streams_of_events_alone = ("message/stream",)
+    event_stream_methods = ("message/stream",)
 
     def decode_request(self, method: str, params: Object) -> ops.Operation:
         """Return the operation that a request asks for: that of 0.3 but for the parts of a message
         and the receiver of its posts, which are as in 1.0."""
         if method not in _SENDS:
             return super().decode_request(method, params)
-        said = object_of(reading.required(object_of(params, ""), "message", ""), "message")
-        given = reading.required(said, "parts", "message")
-        parts = reading.parts(given, "message.parts", v1_0.decode_part)
-        request: Object = {**params, "message": {**said, "parts": _NO_PARTS}}
-        configuration = fields_of(params.get("configuration"))
+        raw_message = reading.mapping(
+            reading.required(reading.mapping(params, ""), "message", ""), "message"
+        )
+        given = reading.required(raw_message, "parts", "message")
+        parts = reading.parts(given, "message.parts", v1_0_shapes.decode_part)
+        request: Object = {**params, "message": {**raw_message, "parts": _NO_PARTS}}
+        configuration = reading.members(params.get("configuration"))
         flat = configuration.get(_RECEIVER)
         if flat is not None:
             # Who says where to post what happens does not wait for it, unless it says so.
@@ -67,7 +68,7 @@ class Fasta2a(House):
             case TaskReply() if isinstance(operation, ops.SendMessage):
                 return self.encode_opening(reply)
             case TaskReply():
-                return encode(_both(trimmed(reply).reading.task))
+                return encode(_encode_with_both_parts(trimmed(reply).reading.task))
             case Message():
                 return encode({"message": _message(reply)})
             case _:
@@ -91,11 +92,11 @@ FASTA2A = Fasta2a()
 def is_spoken(method: str, params: Value) -> bool:
     """Tell whether a message is of this house: nothing in it says of which kind it is, and its
     parts are what parts of 1.0 are."""
-    message = fields_of(fields_of(params).get("message"))
+    message = reading.members(reading.members(params).get("message"))
     parts = message.get("parts")
     if method not in _SENDS or "kind" in message or type(parts) is not list:
         return False
-    found = [fields_of(part) for part in cast("list[Value]", parts)]
+    found = [reading.members(part) for part in cast("list[Value]", parts)]
     return bool(found) and all(_is_bare(part) for part in found)
 
 
@@ -129,34 +130,34 @@ def _task(task: Task) -> Object:
 
 def _status(status: TaskStatus) -> Object:
     value = _plain(status)
-    value["state"] = v0_3.STATE_NAMES[status.state]
+    value["state"] = v0_3_shapes.STATE_NAMES[status.state]
     if status.message is not None:
         value["message"] = _message(status.message)
     return value
 
 
 def _message(message: Message) -> Object:
-    return _plain(message) | {"role": v0_3.ROLE_NAMES[message.role]}
+    return _plain(message) | {"role": v0_3_shapes.ROLE_NAMES[message.role]}
 
 
 def _plain(value: msgspec.Struct) -> Object:
-    return msgspec.to_builtins(v1_0.without_extra(value))
+    return msgspec.to_builtins(v1_0_shapes.without_extra(value))
 
 
-def _both(task: Task) -> Object:
+def _encode_with_both_parts(task: Task) -> Object:
     """Return a task as 0.3 has it, whose parts also have the members of 1.0: a request that reads a
     task shows only by its envelope that it may be of this house."""
-    value = v0_3.encode_task(task)
+    value = v0_3_shapes.encode_task(task)
     for shown, artifact in zip(value.get("artifacts", []), task.artifacts, strict=True):
-        _add(shown, artifact.parts)
+        _add_parts(shown, artifact.parts)
     for shown, message in zip(value.get("history", []), task.history, strict=True):
-        _add(shown, message.parts)
+        _add_parts(shown, message.parts)
     if task.status.message is not None:
-        _add(value["status"]["message"], task.status.message.parts)
+        _add_parts(value["status"]["message"], task.status.message.parts)
     return value
 
 
-def _add(shown: Object, parts: list[Part]) -> None:
+def _add_parts(shown: Object, parts: list[Part]) -> None:
     shown["parts"] = [
         _plain(part) | value for value, part in zip(shown["parts"], parts, strict=True)
     ]

@@ -5,12 +5,11 @@ operations, a message and a task read again. Whatever a peer answers in the shap
 that.
 """
 
-import hashlib
 from typing import cast
 
 from dragoman.dialects import reading
+from dragoman.dialects.dialect import EncodedRequest
 from dragoman.dialects.house import errors
-from dragoman.dialects.house.house import House
 from dragoman.dialects.house.nexus_shapes import (
     ORIGIN,
     answered,
@@ -18,10 +17,10 @@ from dragoman.dialects.house.nexus_shapes import (
     decode_task,
     encode_message,
     encode_task,
-    fields_of,
-    object_of,
+    message_id_of,
 )
 from dragoman.dialects.reading import Object, Value
+from dragoman.dialects.v0_3 import V0
 from dragoman.errors import (
     A2AError,
     InvalidParams,
@@ -31,7 +30,7 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.events import Event
-from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
+from dragoman.model.identity import ContextId, MessageId, TaskId
 from dragoman.model.message import Message, Metadata, Role
 from dragoman.model.record import TaskReading, encode
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -41,7 +40,7 @@ from dragoman.service import Reply, TaskReply
 PATH = "/api/v1/a2a"
 
 
-class Nexus(House):
+class Nexus(V0):
     """What NEXUS agents and gateways speak."""
 
     version = "0.2"
@@ -59,32 +58,32 @@ class Nexus(House):
             return self._decode_send(params)
         if method != "tasks/get":
             raise MethodNotFound(method=method)
-        task_id = reading.required(object_of(params, ""), "id", "")
+        task_id = reading.required(reading.mapping(params, ""), "id", "")
         return ops.GetTask(task_id=TaskId(reading.identifier(task_id, "id")))
 
     def _decode_send(self, params: Object) -> ops.SendMessage:
-        fields = object_of(params, "")
-        said = object_of(reading.required(fields, "message", ""), "message")
-        role = said.get("role", "user")
+        fields = reading.mapping(params, "")
+        message = reading.mapping(reading.required(fields, "message", ""), "message")
+        role = message.get("role", "user")
         if role not in ("user", "agent"):
             raise InvalidParams("must be user or agent", field="message.role")
-        given = fields.get("id") or said.get("taskId") or ""
+        given = fields.get("id") or message.get("taskId") or ""
         task_id = TaskId(reading.optional_identifier(given, "id"))
-        parts = reading.required(said, "parts", "message")
-        context = fields.get("contextId") or said.get("contextId") or ""
-        name = said.get("messageId")
+        parts = reading.required(message, "parts", "message")
+        context = fields.get("contextId") or message.get("contextId") or ""
+        name = message.get("messageId")
         return ops.SendMessage(
             message=Message(
                 message_id=MessageId(
                     reading.identifier(name, "message.messageId")
                     if name is not None
-                    else _message_id(task_id, parts)
+                    else message_id_of(ORIGIN, task_id, parts)
                 ),
                 role=Role.USER if role == "user" else Role.AGENT,
                 parts=reading.parts(parts, "message.parts", decode_part),
                 context_id=ContextId(reading.optional_identifier(context, "contextId")),
                 task_id=task_id,
-                metadata=reading.metadata(said.get("metadata") or {}, "message.metadata"),
+                metadata=reading.metadata(message.get("metadata") or {}, "message.metadata"),
             ),
             wait=self._waits,
             metadata=_metadata(fields),
@@ -99,8 +98,8 @@ class Nexus(House):
                     task = _as_begun(task, operation.message)
                 return encode(encode_task(task))
             case Message():
-                said = operation.message if isinstance(operation, ops.SendMessage) else None
-                return encode(encode_task(answered(reply, said)))
+                message = operation.message if isinstance(operation, ops.SendMessage) else None
+                return encode(encode_task(answered(reply, message)))
             case _:
                 raise UnsupportedOperation
 
@@ -110,7 +109,7 @@ class Nexus(House):
 
     # Called
 
-    def encode_request(self, operation: ops.Operation) -> tuple[str, Object]:
+    def encode_request(self, operation: ops.Operation) -> EncodedRequest:
         """Return the method and the parameters; there are two operations."""
         match operation:
             case ops.StreamMessage():
@@ -122,9 +121,9 @@ class Nexus(House):
                     params["id"] = message.task_id
                 if message.context_id:
                     params["contextId"] = message.context_id
-                return "message/send", params
+                return EncodedRequest("message/send", params)
             case ops.GetTask():
-                return "tasks/get", {"id": operation.task_id}
+                return EncodedRequest("tasks/get", {"id": operation.task_id})
             case _:
                 raise UnsupportedOperation("These agents have no such operation")
 
@@ -148,41 +147,36 @@ class Nexus(House):
 
 
 NEXUS = Nexus()
-# At the door of a gateway nobody waits.
+# At a gateway's own path the answer does not wait for the task.
 NEXUS_DOOR = Nexus(waits=False)
 
 
-def is_spoken(parts: Value) -> bool:
+def is_spoken(params: Value) -> bool:
     """Tell whether the parts of a message are of this house. One of the form `{type, data}` alone
     may also be a data part of 0.1, unless it says that it is something else."""
-    found = [fields_of(part) for part in cast("list[Value]", parts)] if type(parts) is list else []
-    shaped = [
-        part
-        for part in found
-        if "type" in part and "data" in part and "text" not in part and "file" not in part
-    ]
-    return any(part["type"] != "data" for part in shaped)
+    parts = reading.elements(reading.members(reading.members(params).get("message")).get("parts"))
+    return any(_is_typed(reading.members(part)) for part in parts)
 
 
-def began(message_id: str) -> bool:
+def _is_typed(part: Object) -> bool:
+    return (
+        part.keys() >= {"type", "data"}
+        and part["type"] != "data"
+        and not (part.keys() & {"text", "file"})
+    )
+
+
+def is_origin(message_id: str) -> bool:
     """Tell whether a task was begun by a peer of this house, by the id of its first message."""
     return message_id.startswith(ORIGIN)
 
 
 def _as_begun(task: Task, message: Message) -> Task:
-    """Return a task as it was when a message began it, however far it has come meanwhile: who does
-    not wait is told of a record that was made, each time the same."""
+    """Return a task as it was when a message began it, however far it has come meanwhile: a
+    caller that does not wait is shown the record that was made, each time the same."""
     if not task.history or task.history[0].message_id != message.message_id:
         return task
     return Task(task.id, task.context_id, TaskStatus(TaskState.SUBMITTED), history=task.history[:1])
-
-
-def _message_id(task_id: TaskId, parts: Value) -> str:
-    """Return an id for a message without one: for the same words to the same task the same, so
-    that a peer that tries again does not say them twice."""
-    if not task_id:
-        return ORIGIN + new_id()
-    return ORIGIN + hashlib.blake2b(encode([task_id, parts]), digest_size=16).hexdigest()
 
 
 def _metadata(fields: Object) -> Metadata:

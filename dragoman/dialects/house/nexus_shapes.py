@@ -1,6 +1,7 @@
 """The objects of NEXUS: flat tasks, messages without ids, parts of the form `{type, data}`."""
 
 import base64
+import hashlib
 import re
 from typing import cast
 
@@ -8,13 +9,13 @@ from msgspec import UNSET
 
 from dragoman.dialects import reading
 from dragoman.dialects.reading import Object, Value
-from dragoman.dialects.v0_3 import ROLE_NAMES, STATE_NAMES, decode_state
+from dragoman.dialects.v0_3_shapes import ROLE_NAMES, STATE_NAMES, decode_state
 from dragoman.errors import InvalidParams
 from dragoman.model.artifact import Artifact
-from dragoman.model.identity import ContextId, MessageId, TaskId
+from dragoman.model.identity import ContextId, MessageId, TaskId, new_id
 from dragoman.model.message import Message, Metadata, Part, Role
-from dragoman.model.task import Task, TaskState, TaskStatus
-from dragoman.model.transition import TRANSITIONS_URI
+from dragoman.model.record import encode
+from dragoman.model.task import TRANSITIONS_URI, Task, TaskState, TaskStatus
 
 # Where a part keeps what its peer called it, when that says more than the content.
 TYPE = "nexus:type"
@@ -47,36 +48,44 @@ def encode_task(task: Task) -> Object:
 
 def conversation(task: Task) -> list[Message]:
     """Return all that was said, the agent's answer last: its results where it said nothing."""
-    said = [*task.history]
+    messages = [*task.history]
     if task.status.message is not None:
-        said.append(task.status.message)
-    is_answered = any(message.role is Role.AGENT for message in said)
+        messages.append(task.status.message)
+    is_answered = any(message.role is Role.AGENT for message in messages)
     parts = [part for artifact in task.artifacts for part in artifact.parts]
     if parts and not is_answered and task.status.state.is_terminal:
-        said.append(Message(MessageId(f"{task.id}:answer"), Role.AGENT, parts))
-    return said
+        messages.append(Message(MessageId(f"{task.id}:answer"), Role.AGENT, parts))
+    return messages
 
 
-def answered(reply: Message, said: Message | None) -> Task:
+def message_id_of(origin: str, task_id: str, parts: Value) -> str:
+    """Return an id for a message without one: for the same words to the same task the same, so
+    that a peer that tries again does not say them twice."""
+    if not task_id:
+        return origin + new_id()
+    return origin + hashlib.blake2b(encode([task_id, parts]), digest_size=16).hexdigest()
+
+
+def answered(reply: Message, message: Message | None) -> Task:
     """Return a message without a task as the task that some peers expect instead."""
     return Task(
         id=reply.task_id or TaskId(reply.message_id),
         context_id=reply.context_id,
         status=TaskStatus(TaskState.COMPLETED, reply),
-        history=[] if said is None else [said],
+        history=[] if message is None else [message],
     )
 
 
 def decode_task(value: Value) -> Task:
     """Return a flat task: its status is one word, its messages are the conversation."""
-    fields = object_of(value, "result")
+    fields = reading.mapping(value, "result")
     task_id = TaskId(reading.identifier(reading.required(fields, "id", "result"), "result.id"))
     state = decode_state(reading.required(fields, "status", "result"), "result.status")
-    true = fields_of(fields.get("metadata")).get("a2aState")
+    true = reading.members(fields.get("metadata")).get("a2aState")
     if type(true) is str:
         state = decode_state(true, "result.metadata.a2aState")
-    said = reading.array(fields.get("messages") or [], "result.messages", _decode_message)
-    last = said.pop() if said and said[-1].role is Role.AGENT else None
+    messages = reading.array(fields.get("messages") or [], "result.messages", _decode_message)
+    last = messages.pop() if messages and messages[-1].role is Role.AGENT else None
     return Task(
         id=task_id,
         context_id=ContextId(_optional_text(fields, "contextId")),
@@ -92,12 +101,12 @@ def decode_task(value: Value) -> Task:
                 reading.array(fields.get("artifacts") or [], "result.artifacts", _decode_artifact)
             )
         ],
-        history=said,
+        history=messages,
     )
 
 
 def _decode_artifact(value: Value, path: str) -> Artifact:
-    fields = object_of(value, path)
+    fields = reading.mapping(value, path)
     parts = reading.required(fields, "parts", path)
     return Artifact(
         artifact_id="",
@@ -117,7 +126,7 @@ def _encode_artifact(artifact: Artifact) -> Object:
 
 
 def _decode_message(value: Value, path: str) -> Message:
-    fields = object_of(value, path)
+    fields = reading.mapping(value, path)
     role = Role.USER if fields.get("role") == "user" else Role.AGENT
     parts = reading.array(reading.required(fields, "parts", path), f"{path}.parts", decode_part)
     # They have no ids; a place in the conversation tells them apart, reading after reading.
@@ -132,7 +141,7 @@ def encode_message(message: Message) -> Object:
 
 def decode_part(value: Value, path: str) -> Part:
     """Return a part of the content its data shows."""
-    fields = object_of(value, path)
+    fields = reading.mapping(value, path)
     kind = fields.get("type") or fields.get("kind")
     named = "data" if "data" in fields else "text"
     if not isinstance(kind, str) or named not in fields:
@@ -167,16 +176,6 @@ def _encode_part(part: Part) -> Object:
     if part.url is not UNSET:
         return {"type": named, "data": part.url}
     return {"type": named, "data": base64.b64encode(cast(bytes, part.raw)).decode()}
-
-
-def object_of(value: Value, path: str) -> Object:
-    """Return the members of an object."""
-    return reading.split(value, {}, path)[1]
-
-
-def fields_of(value: Value) -> Object:
-    """Return the members of an object; of anything else none."""
-    return cast(Object, value) if type(value) is dict else {}
 
 
 def _optional_text(fields: Object, name: str) -> str:

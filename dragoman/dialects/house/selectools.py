@@ -5,8 +5,8 @@ import msgspec
 
 from dragoman.dialects import reading
 from dragoman.dialects.house import errors
-from dragoman.dialects.house.house import House
 from dragoman.dialects.reading import Object
+from dragoman.dialects.v0_3 import V0
 from dragoman.errors import A2AError, InvalidParams
 from dragoman.model import operations as ops
 from dragoman.model.identity import ContextId
@@ -20,7 +20,7 @@ ALIAS = "tasks/send"
 _RESULT = "response"
 
 
-class Selectools(House):
+class Selectools(V0):
     """What selectools servers and clients speak."""
 
     version = "0.2"
@@ -47,7 +47,7 @@ class Selectools(House):
         """Return the JSON of a task, whose result has a name."""
         found = reply.reading
         return super().encode_opening(
-            TaskReply(TaskReading(found.seq, _named(found.task)), reply.history)
+            TaskReply(TaskReading(found.seq, _with_result_name(found.task)), reply.history)
         )
 
     def encode_error(self, error: A2AError) -> Object:
@@ -58,7 +58,7 @@ class Selectools(House):
 SELECTOOLS, SELECTOOLS_TEXT = Selectools(), Selectools(needs_text=True)
 
 
-def _named(task: Task) -> Task:
+def _with_result_name(task: Task) -> Task:
     """Return a task whose one result is called as these clients know it."""
     if len(task.artifacts) != 1:
         return task

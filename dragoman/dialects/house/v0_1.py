@@ -4,19 +4,17 @@ chunks are numbered and no stream begins with a task.
 Only sending and reading: what else there was is called as in 0.2, and answered as that.
 """
 
-import hashlib
 from typing import cast
 
-from dragoman.dialects import reading, v0_3
+from dragoman.dialects import reading, v0_3_shapes
 from dragoman.dialects.dialect import trimmed
-from dragoman.dialects.house.house import House
-from dragoman.dialects.house.nexus_shapes import answered, fields_of, object_of
+from dragoman.dialects.house.nexus_shapes import answered, message_id_of
 from dragoman.dialects.reading import Object, Value
+from dragoman.dialects.v0_3 import V0
 from dragoman.errors import MethodNotFound
 from dragoman.model import operations as ops
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
-from dragoman.model.identity import new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, encode
 from dragoman.model.task import Task, TaskStatus
@@ -28,7 +26,7 @@ METHODS = {"tasks/send": "message/send", "tasks/sendSubscribe": "message/stream"
 ORIGIN = "v0.1:"
 
 
-class V0_1(House):
+class V0_1(V0):
     """The 0.1 dialect, for one request: it numbers the artifacts of a stream as they come."""
 
     version = "0.1"
@@ -41,12 +39,12 @@ class V0_1(House):
         """Return the operation that a request asks for."""
         if method not in METHODS:
             raise MethodNotFound(method=method)
-        fields = object_of(params, "")
-        said = object_of(reading.required(fields, "message", ""), "message")
+        fields = reading.mapping(params, "")
+        raw_message = reading.mapping(reading.required(fields, "message", ""), "message")
         task_id = reading.optional_identifier(fields.get("id") or "", "id")
         message = {
-            "messageId": _message_id(task_id, said.get("parts")),
-            **said,
+            "messageId": message_id_of(ORIGIN, task_id, raw_message.get("parts")),
+            **raw_message,
             "taskId": task_id,
             "contextId": fields.get("sessionId"),
         }
@@ -101,10 +99,12 @@ class V0_1(House):
         return value
 
     def _artifact(self, artifact: Artifact) -> Object:
-        value = v0_3.encode_artifact(artifact)
-        kept = {name: value[name] for name in ("name", "description", "metadata") if name in value}
+        value = v0_3_shapes.encode_artifact(artifact)
+        members = {
+            name: value[name] for name in ("name", "description", "metadata") if name in value
+        }
         parts = [_part(part) for part in value["parts"]]
-        return {**kept, "parts": parts, "index": self._number(artifact)}
+        return {**members, "parts": parts, "index": self._number(artifact)}
 
     def _number(self, artifact: Artifact) -> int:
         return self._numbers.setdefault(artifact.artifact_id, len(self._numbers))
@@ -114,37 +114,29 @@ def is_spoken(method: str, params: Value) -> bool:
     """Tell whether a request is of this version: by its method, and by parts with a `type`."""
     if method == "tasks/sendSubscribe":
         return True
-    parts = fields_of(fields_of(params).get("message")).get("parts")
+    parts = reading.members(reading.members(params).get("message")).get("parts")
     found = cast("list[Value]", parts) if type(parts) is list else []
-    return method in METHODS and any("type" in fields_of(part) for part in found)
+    return method in METHODS and any("type" in reading.members(part) for part in found)
 
 
 def _status_event(event: StatusUpdate) -> Object:
-    is_final = v0_3.encode_status_update(event)["final"]
+    is_final = v0_3_shapes.encode_status_update(event)["final"]
     value: Object = {"id": event.task_id, "status": _status(event.status), "final": is_final}
     return value | {"metadata": event.metadata} if event.metadata else value
 
 
 def _status(status: TaskStatus) -> Object:
-    value = v0_3.encode_status(status)
+    value = v0_3_shapes.encode_status(status)
     if status.message is not None:
         value["message"] = _message(status.message)
     return value
 
 
 def _message(message: Message) -> Object:
-    value = v0_3.encode_message(message)
+    value = v0_3_shapes.encode_message(message)
     shown: Object = {"role": value["role"], "parts": [_part(part) for part in value["parts"]]}
     return shown | {"metadata": message.metadata} if message.metadata else shown
 
 
 def _part(part: Object) -> Object:
     return {"type": part["kind"], **{name: part[name] for name in part if name != "kind"}}
-
-
-def _message_id(task_id: str, parts: Value) -> str:
-    """Return an id for a message: for the same words to the same task the same, so that a caller
-    that tries again does not say them twice."""
-    if not task_id:
-        return ORIGIN + new_id()
-    return ORIGIN + hashlib.blake2b(encode([task_id, parts]), digest_size=16).hexdigest()

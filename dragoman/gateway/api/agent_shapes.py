@@ -1,30 +1,30 @@
-"""Agents as callers of this API write and read them."""
+"""Agents as this API takes and shows them."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from dragoman.gateway.agents import HouseDialect, Registered, Status
+from dragoman.egress.errors import EgressError
 from dragoman.gateway.api.asking import Credits, Name, Paged, micro
 from dragoman.gateway.api.record import credit
 from dragoman.gateway.api.table import Ask
-from dragoman.gateway.card_review import digest
-from dragoman.gateway.registration import Changes, Registration, Secret
+from dragoman.gateway.registry.card_review import digest
+from dragoman.gateway.registry.registered import HouseDialect, Registered, Status
+from dragoman.gateway.registry.registration import AgentChanges, Registration, Secret
 from dragoman.model.card import AgentSkill
-from dragoman.model.instant import stamp
-from dragoman.security.egress import EgressError
+from dragoman.model.clock import stamp
 from dragoman.security.secret_text import hidden_value
 
 _Url = Annotated[str, Meta(min_length=1, max_length=2000)]
 _Tags = Annotated[list[Name], Meta(max_length=64)]
-# Of the metadata: what the score is made of.
+# The member of the metadata that has the parts of the trust score.
 _COMPONENTS = "trust_components"
 _Description = Annotated[str, Meta(max_length=1000)]
 
 
 class SkillRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """One thing an agent can do."""
+    """A skill of an agent."""
 
     id: Name
     name: Name
@@ -36,7 +36,7 @@ class SkillRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class CredentialGiven(msgspec.Struct, frozen=True):
-    """What the gateway shows the agent when it calls it. Kept sealed and never shown again."""
+    """The credential that the gateway sends to the agent. Stored sealed and never shown again."""
 
     kind: Literal["bearer", "apiKey", "header"]
     value: Annotated[str, Meta(min_length=1, max_length=10_000)]
@@ -47,7 +47,7 @@ class CredentialGiven(msgspec.Struct, frozen=True):
 
 
 class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """An agent that is registered: where it is, and what its card does not say."""
+    """An agent to register: its address, and what its card does not say."""
 
     endpoint: _Url
     name: Annotated[str, Meta(max_length=100)] = ""
@@ -61,19 +61,19 @@ class NewAgent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     repeatable: bool = False
     # Forward callers' message ids unchanged: for an agent that only one tenant uses.
     keep_message_ids: bool = False
-    # Who besides its owner may have tasks done by it; empty: everybody.
+    # The callers besides its owner that may use it; empty: all.
     callers: Annotated[list[str], Meta(max_length=1000)] = []
-    # Seconds between two looks at its card.
+    # Seconds after which its card is read again.
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] = 3600.0
     dialect: HouseDialect = ""
     is_default: bool = False
-    # Register it by its address alone although nobody answers there yet.
+    # Register it by its address alone although it does not answer yet.
     offline: bool = False
     credential: CredentialGiven | None = None
 
 
 class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What is said anew of an agent; what is left out stays."""
+    """Changes of an agent; what is left out stays."""
 
     endpoint: _Url | UnsetType = UNSET
     name: Name | UnsetType = UNSET
@@ -90,7 +90,7 @@ class AgentChange(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     refresh: Annotated[float, Meta(ge=60, le=31_536_000)] | UnsetType = UNSET
     dialect: HouseDialect | UnsetType = UNSET
     is_default: bool | UnsetType = UNSET
-    # None: it is shown nothing any more.
+    # None: it gets no credential any more.
     credential: CredentialGiven | UnsetType | None = UNSET
 
 
@@ -118,25 +118,24 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_at: str | None
     created_at: str
     updated_at: str
-    # Of one's own: a later card that waits until its owner has looked at it, why, and the digest
-    # by which it is accepted.
+    # For the owner: a later card that is held, why, and the digest by which it is accepted.
     pending_card: dict[str, Any] | None = None
     pending_reason: str | None = None
     pending_digest: str | None = None
-    # Of one's own: who else may use it; empty: everybody.
+    # For the owner: the other callers that may use it; empty: all.
     callers: list[str] = []
-    # Of one's own that is not online: why nobody was found when the gateway last looked.
+    # For the owner of an agent that is not online: why the last check did not reach it.
     status_reason: str | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Which card is accepted: the `pending_digest` of the one that was looked at."""
+    """Which card is accepted: the `pending_digest` of the one that the owner read."""
 
     digest: Annotated[str, Meta(min_length=64, max_length=64)]
 
 
 class AgentQuery(Paged, frozen=True, rename="camel", kw_only=True):
-    """Which agents are looked for; what is left out does not matter."""
+    """Which agents are searched for; a field that is left out does not matter."""
 
     text: Annotated[str, Meta(max_length=200)] = ""
     skill: Annotated[str, Meta(max_length=200)] = ""
@@ -158,14 +157,14 @@ class Agents(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """A sign of life. One that says nothing says that the agent is online."""
+    """A heartbeat. Without a status the agent is online."""
 
     status: Status = "online"
     metadata: dict[str, Any] | UnsetType = UNSET
 
 
 def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
-    """Return an agent as this API shows it to whoever asks."""
+    """Return an agent as this API shows it to a caller."""
     is_mine = agent.owner == ask.principal
     schemas: dict[str, dict[str, Any]] = agent.schemas
     return AgentRecord(
@@ -173,7 +172,7 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         slug=agent.name,
         name=agent.title,
         description=agent.description,
-        # What stands behind the question mark may be a secret of its owner's.
+        # The query may contain a secret of the owner.
         endpoint=agent.url if is_mine else agent.url.partition("?")[0],
         skills=[_skill_record(skill, schemas.get(skill.id, {})) for skill in agent.skills],
         tags=agent.tags,
@@ -200,26 +199,25 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
 
 
 def _absence(ask: Ask, agent: Registered) -> str | None:
-    """Return why nobody was found where an agent is. A refusal is told from silence only to those
-    who may know what is in our network: others would have us scan it."""
-    reason = "" if agent.status == "online" else ask.gateway.registry.absence(agent.id)
+    """Return why an agent was not reached. Only callers that may know our network learn the reason:
+    others could scan it."""
+    reason = "" if agent.status == "online" else ask.gateway.registry.health.absence(agent.id)
     if not reason:
         return None
     return reason if ask.gateway.may_know(ask.caller) else EgressError.public
 
 
 def _metadata(ask: Ask, agent: Registered) -> dict[str, Any]:
-    """Return what is said of an agent, with what is observed of it: of that its owner has no
-    word."""
-    said = {name: value for name, value in agent.metadata.items() if name != _COMPONENTS}
+    """Return the metadata of an agent with what was observed of it, which its owner cannot set."""
+    metadata = {name: value for name, value in agent.metadata.items() if name != _COMPONENTS}
     if agent.owner != ask.principal:
-        said = hidden_value(said)
+        metadata = hidden_value(metadata)
     observed = ask.gateway.trust.components(agent.id)
-    return {**said, _COMPONENTS: observed} if observed else said
+    return {**metadata, _COMPONENTS: observed} if observed else metadata
 
 
 def _unchanged(text: str) -> str:
-    """A card's texts are for everybody to read, as they were signed."""
+    """The texts of a card are public, as they were signed."""
     return text
 
 
@@ -246,12 +244,12 @@ def _skills(records: list[SkillRecord]) -> list[AgentSkill]:
 
 
 def _schemas(records: list[SkillRecord]) -> dict[str, dict[str, Any]]:
-    """Return what the skills of a card have no member for."""
+    """Return the members of skills that a card does not have."""
     found: dict[str, dict[str, Any]] = {}
     for one in records:
         both = {"inputSchema": one.input_schema, "outputSchema": one.output_schema}
-        if said := {name: schema for name, schema in both.items() if schema is not UNSET}:
-            found[one.id] = said
+        if schemas := {name: schema for name, schema in both.items() if schema is not UNSET}:
+            found[one.id] = schemas
     return found
 
 
@@ -262,7 +260,7 @@ def _secret(given: CredentialGiven | None) -> Secret | None:
 
 
 def registration_of(body: NewAgent) -> Registration:
-    """Return what is said of an agent that is registered."""
+    """Return the registration that a body asks for."""
     return Registration(
         url=body.endpoint,
         name=body.name,
@@ -285,15 +283,15 @@ def registration_of(body: NewAgent) -> Registration:
     )
 
 
-def changes_of(body: AgentChange) -> Changes:
-    """Return what is said anew of an agent."""
+def changes_of(body: AgentChange) -> AgentChanges:
+    """Return the changes that a body asks for."""
     same = ("name", "description", "tags", "metadata", "replicas", "repeatable", "origins")
     more = ("callers", "refresh", "dialect", "is_default", "keep_message_ids")
-    said: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
+    changes: dict[str, Any] = {name: getattr(body, name) for name in (*same, *more)}
     if body.skills is not UNSET:
-        said |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}
+        changes |= {"skills": _skills(body.skills), "schemas": _schemas(body.skills)}
     if body.price_per_task is not UNSET:
-        said["price"] = micro(body.price_per_task)
+        changes["price"] = micro(body.price_per_task)
     if body.credential is not UNSET:
-        said["credential"] = _secret(body.credential)
-    return Changes(url=body.endpoint, **said)
+        changes["credential"] = _secret(body.credential)
+    return AgentChanges(url=body.endpoint, **changes)

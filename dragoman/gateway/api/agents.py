@@ -1,4 +1,4 @@
-"""Registered agents: said, read, found, changed, and whether they are there."""
+"""Registered agents: registered, read, found, changed, checked and removed."""
 
 import contextlib
 from collections.abc import Generator
@@ -20,29 +20,37 @@ from dragoman.gateway.api.agent_shapes import (
     registration_of,
 )
 from dragoman.gateway.api.asking import is_operator, micro, viewer_of, visible_agent
-from dragoman.gateway.api.envelope import Code, Refused
-from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.gateway.search import Search
+from dragoman.gateway.api.envelope import ApiRefused, Code
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.registry.search import Search
 from dragoman.model.identity import LOCAL
 
+_OWN: tuple[Code, ...] = ("AGENT_NOT_FOUND", "FORBIDDEN")
+ENDPOINTS = EndpointTable()
 
-async def _register(ask: Ask) -> AgentRecord:
+
+@ENDPOINTS.add(
+    "POST", "/api/v1/agents", scope="agents:write", status=201, body=NewAgent, errors=("FORBIDDEN",)
+)
+async def register_agent(ask: Ask) -> AgentRecord:
+    """Register an agent; its card is fetched, or made of the request if there is none."""
     body: NewAgent = ask.body
     _check_default(ask, body.is_default)
-    with _in_our_words():
+    with _field_names():
         agent = await ask.gateway.registry.register(registration_of(body), ask.principal)
     return agent_record(ask, agent)
 
 
 def _check_default(ask: Ask, is_wanted: bool) -> None:
-    """Refuse that somebody's agent gets everything that was meant for nobody in particular."""
+    """Raise `PermissionDenied` unless an operator names the default agent: it receives all tasks
+    that match no other agent."""
     if is_wanted and ask.principal != LOCAL and not is_operator(ask):
         raise PermissionDenied("Only operators say which agent is the default one")
 
 
 @contextlib.contextmanager
-def _in_our_words() -> Generator[None]:
-    """Name a field as callers of this API do."""
+def _field_names() -> Generator[None]:
+    """Name a field in errors as this API does."""
     try:
         yield
     except InvalidParams as error:
@@ -51,11 +59,23 @@ def _in_our_words() -> Generator[None]:
         raise InvalidParams(error.description, field="endpoint") from None
 
 
-async def _get(ask: Ask) -> AgentRecord:
+@ENDPOINTS.add("GET", "/api/v1/agents/{id}", scope="agents:read", errors=("AGENT_NOT_FOUND",))
+async def get_agent(ask: Ask) -> AgentRecord:
+    """Read an agent."""
     return agent_record(ask, visible_agent(ask))
 
 
-async def _find(ask: Ask) -> Agents:
+@ENDPOINTS.add("GET", "/api/v1/agents", scope="agents:read", query=AgentQuery)
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/discover",
+    scope="agents:read",
+    query=AgentQuery,
+    name="discover_agents",
+    summary="Find agents by text, skill, tags, trust, price and status, the most trusted first",
+)
+async def list_agents(ask: Ask) -> Agents:
+    """Read one's own agents and those of others that are online."""
     query: AgentQuery = ask.query
     search = Search(
         text=query.text,
@@ -69,22 +89,26 @@ async def _find(ask: Ask) -> Agents:
         limit=query.limit,
         offset=query.offset,
     )
-    found = ask.gateway.registry.search(search)
+    found = ask.gateway.registry.search(search, ask.gateway.trust.score)
     shown = [agent_record(ask, agent) for agent in found.agents]
     return Agents(shown, found.total, query.limit, query.offset)
 
 
-async def _change(ask: Ask) -> AgentRecord:
+@ENDPOINTS.add("PATCH", "/api/v1/agents/{id}", scope="agents:write", body=AgentChange, errors=_OWN)
+async def update_agent(ask: Ask) -> AgentRecord:
+    """Change an agent of one's own."""
     body: AgentChange = ask.body
     _check_default(ask, body.is_default is True)
-    with _in_our_words():
+    with _field_names():
         agent = await ask.gateway.registry.update(
             ask.path["id"], changes_of(body), ask.principal, operator=is_operator(ask)
         )
     return agent_record(ask, agent)
 
 
-async def _remove(ask: Ask) -> None:
+@ENDPOINTS.add("DELETE", "/api/v1/agents/{id}", scope="agents:write", status=204, errors=_OWN)
+async def remove_agent(ask: Ask) -> None:
+    """Remove an agent of one's own."""
     registry = ask.gateway.registry
     agent = registry.get(ask.path["id"])
     good = await keys.good_keys(ask, agent) if agent is not None else ()
@@ -93,7 +117,16 @@ async def _remove(ask: Ask) -> None:
     keys.note_ended(ask, good)
 
 
-async def _beat(ask: Ask) -> AgentRecord:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/agents/{id}/heartbeat",
+    scope="agents:heartbeat",
+    body=Beat,
+    is_body_optional=True,
+    errors=_OWN,
+)
+async def heartbeat(ask: Ask) -> AgentRecord:
+    """Report that an agent of one's own is there."""
     body: Beat = ask.body
     metadata = None if body.metadata is UNSET else body.metadata
     agent = await ask.gateway.registry.heartbeat(
@@ -102,14 +135,24 @@ async def _beat(ask: Ask) -> AgentRecord:
     return agent_record(ask, agent)
 
 
-async def _probe(ask: Ask) -> AgentRecord:
+@ENDPOINTS.add("POST", "/api/v1/agents/{id}/probe", scope="agents:write", errors=_OWN)
+async def probe_agent(ask: Ask) -> AgentRecord:
+    """Find out whether an agent of one's own answers, and read its card again."""
     agent = await ask.gateway.registry.probe(
         ask.path["id"], ask.principal, operator=is_operator(ask)
     )
     return agent_record(ask, agent)
 
 
-async def _accept(ask: Ask) -> AgentRecord:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/agents/{id}/accept",
+    scope="agents:write",
+    body=Accepted,
+    errors=(*_OWN, "CONFLICT"),
+)
+async def accept_card(ask: Ask) -> AgentRecord:
+    """Accept a card that changes where calls or credentials go, by its digest."""
     body: Accepted = ask.body
     ref = ask.path["id"]
     try:
@@ -119,110 +162,9 @@ async def _accept(ask: Ask) -> AgentRecord:
     except InvalidParams as error:
         if error.field != "digest":
             raise
-        raise Refused(
+        raise ApiRefused(
             "CONFLICT",
-            "Another card is held by now: look at pending_card, then accept its pending_digest",
+            "Another card is held now: read pending_card, then accept its pending_digest",
             agentId=ref,
         ) from None
     return agent_record(ask, agent)
-
-
-_OWN: tuple[Code, ...] = ("AGENT_NOT_FOUND", "FORBIDDEN")
-ENDPOINTS = [
-    Endpoint(
-        verb="POST",
-        path="/api/v1/agents",
-        scope="agents:write",
-        name="register_agent",
-        summary="Register an agent; its card is fetched, and made of what is said if there is none",
-        answer=_register,
-        status=201,
-        body=NewAgent,
-        reply=AgentRecord,
-        errors=("FORBIDDEN",),
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/agents",
-        scope="agents:read",
-        name="list_agents",
-        summary="Read one's own agents and those of others that are online",
-        answer=_find,
-        query=AgentQuery,
-        reply=Agents,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/discover",
-        scope="agents:read",
-        name="discover_agents",
-        summary="Find agents by text, skill, tags, trust, price and status, the most trusted first",
-        answer=_find,
-        query=AgentQuery,
-        reply=Agents,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/agents/{id}",
-        scope="agents:read",
-        name="get_agent",
-        summary="Read an agent",
-        answer=_get,
-        reply=AgentRecord,
-        errors=("AGENT_NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="PATCH",
-        path="/api/v1/agents/{id}",
-        scope="agents:write",
-        name="update_agent",
-        summary="Change an agent of one's own",
-        answer=_change,
-        body=AgentChange,
-        reply=AgentRecord,
-        errors=_OWN,
-    ),
-    Endpoint(
-        verb="DELETE",
-        path="/api/v1/agents/{id}",
-        scope="agents:write",
-        name="remove_agent",
-        summary="Remove an agent of one's own",
-        answer=_remove,
-        status=204,
-        errors=_OWN,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/agents/{id}/heartbeat",
-        scope="agents:heartbeat",
-        name="heartbeat",
-        summary="Say that an agent of one's own is there",
-        answer=_beat,
-        body=Beat,
-        is_body_optional=True,
-        reply=AgentRecord,
-        errors=_OWN,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/agents/{id}/probe",
-        scope="agents:write",
-        name="probe_agent",
-        summary="Find out whether an agent of one's own answers, and read its card again",
-        answer=_probe,
-        reply=AgentRecord,
-        errors=_OWN,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/agents/{id}/accept",
-        scope="agents:write",
-        name="accept_card",
-        summary="Accept a card that changes where calls or credentials go, by its digest",
-        answer=_accept,
-        body=Accepted,
-        reply=AgentRecord,
-        errors=(*_OWN, "CONFLICT"),
-    ),
-]

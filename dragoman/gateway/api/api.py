@@ -1,4 +1,4 @@
-"""Answers the requests of the REST API: finds the row, checks what came, wraps what comes of it."""
+"""Answers requests of the REST API: finds the row, checks the request, wraps the reply."""
 
 import asyncio
 import functools
@@ -30,16 +30,24 @@ from dragoman.gateway.api import (
     trust,
     workflows,
 )
-from dragoman.gateway.api.envelope import Refused, failure
-from dragoman.gateway.api.table import Ask, Endpoint, Found, NotAllowed, Table, checked, read_query
+from dragoman.gateway.api.envelope import ApiRefused, failure
+from dragoman.gateway.api.table import (
+    Ask,
+    Endpoint,
+    FoundEndpoint,
+    MethodNotAllowed,
+    Table,
+    checked,
+    read_query,
+)
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.search import may_see
-from dragoman.security.audit import DENIED
-from dragoman.security.key_scopes import allows
-from dragoman.server.incidents import incident
-from dragoman.server.request import JSON, Headers, Request, check_type, read_body, read_value
-from dragoman.server.routes import BY_REQUEST, Access, Routes
-from dragoman.server.streams import OpenStreams
+from dragoman.gateway.registry.search import may_see
+from dragoman.http.incidents import incident
+from dragoman.http.open_streams import OpenStreams
+from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value
+from dragoman.http.routes import BY_REQUEST, Access, Routes
+from dragoman.security.audit.log import DENIED
+from dragoman.security.keys.key_scopes import allows
 from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
@@ -66,27 +74,27 @@ TABLE = Table(
             reply=dict[str, Any],
             is_bare=True,
         ),
-        *agents.ENDPOINTS,
-        *keys.ENDPOINTS,
-        *tasks.ENDPOINTS,
-        *trust.ENDPOINTS,
-        *disputes.ENDPOINTS,
-        *billing.ENDPOINTS,
-        *settlements.ENDPOINTS,
-        *workflows.ENDPOINTS,
+        *agents.ENDPOINTS.rows,
+        *keys.ENDPOINTS.rows,
+        *tasks.ENDPOINTS.rows,
+        *trust.ENDPOINTS.rows,
+        *disputes.ENDPOINTS.rows,
+        *billing.ENDPOINTS.rows,
+        *settlements.ENDPOINTS.rows,
+        *workflows.ENDPOINTS.rows,
     ]
 )
 
 
 @functools.cache
 def table(*, sells_credits: bool) -> Table:
-    """Return what is served: what a gateway has no use for is no path of it."""
+    """Return the endpoints that a gateway serves."""
     return Table([row for row in TABLE.endpoints if sells_credits or not row.needs_provider])
 
 
 @functools.cache
 def document(*, sells_credits: bool) -> dict[str, Any]:
-    """Return the description of what is served."""
+    """Return the OpenAPI document of the endpoints that are served."""
     return openapi.document(table(sells_credits=sells_credits), figures.release())
 
 
@@ -100,7 +108,7 @@ class Api:
         self._table = table(sells_credits=gateway.ledger.sells_credits)
 
     def add_to(self, routes: Routes) -> None:
-        """Serve all of it; what is open to more than callers has a route of its own."""
+        """Add the routes; a path that is open to others than callers has a route of its own."""
         added: set[str] = set()
         for endpoint in self._table.endpoints:
             is_below = endpoint.path.startswith("/api/v1/")
@@ -110,7 +118,7 @@ class Api:
             routes.add(endpoint.path, self.answer, endpoint.access, BY_REQUEST)
         routes.add("/api/v1/*", self.answer, Access.CALLER, BY_REQUEST)
 
-    async def answer(self, request: Request) -> None:
+    async def answer(self, request: HttpRequest) -> None:
         """Answer one request."""
         request.watched.binding = "api"
         try:
@@ -118,25 +126,25 @@ class Api:
         except asyncio.CancelledError:
             if not self._streams.is_stopping or request.is_answered:
                 raise
-            # The cancellation was our own: the server ends.
+            # The server is stopping and cancelled this request.
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             await self.refuse(request, Overloaded())
-        except (A2AError, Refused) as error:
+        except (A2AError, ApiRefused) as error:
             await self.refuse(request, error)
         except Exception:
             if request.is_answered:
                 raise
             await self.refuse(request, incident())
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         found = self._table.find(request.verb, request.path)
         if found is None:
             raise MethodNotFound("Nothing is served here; see /api/v1/openapi.json")
-        if isinstance(found, NotAllowed):
+        if isinstance(found, MethodNotAllowed):
             request.watched.route = found.template
             request.extra.append((b"allow", found.allow.encode()))
-            raise Refused("METHOD_NOT_ALLOWED", f"This takes {found.allow}")
+            raise ApiRefused("METHOD_NOT_ALLOWED", f"This takes {found.allow}")
         endpoint = found.endpoint
         request.watched.route = endpoint.path
         request.watched.is_for(endpoint.name, "none", "gateway", "")
@@ -156,15 +164,15 @@ class Api:
         content = _encode(reply if endpoint.is_bare else {"data": reply})
         await _respond(request, endpoint.status, content, [cached])
 
-    def _check_scope(self, request: Request, found: Found) -> None:
-        """Raise `PermissionDenied` for what the key of an agent is not for."""
+    def _check_scope(self, request: HttpRequest, found: FoundEndpoint) -> None:
+        """Raise `PermissionDenied` if the key of an agent lacks the scope."""
         endpoint = found.endpoint
         if endpoint.access is not Access.CALLER:
             return
         agent_id = ""
         if endpoint.path.startswith("/api/v1/agents/{id}") and endpoint.scope != "agents:read":
             agent = self._gateway.registry.get(found.path["id"])
-            # One that the caller may not know of is none.
+            # An agent that the caller may not know of does not exist for it.
             is_known = agent is not None and may_see(agent, request.caller.principal)
             agent_id = agent.id if agent is not None and is_known else ""
         if not allows(request.caller, endpoint.scope, agent_id):
@@ -178,21 +186,21 @@ class Api:
             )
             raise PermissionDenied("The key is not for this", scope=endpoint.scope)
 
-    async def _body(self, request: Request, endpoint: Endpoint) -> Any:
+    async def _body(self, request: HttpRequest, endpoint: Endpoint) -> Any:
         if endpoint.is_raw:
-            return await read_body(request, self._settings.max_body_bytes)
+            return await read_body(request, self._settings.http.max_body_bytes)
         if endpoint.body is None:
             return None
         check_type(request)
-        content = await read_body(request, self._settings.max_body_bytes)
+        content = await read_body(request, self._settings.http.max_body_bytes)
         if not content:
             if endpoint.is_body_optional:
                 return endpoint.body()
             raise InvalidParams("there is none; send JSON", field="body")
-        value = await read_value(content, self._settings.max_json_values)
+        value = await read_value(content, self._settings.http.max_json_values)
         return checked(endpoint.body, value)
 
-    async def refuse(self, request: Request, error: A2AError | Refused) -> None:
+    async def refuse(self, request: HttpRequest, error: A2AError | ApiRefused) -> None:
         """Answer with an error."""
         request.watched.failed(error)
         status, body = failure(error)
@@ -206,6 +214,6 @@ class Api:
         await _respond(request, status, _encode(body), headers)
 
 
-async def _respond(request: Request, status: int, body: bytes, headers: Sequence[Any]) -> None:
+async def _respond(request: HttpRequest, status: int, body: bytes, headers: Sequence[Any]) -> None:
     length = (b"content-length", b"%d" % len(body))
     await request.respond(status, [(b"content-type", JSON), length, *headers], body)

@@ -1,4 +1,4 @@
-"""What several endpoints have in common: fields, pages, and how tasks and agents are found."""
+"""What several endpoints share: types of fields, pages, and how tasks and agents are found."""
 
 import contextlib
 import uuid
@@ -9,20 +9,19 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.errors import InvalidParams, NoAgentAvailable, TaskNotFound
-from dragoman.gateway.agents import Registered
-from dragoman.gateway.api.envelope import Refused
+from dragoman.gateway.api.envelope import ApiRefused
 from dragoman.gateway.api.record import TaskRecord, record
 from dragoman.gateway.api.table import Ask
-from dragoman.gateway.task_reference import AmbiguousTask, TaskReference
+from dragoman.gateway.money.task_reference import AmbiguousTask, TaskReference
+from dragoman.gateway.registry.registered import Registered
 from dragoman.model import operations as ops
+from dragoman.model.clock import stamp
 from dragoman.model.identity import OPERATOR, Principal, Scope, TaskId, is_id
-from dragoman.model.instant import stamp
 from dragoman.model.money import LARGEST, MICRO
 from dragoman.model.record import TaskReading
 from dragoman.model.task import Task
 from dragoman.service import Call, TaskReply
-from dragoman.stores.sqlite import errand_lists
-from dragoman.stores.sqlite.errands import ErrandRow
+from dragoman.stores.interface.orders import OrderRow
 
 # The agent whose tasks these are: forwarding is an agent's code like any other.
 GATEWAY = "gateway"
@@ -56,7 +55,7 @@ def is_uuid(text: str) -> bool:
 
 
 def scope_of(ask: Ask) -> Scope:
-    """Return where the caller's tasks are."""
+    """Return the scope of the caller's tasks."""
     return Scope.of(GATEWAY, ask.caller.tenant or "", ask.caller)
 
 
@@ -69,17 +68,17 @@ def visible_agent(ask: Ask) -> Registered:
 
 
 def is_operator(ask: Ask) -> bool:
-    """Tell whether the caller runs the gateway."""
+    """Tell whether the caller is an operator."""
     return OPERATOR in ask.caller.scopes
 
 
 def viewer_of(ask: Ask) -> Principal | None:
-    """Return who looks; None: who may see everything."""
+    """Return the viewer; None: an operator, who sees everything."""
     return None if is_operator(ask) else ask.principal
 
 
 def note(ask: Ask, act: str, object: str, reason: str = "", outcome: str = "done") -> None:
-    """Leave a line in the audit log. Nothing that a message says may be in it."""
+    """Write a line to the audit log. Nothing of a message may be in it."""
     ask.gateway.audit.record(
         act,
         outcome=outcome,
@@ -90,9 +89,9 @@ def note(ask: Ask, act: str, object: str, reason: str = "", outcome: str = "done
     )
 
 
-def no_agent(ref: str) -> Refused:
-    """Return what says that there is no such agent."""
-    return Refused("AGENT_NOT_FOUND", "Agent not found", agentId=ref)
+def no_agent(ref: str) -> ApiRefused:
+    """Return the error for an agent that does not exist."""
+    return ApiRefused("AGENT_NOT_FOUND", "Agent not found", agentId=ref)
 
 
 def task_id_of(ask: Ask) -> TaskId:
@@ -103,14 +102,13 @@ def task_id_of(ask: Ask) -> TaskId:
     return TaskId(text)
 
 
-def not_a_task_id() -> Refused:
-    """Return what says that no task is called so."""
-    return Refused("VALIDATION_ERROR", "id: is not the id of a task, which is a UUID")
+def not_a_task_id() -> ApiRefused:
+    """Return the error for an id that cannot be that of a task."""
+    return ApiRefused("VALIDATION_ERROR", "id: is not the id of a task, which is a UUID")
 
 
 async def reading_of(ask: Ask, task_id: TaskId) -> TaskReading:
-    """Return a task of the caller's. One of somebody else's is not found, like one that never
-    was."""
+    """Return a task of the caller. One of another caller is not found, like one that never was."""
     operation = ops.GetTask(task_id=task_id, tenant=ask.caller.tenant or "")
     try:
         reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
@@ -120,14 +118,14 @@ async def reading_of(ask: Ask, task_id: TaskId) -> TaskReading:
     return reply.reading
 
 
-def missing_task(task_id: str) -> Refused:
-    """Return what says that there is no such task: one that is not even called like one is a
-    mistake in the request."""
-    return Refused("TASK_NOT_FOUND", "Task not found") if is_uuid(task_id) else not_a_task_id()
+def missing_task(task_id: str) -> ApiRefused:
+    """Return the error for a task that does not exist; an id that is not a UUID is an invalid
+    request."""
+    return ApiRefused("TASK_NOT_FOUND", "Task not found") if is_uuid(task_id) else not_a_task_id()
 
 
 def idempotency_key(ask: Ask) -> str:
-    """Return the key under which the same request is the same deed; empty: there is none."""
+    """Return the key under which a request may be repeated; empty: there is none."""
     key = ask.request.header(b"idempotency-key")
     if key is None:
         return ""
@@ -142,7 +140,7 @@ TaskNumber = Annotated[int, Meta(ge=1, le=1 << 53)]
 
 
 class NumberQuery(msgspec.Struct, frozen=True):
-    """Which of several tasks of one id is meant, by our own number."""
+    """Which of several tasks of one id is meant, by the gateway's number."""
 
     number: TaskNumber | msgspec.UnsetType = msgspec.UNSET
 
@@ -154,36 +152,32 @@ def reference(id: str, number: int | msgspec.UnsetType) -> TaskReference:
 
 @contextlib.contextmanager
 def one_task(task_id: str) -> Generator[None]:
-    """Refuse an id that means no task of the caller's, and one that could mean several: with the
-    list of these."""
+    """Refuse an id that is of no task of the caller, or of several: with a list of these."""
     try:
         yield
     except TaskNotFound:
         raise missing_task(task_id) from None
     except AmbiguousTask as error:
-        meant = [_meaning(one) for one in error.tasks[:MOST]]
-        raise Refused("CONFLICT", error.public, taskId=task_id, tasks=meant) from None
+        candidates = [_meaning(one) for one in error.tasks[:MOST]]
+        raise ApiRefused("CONFLICT", error.public, taskId=task_id, tasks=candidates) from None
 
 
-def _meaning(errand: ErrandRow) -> dict[str, Any]:
+def _meaning(order: OrderRow) -> dict[str, Any]:
     return {
-        "number": errand.task,
-        "agentId": errand.agent,
-        "requester": errand.requester.text,
-        "payee": errand.payee.text,
-        "price": errand.price / MICRO,
-        "beganAt": stamp(errand.began_at * 1000),
+        "number": order.task,
+        "agentId": order.agent,
+        "requester": order.requester.text,
+        "payee": order.payee.text,
+        "price": order.price / MICRO,
+        "beganAt": stamp(order.began_at * 1000),
     }
 
 
-async def row_of(ask: Ask, task_id: str) -> ErrandRow | None:
-    """Return what the books know of a task of the caller's."""
-    scope = scope_of(ask)
-    return await ask.gateway.store.look(
-        lambda connection: errand_lists.one(connection, scope, task_id)
-    )
+async def row_of(ask: Ask, task_id: str) -> OrderRow | None:
+    """Return the order of a task of the caller's."""
+    return await ask.gateway.ledger.store.order_in(scope_of(ask), task_id)
 
 
-async def shown_task(ask: Ask, task: Task, row: ErrandRow | None = None) -> TaskRecord:
+async def shown_task(ask: Ask, task: Task, row: OrderRow | None = None) -> TaskRecord:
     """Return a task of the caller's as it is shown; `row` spares a look where it is at hand."""
     return record(task, row or await row_of(ask, task.id))

@@ -1,4 +1,4 @@
-"""Credits: what one has, what became of it, and how to get more."""
+"""Credits: balance, statement, usage, and purchases."""
 
 from typing import Literal
 
@@ -7,14 +7,16 @@ import msgspec
 from dragoman.errors import PermissionDenied
 from dragoman.gateway.api.asking import Paged, note
 from dragoman.gateway.api.record import credit, escrow_of
-from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.gateway.payments import PACKAGES
-from dragoman.model.errand import Escrow
-from dragoman.model.instant import stamp
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.money.payments import PACKAGES
+from dragoman.http.routes import Access
+from dragoman.model.clock import stamp
 from dragoman.model.money import credits_text
-from dragoman.security.audit import DENIED
-from dragoman.server.routes import Access
-from dragoman.stores.sqlite.accounts import Line
+from dragoman.model.order import Escrow
+from dragoman.security.audit.log import DENIED
+from dragoman.stores.interface.ledger import StatementLine
+
+ENDPOINTS = EndpointTable()
 
 Kind = Literal["initial_grant", "purchase", "task_debit", "task_credit", "platform_fee", "refund"]
 Period = Literal["7d", "30d", "90d"]
@@ -23,7 +25,7 @@ _PURCHASE = "ledger.purchase"
 
 
 class BalanceRecord(msgspec.Struct, frozen=True):
-    """What one has: in all, reserved for tasks that are not paid yet, and free to spend."""
+    """What an account has: in all, reserved for tasks that are not paid yet, and free to spend."""
 
     balance: float
     held: float
@@ -111,19 +113,23 @@ class CheckoutRecord(msgspec.Struct, frozen=True, rename="camel"):
     url: str
 
 
-class Noted(msgspec.Struct, frozen=True):
-    """That a payment was told; and whether it credited anything."""
+class WebhookRecord(msgspec.Struct, frozen=True):
+    """A payment event was received; and whether it credited anything."""
 
     received: bool
     credited: bool
 
 
-async def _balance(ask: Ask) -> BalanceRecord:
+@ENDPOINTS.add("GET", "/api/v1/billing/balance", scope="billing")
+async def get_balance(ask: Ask) -> BalanceRecord:
+    """Read what one has."""
     found = await ask.gateway.ledger.balance(ask.principal)
     return BalanceRecord(credit(found.total), credit(found.held), credit(found.available))
 
 
-async def _transactions(ask: Ask) -> Transactions:
+@ENDPOINTS.add("GET", "/api/v1/billing/transactions", scope="billing", query=TransactionQuery)
+async def list_transactions(ask: Ask) -> Transactions:
+    """Read one's statement, the latest line first."""
     query: TransactionQuery = ask.query
     kind = "" if query.type is msgspec.UNSET else query.type
     found = await ask.gateway.ledger.statement(
@@ -133,7 +139,7 @@ async def _transactions(ask: Ask) -> Transactions:
     return Transactions(shown, found.total, query.limit, query.offset)
 
 
-def _transaction(line: Line) -> Transaction:
+def _transaction(line: StatementLine) -> Transaction:
     return Transaction(
         id=str(line.number),
         type=msgspec.convert(line.kind, Kind),
@@ -147,26 +153,41 @@ def _transaction(line: Line) -> Transaction:
     )
 
 
-async def _usage(ask: Ask) -> UsageRecord:
+@ENDPOINTS.add("GET", "/api/v1/billing/usage", scope="billing", query=UsageQuery)
+async def get_usage(ask: Ask) -> UsageRecord:
+    """Read what was spent and earned, day by day."""
     query: UsageQuery = ask.query
     found = await ask.gateway.ledger.usage(ask.principal, query.period)
     days = [DayRecord(day.date, credit(day.spent), credit(day.earned)) for day in found.days]
     return UsageRecord(query.period, days, credit(found.spent), credit(found.earned))
 
 
-async def _packages(ask: Ask) -> Packages:
+@ENDPOINTS.add("GET", "/api/v1/billing/packages", scope="billing")
+async def list_packages(ask: Ask) -> Packages:
+    """Read what is on offer."""
     return Packages(
         [PackageRecord(one.name, credit(one.credits), one.cents) for one in PACKAGES.values()]
     )
 
 
-async def _checkout(ask: Ask) -> CheckoutRecord:
+@ENDPOINTS.add("POST", "/api/v1/billing/checkout", scope="billing", status=201, body=Purchase)
+async def begin_checkout(ask: Ask) -> CheckoutRecord:
+    """Begin a purchase; pay at the address in the answer."""
     body: Purchase = ask.body
     begun = await ask.gateway.ledger.checkout(ask.principal, body.package)
     return CheckoutRecord(begun.checkout.id, begun.url)
 
 
-async def _webhook(ask: Ask) -> Noted:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/billing/webhook",
+    access=Access.PUBLIC,
+    needs_provider=True,
+    is_raw=True,
+    errors=("FORBIDDEN",),
+)
+async def payment_webhook(ask: Ask) -> WebhookRecord:
+    """Hear of a payment from the payment provider, which signs it."""
     headers = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in ask.request.headers.items()
@@ -179,69 +200,4 @@ async def _webhook(ask: Ask) -> Noted:
     if paid is not None:
         bought = f"{paid.package} {credits_text(paid.credits)}"
         note(ask, _PURCHASE, f"{paid.id} {paid.owner}".rstrip(), bought)
-    return Noted(True, paid is not None)
-
-
-ENDPOINTS = [
-    Endpoint(
-        verb="GET",
-        path="/api/v1/billing/balance",
-        scope="billing",
-        name="get_balance",
-        summary="Read what one has",
-        answer=_balance,
-        reply=BalanceRecord,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/billing/transactions",
-        scope="billing",
-        name="list_transactions",
-        summary="Read one's statement, the latest line first",
-        answer=_transactions,
-        query=TransactionQuery,
-        reply=Transactions,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/billing/usage",
-        scope="billing",
-        name="get_usage",
-        summary="Read what was spent and earned, day by day",
-        answer=_usage,
-        query=UsageQuery,
-        reply=UsageRecord,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/billing/packages",
-        scope="billing",
-        name="list_packages",
-        summary="Read what is on offer",
-        answer=_packages,
-        reply=Packages,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/billing/checkout",
-        scope="billing",
-        name="begin_checkout",
-        summary="Begin a purchase; pay at the address in the answer",
-        answer=_checkout,
-        status=201,
-        body=Purchase,
-        reply=CheckoutRecord,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/billing/webhook",
-        name="payment_webhook",
-        summary="Hear of a payment from the payment provider, which signs it",
-        answer=_webhook,
-        access=Access.PUBLIC,
-        needs_provider=True,
-        is_raw=True,
-        reply=Noted,
-        errors=("FORBIDDEN",),
-    ),
-]
+    return WebhookRecord(True, paid is not None)

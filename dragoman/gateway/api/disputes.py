@@ -1,11 +1,10 @@
-"""Disputes, for whoever runs the gateway: what requesters say was not done, and decisions on it.
+"""Disputes, for operators: what requesters say was not done, and decisions on it.
 
-Where callers are not asked who they are, all of them are the local user, who runs it.
+Without authentication all callers are the local user, who is the operator.
 """
 
 from typing import Annotated, Literal
 
-import apsw
 import msgspec
 from msgspec import Meta
 
@@ -19,17 +18,18 @@ from dragoman.gateway.api.asking import (
     reference,
     task_id_of,
 )
-from dragoman.gateway.api.envelope import Refused
+from dragoman.gateway.api.envelope import ApiRefused
 from dragoman.gateway.api.record import escrow_of
-from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.gateway.ratings import LONGEST_COMMENT, NoOpenDispute
-from dragoman.gateway.task_reference import TaskReference
-from dragoman.model.errand import Escrow
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.money.task_reference import TaskReference
+from dragoman.gateway.trust.observations import LONGEST_COMMENT, NoOpenDispute
+from dragoman.model.clock import stamp
 from dragoman.model.identity import LOCAL, OPERATOR
-from dragoman.model.instant import stamp
-from dragoman.security.audit import DENIED
-from dragoman.stores.sqlite import outcomes
-from dragoman.stores.sqlite.errands import errand_of
+from dragoman.model.order import Escrow
+from dragoman.security.audit.log import DENIED
+from dragoman.stores.interface.trust import DisputeRow
+
+ENDPOINTS = EndpointTable()
 
 Decision = Literal["upheld", "rejected"]
 
@@ -47,7 +47,7 @@ class DisputeRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Disputes(msgspec.Struct, frozen=True):
-    """A page of disputes that nobody decided on, the oldest first."""
+    """A page of open disputes, the oldest first."""
 
     disputes: list[DisputeRecord]
     total: int
@@ -62,7 +62,7 @@ class Resolution(msgspec.Struct, frozen=True):
     note: Annotated[str, Meta(max_length=LONGEST_COMMENT)] = ""
 
 
-class Resolved(msgspec.Struct, frozen=True, rename="camel"):
+class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     """What was decided, and where the price of the task is now if it went through an escrow."""
 
     task_id: str
@@ -77,19 +77,16 @@ def _check(ask: Ask, act: str) -> None:
         raise PermissionDenied(scope=OPERATOR)
 
 
-async def _list(ask: Ask) -> Disputes:
+@ENDPOINTS.add("GET", "/api/v1/disputes", query=Paged)
+async def list_disputes(ask: Ask) -> Disputes:
+    """Read open disputes, as an operator."""
     _check(ask, "list_disputes")
     query: Paged = ask.query
-
-    def read(connection: apsw.Connection) -> tuple[list[outcomes.Dispute], int]:
-        found = outcomes.disputes(connection, query.limit, query.offset)
-        return found, len(outcomes.open_disputes(connection))
-
-    found, total = await ask.gateway.store.look(read)
+    found, total = await ask.gateway.trust.store.disputes(limit=query.limit, offset=query.offset)
     return Disputes([_record(ask, one) for one in found], total, query.limit, query.offset)
 
 
-def _record(ask: Ask, one: outcomes.Dispute) -> DisputeRecord:
+def _record(ask: Ask, one: DisputeRow) -> DisputeRecord:
     agent = ask.gateway.registry.get(one.agent)
     return DisputeRecord(
         task_id=one.task_id,
@@ -102,42 +99,26 @@ def _record(ask: Ask, one: outcomes.Dispute) -> DisputeRecord:
     )
 
 
-async def _resolve(ask: Ask) -> Resolved:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/disputes/{id}/resolve",
+    query=NumberQuery,
+    body=Resolution,
+    errors=("NOT_FOUND", "CONFLICT"),
+)
+async def resolve_dispute(ask: Ask) -> DecisionRecord:
+    """Decide on the dispute about a task, as an operator; an escrow moves with it."""
     _check(ask, "resolve_dispute")
     body: Resolution = ask.body
     task_id = task_id_of(ask)
-    meant = reference(task_id, ask.query.number)
+    task = reference(task_id, ask.query.number)
     is_upheld = body.outcome == "upheld"
     with one_task(task_id):
         try:
-            number = await ask.gateway.trust.resolve(meant, is_upheld=is_upheld, note=body.note)
+            number = await ask.gateway.trust.resolve(task, is_upheld=is_upheld, note=body.note)
         except NoOpenDispute:
-            raise Refused("NOT_FOUND", "No open dispute is about this task") from None
+            raise ApiRefused("NOT_FOUND", "No open dispute is about this task") from None
     note(ask, "trust.resolve", str(TaskReference(task_id, number)), body.outcome)
-    errand = await ask.gateway.store.look(lambda connection: errand_of(connection, number))
-    escrow = escrow_of(errand.escrow if errand is not None else "")
-    return Resolved(task_id, number, body.outcome, escrow)
-
-
-ENDPOINTS = [
-    Endpoint(
-        verb="GET",
-        path="/api/v1/disputes",
-        name="list_disputes",
-        summary="Read disputes that nobody decided on, as an operator",
-        answer=_list,
-        query=Paged,
-        reply=Disputes,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/disputes/{id}/resolve",
-        name="resolve_dispute",
-        summary="Decide on the dispute about a task, as an operator; an escrow moves with it",
-        answer=_resolve,
-        query=NumberQuery,
-        body=Resolution,
-        reply=Resolved,
-        errors=("NOT_FOUND", "CONFLICT"),
-    ),
-]
+    order = await ask.gateway.ledger.store.order(number)
+    escrow = escrow_of(order.escrow if order is not None else "")
+    return DecisionRecord(task_id, number, body.outcome, escrow)

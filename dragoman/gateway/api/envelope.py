@@ -1,6 +1,6 @@
-"""What every answer of the API is wrapped in: `data` if it went well, `error` if it did not.
+"""The envelope of every answer of the API: `data`, or `error` with a code.
 
-The codes are words and belong to this API; here is what each error of ours is called in it.
+The codes are words and belong to this API; here is the code of each error of ours.
 """
 
 from typing import Any, Literal
@@ -24,7 +24,7 @@ Code = Literal[
     "VALIDATION_ERROR",
     "INTERNAL_ERROR",
     "PROTOCOL_ERROR",
-    # Beyond what the source has a word for.
+    # Not among the codes of NEXUS.
     "NOT_FOUND",
     "CONFLICT",
     "UNAVAILABLE",
@@ -55,7 +55,7 @@ STATUSES: dict[Code, int] = {
     "METHOD_NOT_ALLOWED": 405,
 }
 
-# Of classes where one is the other's parent, the child comes first.
+# A subclass comes before its base.
 _CODES: tuple[tuple[type[A2AError], Code], ...] = (
     (errors.BodyTooLarge, "PAYLOAD_TOO_LARGE"),
     (errors.ContentTypeNotSupported, "UNSUPPORTED_MEDIA_TYPE"),
@@ -78,12 +78,12 @@ _CODES: tuple[tuple[type[A2AError], Code], ...] = (
     (errors.InvalidAgentResponse, "PROTOCOL_ERROR"),
     (errors.CallFailed, "PROTOCOL_ERROR"),
 )
-# Facts that are numbers to whoever reads them.
+# Facts that are shown as numbers.
 _NUMBERS = frozenset({"balance", "cost", "needed", "retryAfter", "score", "minTrust"})
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong."""
+    """An error."""
 
     code: Code
     message: str
@@ -96,8 +96,8 @@ class Failure(msgspec.Struct, frozen=True):
     error: Fault
 
 
-class Refused(Exception):
-    """The request gets an error of this API; whoever raises it knows the code."""
+class ApiRefused(Exception):
+    """The request is answered with an error of this API, by its code."""
 
     def __init__(self, code: Code, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -106,9 +106,9 @@ class Refused(Exception):
         self.details = details
 
 
-def failure(error: A2AError | Refused) -> tuple[int, Failure]:
+def failure(error: A2AError | ApiRefused) -> tuple[int, Failure]:
     """Return the status and the body of an error."""
-    if isinstance(error, Refused):
+    if isinstance(error, ApiRefused):
         code, message, details = error.code, error.message, error.details
     else:
         code, message, details = code_of(error), error.public, _details(error)
@@ -117,7 +117,7 @@ def failure(error: A2AError | Refused) -> tuple[int, Failure]:
 
 
 def code_of(error: A2AError) -> Code:
-    """Return what an error is called here."""
+    """Return the code of an error."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

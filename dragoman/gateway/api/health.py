@@ -1,4 +1,4 @@
-"""Whether the gateway is there."""
+"""Whether the gateway answers."""
 
 import time
 from typing import Literal
@@ -6,13 +6,13 @@ from typing import Literal
 import msgspec
 
 from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.model.instant import stamp
-from dragoman.server.routes import Access
+from dragoman.http.routes import Access
+from dragoman.model.clock import stamp
 from dragoman.telemetry import figures
 
 
 class Health(msgspec.Struct, frozen=True):
-    """That it answers."""
+    """The gateway answers."""
 
     status: Literal["ok"]
     service: str

@@ -1,4 +1,4 @@
-"""The API keys of an agent, for its owner: made, listed, revoked. A key's text is shown once."""
+"""The API keys of an agent, for its owner: made, listed, revoked. Their text is shown once."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -7,14 +7,18 @@ import msgspec
 from msgspec import Meta
 
 from dragoman.errors import InvalidParams, PermissionDenied
-from dragoman.gateway.agent_keys import KeyState, owns
-from dragoman.gateway.agents import Registered
 from dragoman.gateway.api.asking import Name, is_operator, note, visible_agent
-from dragoman.gateway.api.envelope import Code, Refused
-from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.gateway.api.envelope import ApiRefused, Code
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.registry.agent_keys import KeyState, owns
+from dragoman.gateway.registry.registered import Registered
+from dragoman.model.agent_key import AgentKeyRow
+from dragoman.model.clock import stamp
 from dragoman.model.identity import LOCAL, Principal
-from dragoman.model.instant import stamp
-from dragoman.stores.sqlite.agent_keys import AgentKeyRow
+
+_OWN: tuple[Code, ...] = ("AGENT_NOT_FOUND", "FORBIDDEN")
+_PATH = "/api/v1/agents/{id}/api-keys"
+ENDPOINTS = EndpointTable()
 
 KeyScope = Literal[
     "*", "agents:read", "agents:write", "agents:heartbeat", "tasks:read", "tasks:write"
@@ -22,32 +26,31 @@ KeyScope = Literal[
 
 
 class NewKey(msgspec.Struct, frozen=True, rename="camel"):
-    """A key that is wanted."""
+    """A key to make."""
 
     name: Name
-    # Without any: for all that its maker may give, which is everything unless a credential is
-    # for less.
+    # Empty: all scopes that the credential which makes it may grant.
     scopes: Annotated[list[KeyScope], Meta(max_length=6)] = []
-    # Null: it ends with the credential that makes it, and never later.
+    # Null: it ends with the credential that makes it.
     expires_in_days: Annotated[int, Meta(ge=1, le=365)] | None = None
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, without what makes it one."""
+    """A key without its text."""
 
     id: str
     name: str
     scopes: list[str]
     state: KeyState
     tenant: str | None
-    # The credentials that it comes of, the one that made it first. It ends with any of them.
+    # The credentials above it, the one that made it first. It ends with any of them.
     made_by: list[str]
     created_at: str
     expires_at: str | None
 
 
 class MadeKey(KeyRecord, frozen=True, kw_only=True):
-    """A key with its text, which is shown this once."""
+    """A key with its text, which is shown only now."""
 
     key: str
 
@@ -65,7 +68,7 @@ def _own_agent(ask: Ask) -> Registered:
     agent = visible_agent(ask)
     is_locals = ask.principal == agent.owner == LOCAL
     if not (owns(agent, ask.caller) or is_locals or is_operator(ask)):
-        raise PermissionDenied("The agent belongs to somebody else")
+        raise PermissionDenied("The agent belongs to another owner")
     return agent
 
 
@@ -94,13 +97,15 @@ async def good_keys(ask: Ask, agent: Registered) -> Sequence[AgentKeyRow]:
 
 
 def note_ended(ask: Ask, keys: Sequence[AgentKeyRow]) -> None:
-    """Leave a trace of keys that ended with their agent."""
+    """Record in the audit log that keys ended with their agent."""
     ask.gateway.keys.look_again()
     for key in keys:
         _record(ask, "key.revoke", key)
 
 
-async def _create(ask: Ask) -> MadeKey:
+@ENDPOINTS.add("POST", _PATH, scope="*", status=201, body=NewKey, errors=_OWN)
+async def create_key(ask: Ask) -> MadeKey:
+    """Make an API key for an agent of one's own; its text is shown only once."""
     body: NewKey = ask.body
     agent = visible_agent(ask)
     maker = ask.request.pass_
@@ -111,53 +116,19 @@ async def _create(ask: Ask) -> MadeKey:
     return MadeKey(**_fields(ask, key), key=text)
 
 
-async def _list(ask: Ask) -> Keys:
+@ENDPOINTS.add("GET", _PATH, scope="*", errors=_OWN)
+async def list_keys(ask: Ask) -> Keys:
+    """Read the API keys of an agent of one's own, without their texts."""
     found = await ask.gateway.keys.all(_own_agent(ask))
     return Keys([KeyRecord(**_fields(ask, key)) for key in found])
 
 
-async def _revoke(ask: Ask) -> None:
+@ENDPOINTS.add("DELETE", f"{_PATH}/{{keyId}}", scope="*", status=204, errors=(*_OWN, "NOT_FOUND"))
+async def revoke_key(ask: Ask) -> None:
+    """End an API key at once."""
     agent = _own_agent(ask)
     try:
         key = await ask.gateway.keys.revoke(agent, ask.path["keyId"])
     except InvalidParams:
-        raise Refused("NOT_FOUND", "Key not found") from None
+        raise ApiRefused("NOT_FOUND", "Key not found") from None
     _record(ask, "key.revoke", key)
-
-
-_OWN: tuple[Code, ...] = ("AGENT_NOT_FOUND", "FORBIDDEN")
-_PATH = "/api/v1/agents/{id}/api-keys"
-ENDPOINTS = [
-    Endpoint(
-        verb="POST",
-        path=_PATH,
-        scope="*",
-        name="create_key",
-        summary="Make an API key for an agent of one's own; its text is shown this once",
-        answer=_create,
-        status=201,
-        body=NewKey,
-        reply=MadeKey,
-        errors=_OWN,
-    ),
-    Endpoint(
-        verb="GET",
-        path=_PATH,
-        scope="*",
-        name="list_keys",
-        summary="Read the API keys of an agent of one's own, without their texts",
-        answer=_list,
-        reply=Keys,
-        errors=_OWN,
-    ),
-    Endpoint(
-        verb="DELETE",
-        path=f"{_PATH}/{{keyId}}",
-        scope="*",
-        name="revoke_key",
-        summary="End an API key at once",
-        answer=_revoke,
-        status=204,
-        errors=(*_OWN, "NOT_FOUND"),
-    ),
-]

@@ -6,11 +6,11 @@ import msgspec
 
 from dragoman.gateway.api.envelope import STATUSES, Code, Failure
 from dragoman.gateway.api.table import Endpoint, Table
-from dragoman.server.routes import Access
+from dragoman.http.routes import Access
 
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
-# What can go wrong with anything that is asked.
+# Errors of every endpoint.
 _ALWAYS: tuple[Code, ...] = ("VALIDATION_ERROR", "RATE_LIMIT_EXCEEDED", "UNAVAILABLE")
 _OF_CALLERS: tuple[Code, ...] = ("UNAUTHORIZED", "FORBIDDEN")
 _OF_BODIES: tuple[Code, ...] = ("PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
@@ -30,8 +30,8 @@ _EVENT = {
     },
 }
 
-# What is refused before anyone knows that it was for this API, in the server's own words.
-_AT_THE_DOOR = (429, 503)
+# Refused before the request reaches this API, with the server's own body.
+_BY_SERVER = (429, 503)
 _PROBLEM = {"application/problem+json": {"schema": {"type": "object"}}}
 _UNKNOWN = {
     "type": "object",
@@ -60,7 +60,7 @@ def document(table: Table, version: str) -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.verb.lower()] = described
     for endpoint in table.endpoints:
         if endpoint.query is not None:
-            # Its fields are the parameters; as an object it is nowhere.
+            # Its fields are parameters; it is not an object of the document.
             components.pop(endpoint.query.__name__, None)
     return {
         "openapi": "3.1.0",
@@ -85,7 +85,7 @@ def _described(
     if parameters := _parameters(endpoint, components):
         found["parameters"] = parameters
     if endpoint.access is Access.CALLER:
-        # An empty alternative: a gateway on one machine may know no callers.
+        # The empty alternative: a gateway on one machine may not authenticate callers.
         found["security"] = [{"bearer": []}, {}]
     if endpoint.body is not None:
         found["requestBody"] = {
@@ -118,7 +118,7 @@ def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str
 
 
 def _id(path: str) -> dict[str, Any]:
-    """Return what an id is: agents have names too, and a key's id is no UUID."""
+    """Return the schema of an id: agents have names too, and the id of a key is not a UUID."""
     is_uuid = path.startswith(("/api/v1/tasks/", "/api/v1/workflows/"))
     return {"type": "string", "format": "uuid"} if is_uuid else {"type": "string"}
 
@@ -138,7 +138,7 @@ def _responses(endpoint: Endpoint, by_kind: dict[str, Any]) -> dict[str, Any]:
         codes.setdefault(STATUSES[code], []).append(code)
     for status, named in sorted(codes.items()):
         content: dict[str, Any] = {_JSON: {"schema": by_kind[repr(Failure)]}}
-        if status in _AT_THE_DOOR:
+        if status in _BY_SERVER:
             content |= _PROBLEM
         elif status == 401:
             content = {_JSON: {"schema": _UNKNOWN}}
@@ -149,7 +149,7 @@ def _responses(endpoint: Endpoint, by_kind: dict[str, Any]) -> dict[str, Any]:
 
 
 def codes_of(endpoint: Endpoint) -> list[Code]:
-    """Return every code that an endpoint may answer with; what nobody foresaw apart."""
+    """Return every code that an endpoint may answer with, except `INTERNAL_ERROR`."""
     codes: list[Code] = [*endpoint.errors, *_ALWAYS]
     if endpoint.access is Access.CALLER:
         codes += _OF_CALLERS

@@ -1,4 +1,4 @@
-"""A task as this API shows it: a flat record, with states and parts as NEXUS has them."""
+"""A task as this API shows it: a flat record, with the states and parts of NEXUS."""
 
 from typing import Any, Literal, cast
 
@@ -6,17 +6,16 @@ import msgspec
 
 from dragoman.dialects.house.nexus_shapes import conversation, encode_message
 from dragoman.errors import ParseFailed
-from dragoman.gateway.agent_keys import REQUESTER
-from dragoman.gateway.task_input import result_of
+from dragoman.gateway.delivery.task_input import result_of
+from dragoman.gateway.registry.agent_keys import REQUESTER
 from dragoman.model.artifact import Artifact
-from dragoman.model.errand import Escrow
+from dragoman.model.clock import stamp
 from dragoman.model.identity import MessageId
-from dragoman.model.instant import stamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import MICRO, micro_credits
+from dragoman.model.order import DELIVERED, Escrow
 from dragoman.model.task import OVERDUE, Task, TaskState
-from dragoman.stores.sqlite.errands import ErrandRow
-from dragoman.stores.sqlite.escrow import DELIVERED
+from dragoman.stores.interface.orders import OrderRow
 from dragoman.transports import json_text
 
 Status = Literal["pending", "assigned", "running", "completed", "failed", "cancelled"]
@@ -31,7 +30,7 @@ _STATUSES: dict[TaskState, Status] = {
     TaskState.REJECTED: "failed",
     TaskState.CANCELED: "cancelled",
 }
-# The states that a status stands for. Pending and assigned are one: they differ by the agent.
+# The states of a status. Pending and assigned have the same: they differ by the agent.
 STATES: dict[Status, tuple[TaskState, ...]] = {
     "pending": (TaskState.SUBMITTED,),
     "assigned": (TaskState.SUBMITTED,),
@@ -51,7 +50,7 @@ class PartRecord(msgspec.Struct, frozen=True):
 
 
 class MessageRecord(msgspec.Struct, frozen=True):
-    """One utterance."""
+    """One message."""
 
     role: Literal["user", "agent"]
     parts: list[PartRecord]
@@ -66,7 +65,7 @@ class ArtifactRecord(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The first thing that came of it."""
+    """The first result."""
 
     result: Any
 
@@ -75,7 +74,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A task. `a2a_state` is the exact state of the protocol, where `status` has fewer words."""
 
     id: str
-    # Our own number of it, which is given once; null before it is recorded.
+    # The gateway's number, which is unique; null before it is recorded.
     number: int | None
     title: str
     description: str
@@ -95,19 +94,19 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     updated_at: str
     completed_at: str | None
-    # Where its price is, and until when it stays there if nobody says anything.
+    # Where its price is, and when it is released from escrow without a decision.
     escrow: Escrow | msgspec.UnsetType = msgspec.UNSET
     escrow_release_at: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def status_of(task: Task, row: ErrandRow | None) -> Status:
-    """Return where a task stands, in the words of this API."""
+def status_of(task: Task, row: OrderRow | None) -> Status:
+    """Return the status of a task in this API."""
     if task.status.state is TaskState.SUBMITTED and not (row is not None and row.agent):
         return "pending"
     return _STATUSES[task.status.state]
 
 
-def record(task: Task, row: ErrandRow | None) -> TaskRecord:
+def record(task: Task, row: OrderRow | None) -> TaskRecord:
     """Return a task as this API shows it."""
     state = task.status.state
     status = status_of(task, row)
@@ -142,19 +141,19 @@ def record(task: Task, row: ErrandRow | None) -> TaskRecord:
 
 
 def escrow_of(state: str | None) -> Escrow | msgspec.UnsetType:
-    """Return where the price of a task is, as this API says it: nothing without an escrow."""
+    """Return the escrow of a task as this API shows it; unset without one."""
     return msgspec.convert(state, Escrow) if state else msgspec.UNSET
 
 
-def _release(row: ErrandRow | None) -> str | msgspec.UnsetType:
+def _release(row: OrderRow | None) -> str | msgspec.UnsetType:
     if row is None or row.escrow != DELIVERED:
         return msgspec.UNSET
     return stamp(row.release_at * 1000)
 
 
-def _cost(row: ErrandRow | None) -> float | None:
-    """Return what was taken for a task; None: that is not known yet."""
-    return credit(row.charged) if row and row.ended_at and not row.is_kept else None
+def _cost(row: OrderRow | None) -> float | None:
+    """Return what was charged for a task; None: that is not known yet."""
+    return credit(row.charged) if row and row.ended_at and not row.is_in_escrow else None
 
 
 def credit(amount: int) -> float:
@@ -168,13 +167,13 @@ def _text(task: Task, name: str) -> str:
 
 
 def _first_words(task: Task) -> str:
-    """Return a title for a task that came by another door and has none."""
+    """Return a title for a task that was not made by this API and has none."""
     text = task.history[0].text if task.history else ""
     return " ".join(text.split())[:80]
 
 
 def _input(task: Task) -> Any:
-    """Return what the task was given: its first message is the JSON of it, if it came here."""
+    """Return the input of a task: the JSON of its first message, if this API made it."""
     if not task.history:
         return {}
     first = task.history[0]
@@ -193,7 +192,7 @@ def _output(task: Task) -> Output | None:
 
 
 def message_record(message: Message) -> MessageRecord:
-    """Return one utterance."""
+    """Return one message."""
     return MessageRecord("user" if message.role is Role.USER else "agent", _parts(message.parts))
 
 
@@ -215,10 +214,10 @@ def _budget(task: Task) -> float | None:
         return None
 
 
-def _error(task: Task, row: ErrandRow | None) -> str | None:
+def _error(task: Task, row: OrderRow | None) -> str | None:
     if task.status.state not in (TaskState.FAILED, TaskState.REJECTED):
         return None
-    said = task.status.message.text if task.status.message else ""
-    if said == OVERDUE or (row is not None and row.cause == "timeout"):
+    text = task.status.message.text if task.status.message else ""
+    if text == OVERDUE or (row is not None and row.cause == "timeout"):
         return _TIMED_OUT
-    return said or "The task failed"
+    return text or "The task failed"

@@ -1,4 +1,4 @@
-"""What a task cost: its receipt, and how its two sides settle it."""
+"""What a task cost: its receipt, its escrow, and how its two sides settle it."""
 
 from typing import Literal
 
@@ -14,13 +14,14 @@ from dragoman.gateway.api.asking import (
     task_id_of,
 )
 from dragoman.gateway.api.record import credit, escrow_of
-from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.gateway.task_reference import TaskReference
-from dragoman.model.errand import Escrow
-from dragoman.model.instant import stamp
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.money.task_reference import TaskReference
+from dragoman.model.clock import stamp
 from dragoman.model.money import credits_text
-from dragoman.stores.sqlite.errands import ErrandRow
-from dragoman.stores.sqlite.escrow import DELIVERED
+from dragoman.model.order import DELIVERED, Escrow
+from dragoman.stores.interface.orders import OrderRow
+
+ENDPOINTS = EndpointTable()
 
 Side = Literal["requester", "payee", "operator"]
 
@@ -41,8 +42,8 @@ class AcceptRecord(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EscrowRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Where the price of a task is: null, it goes through no escrow. The side is the caller's: who
-    asked for the task, who does it, or neither."""
+    """Where the price of a task is; null: it goes through no escrow. The side is the caller's: the
+    requester, the payee, or an operator that is neither."""
 
     task_id: str
     task_number: int
@@ -50,7 +51,7 @@ class EscrowRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     side: Side
     amount: float
     escrow: Escrow | None
-    # Since when the task has ended; and when it is paid if nobody says anything.
+    # When the task ended; and when it is paid unless it is accepted or disputed before.
     ended_at: str | None
     release_at: str | None
 
@@ -71,7 +72,15 @@ class RefundRecord(msgspec.Struct, frozen=True, rename="camel"):
     amount: float
 
 
-async def _receipt(ask: Ask) -> Receipt:
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/tasks/{id}/receipt",
+    scope="tasks:read",
+    query=NumberQuery,
+    errors=("TASK_NOT_FOUND", "CONFLICT"),
+)
+async def get_receipt(ask: Ask) -> Receipt:
+    """Read the signed receipt of a task that has ended."""
     task_id = task_id_of(ask)
     with one_task(task_id):
         signed = await ask.gateway.ledger.receipt(
@@ -82,118 +91,86 @@ async def _receipt(ask: Ask) -> Receipt:
     return Receipt(task_id, signed)
 
 
-async def _accept(ask: Ask) -> AcceptRecord:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/tasks/{id}/accept",
+    scope="billing",
+    query=NumberQuery,
+    errors=("TASK_NOT_FOUND", "CONFLICT"),
+)
+async def accept_task(ask: Ask) -> AcceptRecord:
+    """Pay for a completed task of one's own that is in escrow."""
     task_id = task_id_of(ask)
     with one_task(task_id):
         task = reference(task_id, ask.query.number)
-        errand = await ask.gateway.ledger.accept(task, owner=ask.principal)
-    note(ask, "ledger.accept", _named(errand), credits_text(errand.charged))
-    return AcceptRecord(task_id, credit(errand.charged), escrow_of(errand.escrow))
+        order = await ask.gateway.ledger.accept(task, owner=ask.principal)
+    note(ask, "ledger.accept", _audit_name(order), credits_text(order.charged))
+    return AcceptRecord(task_id, credit(order.charged), escrow_of(order.escrow))
 
 
-async def _escrow(ask: Ask) -> EscrowRecord:
+@ENDPOINTS.add(
+    "GET",
+    "/api/v1/tasks/{id}/escrow",
+    scope="tasks:read",
+    query=NumberQuery,
+    errors=("TASK_NOT_FOUND", "CONFLICT"),
+)
+async def get_escrow(ask: Ask) -> EscrowRecord:
+    """Read where the price of a task is."""
     task_id = task_id_of(ask)
     with one_task(task_id):
         task = reference(task_id, ask.query.number)
-        errand = await ask.gateway.ledger.escrow(
+        order = await ask.gateway.ledger.escrow(
             task, owner=ask.principal, is_operator=is_operator(ask)
         )
-    return _kept(ask, errand)
+    return _record(ask, order)
 
 
-async def _escrows(ask: Ask) -> Escrows:
+@ENDPOINTS.add("GET", "/api/v1/billing/escrow", scope="billing", query=Paged)
+async def list_escrows(ask: Ask) -> Escrows:
+    """Read which completed tasks of one's own, asked for or done, are in escrow."""
     query: Paged = ask.query
-    found, total = await ask.gateway.ledger.escrows(
+    found, total = await ask.gateway.ledger.store.in_escrow(
         ask.principal, limit=query.limit, offset=query.offset
     )
-    return Escrows([_kept(ask, errand) for errand in found], total, query.limit, query.offset)
+    return Escrows([_record(ask, order) for order in found], total, query.limit, query.offset)
 
 
-def _kept(ask: Ask, errand: ErrandRow) -> EscrowRecord:
-    sides = {errand.payee: "payee", errand.requester: "requester"}
+def _record(ask: Ask, order: OrderRow) -> EscrowRecord:
+    sides = {order.payee: "payee", order.requester: "requester"}
     return EscrowRecord(
-        task_id=errand.task_id,
-        task_number=errand.task,
-        agent_id=errand.agent,
+        task_id=order.task_id,
+        task_number=order.task,
+        agent_id=order.agent,
         side=msgspec.convert(sides.get(ask.principal, "operator"), Side),
-        amount=credit(errand.price),
-        escrow=escrow_of(errand.escrow) or None,
-        ended_at=stamp(errand.ended_at * 1000) if errand.ended_at else None,
-        release_at=stamp(errand.release_at * 1000) if errand.escrow == DELIVERED else None,
+        amount=credit(order.price),
+        escrow=escrow_of(order.escrow) or None,
+        ended_at=stamp(order.ended_at * 1000) if order.ended_at else None,
+        release_at=stamp(order.release_at * 1000) if order.escrow == DELIVERED else None,
     )
 
 
-async def _refund(ask: Ask) -> RefundRecord:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/tasks/{id}/refund",
+    scope="billing",
+    query=NumberQuery,
+    errors=("TASK_NOT_FOUND", "CONFLICT", "INSUFFICIENT_CREDITS"),
+)
+async def refund_task(ask: Ask) -> RefundRecord:
+    """Give back what a task brought in, once."""
     task_id = task_id_of(ask)
     with one_task(task_id):
-        errand = await ask.gateway.ledger.refund(
+        order = await ask.gateway.ledger.refund(
             reference(task_id, ask.query.number),
             owner=ask.principal,
             is_operator=is_operator(ask),
         )
     # What is given back out of an escrow was never taken.
-    amount = errand.charged or errand.price
-    note(ask, "ledger.refund", _named(errand), credits_text(amount))
+    amount = order.charged or order.price
+    note(ask, "ledger.refund", _audit_name(order), credits_text(amount))
     return RefundRecord(task_id, credit(amount))
 
 
-def _named(errand: ErrandRow) -> str:
-    return f"{TaskReference(errand.task_id, errand.task)} {errand.agent}"
-
-
-ENDPOINTS = [
-    Endpoint(
-        verb="GET",
-        path="/api/v1/tasks/{id}/receipt",
-        scope="tasks:read",
-        name="get_receipt",
-        summary="Read the signed receipt of a task that has ended",
-        answer=_receipt,
-        query=NumberQuery,
-        reply=Receipt,
-        errors=("TASK_NOT_FOUND", "CONFLICT"),
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/tasks/{id}/escrow",
-        scope="tasks:read",
-        name="get_escrow",
-        summary="Read where the price of a task is",
-        answer=_escrow,
-        query=NumberQuery,
-        reply=EscrowRecord,
-        errors=("TASK_NOT_FOUND", "CONFLICT"),
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/billing/escrow",
-        scope="billing",
-        name="list_escrows",
-        summary="Read which completed tasks of one's own, asked for or done, are in escrow",
-        answer=_escrows,
-        query=Paged,
-        reply=Escrows,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/tasks/{id}/accept",
-        scope="billing",
-        name="accept_task",
-        summary="Pay for a completed task of one's own that is in escrow",
-        answer=_accept,
-        query=NumberQuery,
-        reply=AcceptRecord,
-        errors=("TASK_NOT_FOUND", "CONFLICT"),
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/tasks/{id}/refund",
-        scope="billing",
-        name="refund_task",
-        summary="Give back what a task brought in, once",
-        answer=_refund,
-        query=NumberQuery,
-        reply=RefundRecord,
-        errors=("TASK_NOT_FOUND", "CONFLICT", "INSUFFICIENT_CREDITS"),
-    ),
-]
+def _audit_name(order: OrderRow) -> str:
+    return f"{TaskReference(order.task_id, order.task)} {order.agent}"

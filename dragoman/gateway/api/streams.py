@@ -1,9 +1,9 @@
 """A task followed by server-sent events, from our log.
 
-`status` shows the whole task, at once and whenever its status changes; `message` what its agent
-says on the way, `artifact` a piece of a result, `complete` the task at its end. Ids are positions
-of the log, and `Last-Event-ID` takes up from there. What one event of the log becomes several
-events here carries its position with the last of them: who is cut off in between sees them again.
+`status` shows the whole task, first and whenever its status changes; `message` what its agent says
+on the way, `artifact` a piece of a result, `complete` the task at its end. Ids are positions of the
+log, and `Last-Event-ID` continues from there. Where one event of the log becomes several here, the
+last of them carries its position: a reader that is cut off in between gets them again.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from typing import Any
 
 import msgspec
 
-from dragoman.engine.log import read_task
+from dragoman.engine.reading import read_task
 from dragoman.errors import A2AError, Overloaded, UnsupportedOperation
 from dragoman.gateway.api.asking import reading_of, scope_of, shown_task, task_id_of
-from dragoman.gateway.api.envelope import Refused, failure
+from dragoman.gateway.api.envelope import ApiRefused, failure
 from dragoman.gateway.api.record import ArtifactRecord, artifact_record, message_record
 from dragoman.gateway.api.table import Ask
+from dragoman.http.incidents import incident
 from dragoman.model import operations as ops
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.model.task import Task
-from dragoman.server.endpoints import RESET
-from dragoman.server.incidents import incident
+from dragoman.server.endpoints.event_stream import RESET
 from dragoman.service import Call, Opening
 from dragoman.telemetry import figures
 from dragoman.transports import sse
@@ -44,22 +44,22 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 async def follow(ask: Ask) -> None:
-    """Answer with the events of a task; of one that there is not, with one event that says so."""
+    """Answer with the events of a task; with one error event if there is no such task."""
     request = ask.request
     if request.room is not None:
-        request.room.open_stream()
-    stream = sse.Stream(request.send, request.receive)
+        await request.room.open_stream()
+    stream = sse.SseStream(request.send, request.receive)
     ask.streams.add(stream, request.pass_)
     frames = _frames(ask)
     try:
-        # What is wrong with the request is a plain error; that there is no task is an event.
+        # An invalid request is a plain error; a missing task is an event.
         first, is_reset = await anext(frames)
         headers = [*sse.HEADERS, *request.extra, *([RESET] if is_reset else [])]
         request.watched.responded(200)
         request.is_answered = True
         await stream.open(headers)
         await stream.write(first)
-        reader = ask.streams.reader(ask.caller, request.mount.agent.name)
+        reader = ask.streams.reader(ask.caller, request.mount.name)
         async for frame, _ in frames:
             await stream.write(frame)
             if reader.is_ahead(1, len(frame)):
@@ -69,7 +69,7 @@ async def follow(ask: Ask) -> None:
         if not stream.is_closed:
             raise
         if (task := asyncio.current_task()) is not None:
-            # The cancellation was our own way to end the stream.
+            # The stream was ended by cancelling this task.
             task.uncancel()
         if not request.is_answered:
             raise Overloaded from None
@@ -78,8 +78,8 @@ async def follow(ask: Ask) -> None:
             raise
         figures.streams_cut.add("failed")
         request.watched.failed(error)
-        said = error if isinstance(error, A2AError | Refused) else incident()
-        await stream.write(_event("error", failure(said)[1].error))
+        shown = error if isinstance(error, A2AError | ApiRefused) else incident()
+        await stream.write(_event("error", failure(shown)[1].error))
     finally:
         stream.is_closed = True
         ask.streams.discard(stream)
@@ -89,11 +89,11 @@ async def follow(ask: Ask) -> None:
 
 
 async def _frames(ask: Ask) -> AsyncGenerator[tuple[bytes, bool]]:
-    """Yield what is written; with the first, whether the reader's position was of no use."""
+    """Yield frames; with the first, whether the reader's position could not be used."""
     try:
         task_id = task_id_of(ask)
         reading = await reading_of(ask, task_id)
-    except Refused as error:
+    except ApiRefused as error:
         if error.code != "TASK_NOT_FOUND":
             raise
         yield _event("error", failure(error)[1].error), False
@@ -112,9 +112,9 @@ async def _frames(ask: Ask) -> AsyncGenerator[tuple[bytes, bool]]:
                     yield await _opening(ask, batch.reply.reading), batch.is_reset
                 elif not isinstance(batch, Message):
                     for recorded in batch:
-                        yield await _shown(ask, task_id, recorded), False
+                        yield await _event_frame(ask, task_id, recorded), False
     except UnsupportedOperation:
-        # It ended since it was looked at.
+        # It ended after it was read.
         reading = await reading_of(ask, task_id)
         if not reading.task.status.state.is_terminal:
             raise
@@ -122,28 +122,28 @@ async def _frames(ask: Ask) -> AsyncGenerator[tuple[bytes, bool]]:
 
 
 async def _opening(ask: Ask, reading: TaskReading) -> bytes:
-    """Return the task as it is, and that it is over if it is."""
+    """Return the task as it is, and its end if it has ended."""
     return await _status(ask, reading.task, reading.seq)
 
 
-async def _shown(ask: Ask, task_id: TaskId, recorded: Recorded) -> bytes:
+async def _event_frame(ask: Ask, task_id: TaskId, recorded: Recorded) -> bytes:
     match recorded.event:
         case ArtifactUpdate() as event:
             shown = artifact_record(event.artifact)
             chunk = Chunk(event.artifact.artifact_id, shown, event.append, event.last_chunk)
             return _event("artifact", chunk, recorded.seq)
         case StatusUpdate() as event:
-            said = b""
+            message = b""
             if event.status.message is not None:
-                said = _event("message", message_record(event.status.message))
+                message = _event("message", message_record(event.status.message))
             task = await _as_of(ask, task_id, recorded.seq)
-            return said + await _status(ask, task, recorded.seq)
+            return message + await _status(ask, task, recorded.seq)
         case _:
             return b""
 
 
 async def _as_of(ask: Ask, task_id: TaskId, seq: int) -> Task:
-    """Return the task as it was after an event: what was said to it is in no stream."""
+    """Return the task as it was after an event: its stream has no messages of the caller."""
     store = ask.gateway.store
     head = await store.head(scope_of(ask), task_id)
     reading = None if head is None else await read_task(store, head.number, upto=seq)

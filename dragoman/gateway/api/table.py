@@ -1,11 +1,11 @@
-"""One row per endpoint: where it is, who may ask, what it takes and what it gives.
+"""One row per endpoint: its path, the access it needs, what it takes and what it returns.
 
-A row checks what callers send by the same types from which the document describes it.
+A row checks requests by the same types from which the OpenAPI document describes them.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -13,15 +13,12 @@ from msgspec import inspect
 
 from dragoman.errors import InvalidParams
 from dragoman.gateway.api.envelope import Code
+from dragoman.gateway.gateway import Gateway
+from dragoman.http.open_streams import OpenStreams
+from dragoman.http.request import HttpRequest
+from dragoman.http.routes import Access
 from dragoman.model.identity import Caller, Principal
-from dragoman.security.key_scopes import EVERYTHING
-from dragoman.server.request import Request
-from dragoman.server.routes import Access
-from dragoman.server.streams import OpenStreams
-
-if TYPE_CHECKING:
-    # Its app imports this.
-    from dragoman.gateway.gateway import Gateway
+from dragoman.security.keys.key_scopes import EVERYTHING
 
 Verb = Literal["GET", "POST", "PATCH", "DELETE"]
 _MAX_PARAMETERS = 50
@@ -33,10 +30,10 @@ _PLACE = re.compile(r" - at `\$\.?(?P<field>[^`]*)`\Z")
 class Ask(msgspec.Struct, frozen=True):
     """One request, found in the table and checked."""
 
-    gateway: "Gateway"
+    gateway: Gateway
     streams: OpenStreams
-    request: Request
-    # What stands in the path, by name.
+    request: HttpRequest
+    # The values in the path, by name.
     path: dict[str, str]
     # Of the types that the row names; None where it names none.
     query: Any = None
@@ -44,58 +41,90 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def caller(self) -> Caller:
-        """Whom it speaks for."""
+        """The caller of the request."""
         return self.request.caller
 
     @property
     def principal(self) -> Principal:
-        """Whose account, agents and tasks it is about."""
+        """The owner of the account, agents and tasks it is about."""
         return self.request.caller.principal
+
+
+Answer = TypeVar("Answer", bound=Callable[[Ask], Awaitable[Any]])
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
     verb: Verb
-    # With names in braces for what callers put in.
+    # With names in braces for values.
     path: str
-    # As generated clients call it.
+    # The name in generated clients.
     name: str
     summary: str
     answer: Callable[[Ask], Awaitable[Any]]
     access: Access = Access.CALLER
-    # What the key of an agent has to be for: where a row does not say, for everything.
+    # The scope that the key of an agent needs; by default the one for everything.
     scope: str = EVERYTHING
     status: int = 200
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
-    # Whether a request without a body means one with nothing in it.
+    # Whether a request may have no body, which means an empty one.
     is_body_optional: bool = False
-    # Whether the body is for the answer to read, byte by byte.
+    # Whether the answer gets the bytes of the body.
     is_raw: bool = False
-    # What `data` is; None: there is no content.
+    # The type of `data`; None: there is no content.
     reply: Any = None
-    # Whether the reply stands alone, without the envelope.
+    # Whether the reply has no envelope.
     is_bare: bool = False
-    # Whether the answer writes its own response: events.
+    # Whether the answer writes the response itself, as events.
     streams: bool = False
-    # Whether the same may be asked again under an `Idempotency-Key`.
+    # Whether a request may be repeated under an `Idempotency-Key`.
     is_keyed: bool = False
-    # Whether it is there only where a payment provider is set up.
+    # Whether it exists only with a payment provider.
     needs_provider: bool = False
-    # What can go wrong beyond what can always go wrong.
+    # Errors beyond those of every endpoint.
     errors: tuple[Code, ...] = ()
 
 
-class Found(NamedTuple):
-    """An endpoint, and what its path says."""
+class EndpointTable:
+    """The rows of one module; a decorator adds one for the function that answers."""
+
+    def __init__(self) -> None:
+        self.rows: list[Endpoint] = []
+
+    def add(
+        self, verb: Verb, path: str, *, name: str = "", summary: str = "", **fields: Any
+    ) -> Callable[[Answer], Answer]:
+        """Add an endpoint. Its name is that of the function, its summary the docstring, and its
+        reply the type that the function returns, unless they are given."""
+
+        def decorate(answer: Answer) -> Answer:
+            returned = get_type_hints(answer)["return"]
+            row = Endpoint(
+                verb=verb,
+                path=path,
+                name=name or answer.__name__,
+                summary=summary or (answer.__doc__ or "").rstrip("."),
+                answer=answer,
+                reply=None if returned is type(None) else returned,
+                **fields,
+            )
+            self.rows.append(row)
+            return answer
+
+        return decorate
+
+
+class FoundEndpoint(NamedTuple):
+    """An endpoint, and the values in its path."""
 
     endpoint: Endpoint
     path: dict[str, str]
 
 
-class NotAllowed(NamedTuple):
-    """There is such a path, for other verbs."""
+class MethodNotAllowed(NamedTuple):
+    """The path exists, for other verbs."""
 
     allow: str
     template: str
@@ -111,10 +140,10 @@ class Table:
             steps = endpoint.path.split("/")
             self._by_length.setdefault(len(steps), []).append((steps, endpoint))
         for rows in self._by_length.values():
-            # A word comes before a name that stands for any word.
+            # A literal step comes before one that matches anything.
             rows.sort(key=lambda row: [step.startswith("{") for step in row[0]])
 
-    def find(self, verb: str, path: str) -> Found | NotAllowed | None:
+    def find(self, verb: str, path: str) -> FoundEndpoint | MethodNotAllowed | None:
         """Return the endpoint of a request; None: there is no such path."""
         steps = path.split("/")
         others: list[Endpoint] = []
@@ -123,13 +152,13 @@ class Table:
             if values is None:
                 continue
             if endpoint.verb == verb:
-                return Found(endpoint, values)
+                return FoundEndpoint(endpoint, values)
             others.append(endpoint)
         if not others:
             return None
         first = others[0].path
         allow = sorted(endpoint.verb for endpoint in others if endpoint.path == first)
-        return NotAllowed(", ".join(allow), first)
+        return MethodNotAllowed(", ".join(allow), first)
 
 
 def _match(template: list[str], steps: list[str]) -> dict[str, str] | None:
@@ -158,7 +187,7 @@ def read_query(kind: type[msgspec.Struct], text: bytes) -> Any:
             raise InvalidParams("is given twice; give it once", field=name)
         given[name] = value
     for name in _numbers(kind) & given.keys():
-        # What is no number stays a text, which the type refuses.
+        # A value that is not a number stays a text, which the type refuses.
         if _WHOLE.fullmatch(given[name]):
             given[name] = int(given[name])
         elif _DECIMAL.fullmatch(given[name]):
@@ -167,7 +196,7 @@ def read_query(kind: type[msgspec.Struct], text: bytes) -> Any:
 
 
 def checked(kind: Any, value: Any) -> Any:
-    """Return a value in the type a row names; raises `InvalidParams`, which says what to mend."""
+    """Return a value as the type of a row; raises `InvalidParams` with the field that is wrong."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

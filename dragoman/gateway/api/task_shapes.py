@@ -1,4 +1,4 @@
-"""Tasks as callers of this API write them; how they read them is in `record`."""
+"""Tasks as this API takes them; how it shows them is in `record`."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,6 @@ from msgspec import Meta
 from dragoman.gateway.api.asking import Credits, Paged
 from dragoman.gateway.api.record import Status, TaskRecord
 
-# Its id; its name will do too.
 _Agent = Annotated[
     str,
     Meta(
@@ -30,7 +29,7 @@ class NewTask(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     timeout_seconds: Annotated[int, Meta(ge=10, le=3600)] = 300
     # Credits; a task that may cost more is refused.
     max_budget_credits: Credits | None = None
-    # The least trust an agent has to have.
+    # The lowest trust score the agent may have.
     min_trust_score: Annotated[int, Meta(ge=0, le=100)] = 0
     skill_id: Annotated[str, Meta(max_length=200)] = ""
 
@@ -52,14 +51,14 @@ class Tasks(msgspec.Struct, frozen=True):
 
 
 class ReplyPart(msgspec.Struct, frozen=True):
-    """One piece of content that is handed over with an answer."""
+    """One piece of content that comes with an answer."""
 
     data: Any
     type: str = "data"
 
 
 class ReplyArtifact(msgspec.Struct, frozen=True):
-    """A thing that is handed over with an answer."""
+    """An artifact that comes with an answer."""
 
     parts: list[ReplyPart]
     name: str = ""
@@ -67,20 +66,20 @@ class ReplyArtifact(msgspec.Struct, frozen=True):
 
 
 class TaskAnswer(msgspec.Struct, frozen=True):
-    """What is said to a task that is under way."""
+    """A message to a task that is under way."""
 
     message: Annotated[str, Meta(min_length=1, max_length=10_000)]
     artifacts: Annotated[list[ReplyArtifact], Meta(max_length=20)] = []
 
 
 class DashboardTask(msgspec.Struct, frozen=True, rename="camel"):
-    """A task in plain words."""
+    """A task as text."""
 
     agent_id: _Agent
     message: Annotated[str, Meta(min_length=1, max_length=10_000)]
 
 
-class Made(msgspec.Struct, frozen=True, rename="camel"):
+class CreatedTask(msgspec.Struct, frozen=True, rename="camel"):
     """The task that was made."""
 
     task_id: str

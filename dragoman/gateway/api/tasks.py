@@ -1,6 +1,7 @@
 """Tasks: made, read, listed, answered, cancelled and followed.
 
-A task is made by giving the gateway a message like any other door does; nobody waits for it here.
+A task is made by a message to the gateway's service, as every transport does. The caller does not
+wait for its end.
 """
 
 import hashlib
@@ -16,8 +17,6 @@ from dragoman.errors import (
     TaskNotCancelable,
     UnsupportedOperation,
 )
-from dragoman.gateway.agent_keys import REQUESTER
-from dragoman.gateway.agents import Registered, serves
 from dragoman.gateway.api import streams
 from dragoman.gateway.api.asking import (
     idempotency_key,
@@ -30,30 +29,51 @@ from dragoman.gateway.api.asking import (
     shown_task,
     task_id_of,
 )
-from dragoman.gateway.api.envelope import Code, Refused
+from dragoman.gateway.api.envelope import ApiRefused, Code
 from dragoman.gateway.api.record import STATES, Status, TaskRecord, credit, status_of
-from dragoman.gateway.api.table import Ask, Endpoint
+from dragoman.gateway.api.table import Ask, Endpoint, EndpointTable
 from dragoman.gateway.api.task_shapes import (
+    CreatedTask,
     DashboardTask,
-    Made,
     NewTask,
     ReplyPart,
     TaskAnswer,
     TaskQuery,
     Tasks,
 )
-from dragoman.gateway.task_input import input_part
+from dragoman.gateway.delivery.task_input import input_part
+from dragoman.gateway.registry.agent_keys import REQUESTER
+from dragoman.gateway.registry.registered import Registered, serves
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, TaskId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.money import credits_text
 from dragoman.service import Call, TaskReply
-from dragoman.stores.sqlite import errand_lists
+from dragoman.stores.interface.orders import OrderQuery
+
+_MAKING: tuple[Code, ...] = (
+    "AGENT_NOT_FOUND",
+    "AGENT_OFFLINE",
+    "INSUFFICIENT_CREDITS",
+    "TRUST_THRESHOLD_NOT_MET",
+    "PROTOCOL_ERROR",
+)
+ENDPOINTS = EndpointTable()
 
 _fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
 
-async def _create(ask: Ask) -> TaskRecord:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/tasks",
+    scope="tasks:write",
+    status=202,
+    body=NewTask,
+    is_keyed=True,
+    errors=_MAKING,
+)
+async def create_task(ask: Ask) -> TaskRecord:
+    """Give a task to an agent; answered before anything is forwarded."""
     body: NewTask = ask.body
     agent = _assignee(ask, body.assigned_agent_id, "assignedAgentId")
     metadata: dict[str, Any] = {
@@ -71,16 +91,26 @@ async def _create(ask: Ask) -> TaskRecord:
     return await _begin(ask, agent, input_part(body.input), metadata, _fingerprint(body))
 
 
-async def _create_in_words(ask: Ask) -> Made:
+@ENDPOINTS.add(
+    "POST",
+    "/api/dashboard/tasks",
+    scope="tasks:write",
+    status=202,
+    body=DashboardTask,
+    is_keyed=True,
+    errors=_MAKING,
+)
+async def create_dashboard_task(ask: Ask) -> CreatedTask:
+    """Give a task to an agent as text."""
     body: DashboardTask = ask.body
     agent = _assignee(ask, body.agent_id, "agentId")
-    said = Part(text=body.message)
-    made = await _begin(ask, agent, said, {"agentId": agent.id}, _fingerprint(body))
-    return Made(made.id)
+    part = Part(text=body.message)
+    made = await _begin(ask, agent, part, {"agentId": agent.id}, _fingerprint(body))
+    return CreatedTask(made.id)
 
 
 def _assignee(ask: Ask, ref: str, field: str) -> Registered:
-    """Return the agent that is named by its id or its name, if it can be given a task."""
+    """Return the agent of an id or a name, if it can be given a task."""
     agent = ask.gateway.registry.get(ref)
     if agent is None or not serves(agent, ask.principal):
         if is_uuid(ref):
@@ -89,15 +119,15 @@ def _assignee(ask: Ask, ref: str, field: str) -> Registered:
             "is neither the id of an agent, which is a UUID, nor the name of one", field=field
         )
     if agent.status == "offline":
-        wait = ask.gateway.retry_in(agent, ask.principal)
+        wait = ask.gateway.router.retry_in(agent, ask.principal)
         raise AgentOffline(agentId=agent.id, retryAfter=max(1, math.ceil(wait)))
     return agent
 
 
 async def _begin(
-    ask: Ask, agent: Registered, part: Part, metadata: dict[str, Any], said: bytes
+    ask: Ask, agent: Registered, part: Part, metadata: dict[str, Any], fingerprint: bytes
 ) -> TaskRecord:
-    message = Message(_message_id(ask, said), Role.USER, [part])
+    message = Message(_message_id(ask, fingerprint), Role.USER, [part])
     if requester := ask.caller.agent:
         metadata[REQUESTER] = requester
     operation = ops.SendMessage(
@@ -106,9 +136,9 @@ async def _begin(
     try:
         reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
     except InsufficientCredits as error:
-        # Nothing was made: what a task costs is held by the write that begins it.
+        # No task was made: its price is held by the write that begins it.
         balance = await ask.gateway.ledger.balance(ask.principal)
-        raise Refused(
+        raise ApiRefused(
             "INSUFFICIENT_CREDITS",
             error.public,
             balance=credit(balance.available),
@@ -118,49 +148,54 @@ async def _begin(
     return await shown_task(ask, reply.reading.task)
 
 
-def _message_id(ask: Ask, said: bytes) -> MessageId:
+def _message_id(ask: Ask, fingerprint: bytes) -> MessageId:
     """Return the id of a message: the same for the same request under the same key, so that a
     repetition leads to the same task."""
     key = idempotency_key(ask)
     if not key:
         return MessageId(new_id())
-    digest = hashlib.blake2b(key.encode() + b"\0" + said, digest_size=16)
+    digest = hashlib.blake2b(key.encode() + b"\0" + fingerprint, digest_size=16)
     return MessageId(f"key-{digest.hexdigest()}")
 
 
-async def _get(ask: Ask) -> TaskRecord:
+@ENDPOINTS.add("GET", "/api/v1/tasks/{id}", scope="tasks:read", errors=("TASK_NOT_FOUND",))
+async def get_task(ask: Ask) -> TaskRecord:
+    """Read a task."""
     reading = await reading_of(ask, task_id_of(ask))
     return await shown_task(ask, reading.task)
 
 
-async def _list(ask: Ask) -> Tasks:
+@ENDPOINTS.add("GET", "/api/v1/tasks", scope="tasks:read", query=TaskQuery)
+async def list_tasks(ask: Ask) -> Tasks:
+    """Read one's own tasks, newest first."""
     query: TaskQuery = ask.query
     agent = ""
     if query.assigned_agent_id:
         found = ask.gateway.registry.get(query.assigned_agent_id)
-        # A task outlives its agent, so an id that nobody has any more may still be asked for.
+        # A task outlives its agent: the id of an agent that was removed is still a filter.
         agent = found.id if found is not None else query.assigned_agent_id
-    wanted = errand_lists.Wanted(agent=agent)
+    wanted = OrderQuery(agent=agent)
     status = query.status
     if status is not msgspec.UNSET:
         is_assigned = status == "assigned" if status in ("pending", "assigned") else None
-        wanted = wanted._replace(states=STATES[status], is_assigned=is_assigned)
-    scope = scope_of(ask)
-    rows, total = await ask.gateway.store.look(
-        lambda connection: errand_lists.page(connection, scope, wanted, query.limit, query.offset)
+        wanted = OrderQuery(agent=agent, states=STATES[status], is_assigned=is_assigned)
+    rows, total = await ask.gateway.ledger.store.orders(
+        scope_of(ask), wanted, limit=query.limit, offset=query.offset
     )
     shown: list[TaskRecord] = []
     for row in rows:
         try:
             reading = await reading_of(ask, TaskId(row.task_id))
-        except Refused:
-            # Forgotten since it was listed.
+        except ApiRefused:
+            # Pruned since it was listed.
             continue
         shown.append(await shown_task(ask, reading.task, row))
     return Tasks(shown, total, query.limit, query.offset)
 
 
-async def _cancel(ask: Ask) -> TaskRecord:
+@ENDPOINTS.add("POST", "/api/v1/tasks/{id}/cancel", scope="tasks:write", errors=("TASK_NOT_FOUND",))
+async def cancel_task(ask: Ask) -> TaskRecord:
+    """Cancel a task; its agent is told."""
     task_id = task_id_of(ask)
     reading = await reading_of(ask, task_id)
     operation = ops.CancelTask(task_id=task_id, tenant=ask.caller.tenant or "")
@@ -169,12 +204,21 @@ async def _cancel(ask: Ask) -> TaskRecord:
     except TaskNotCancelable:
         reading = await reading_of(ask, task_id)
         status = status_of(reading.task, await row_of(ask, task_id))
-        raise Refused("VALIDATION_ERROR", f"Cannot cancel task with status: {status}") from None
+        raise ApiRefused("VALIDATION_ERROR", f"Cannot cancel task with status: {status}") from None
     assert isinstance(reply, TaskReply), "a cancelled task is a task"
     return await shown_task(ask, reply.reading.task)
 
 
-async def _reply(ask: Ask) -> TaskRecord:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/tasks/{id}/reply",
+    scope="tasks:write",
+    body=TaskAnswer,
+    is_keyed=True,
+    errors=("TASK_NOT_FOUND", "PROTOCOL_ERROR"),
+)
+async def reply_to_task(ask: Ask) -> TaskRecord:
+    """Send a further message to a task that is under way."""
     task_id = task_id_of(ask)
     body: TaskAnswer = ask.body
     reading = await reading_of(ask, task_id)
@@ -192,7 +236,7 @@ async def _reply(ask: Ask) -> TaskRecord:
     try:
         reply = await ask.gateway.service.answer(Call(operation=operation, caller=ask.caller))
     except UnsupportedOperation:
-        # It ended between the two looks.
+        # It ended after it was read.
         reading = await reading_of(ask, task_id)
         raise _cannot_reply(status_of(reading.task, await row_of(ask, task_id))) from None
     assert isinstance(reply, TaskReply), "what is said to a task is answered by the task"
@@ -205,73 +249,11 @@ def _part(part: ReplyPart, metadata: dict[str, Any]) -> Part:
     return Part(data=part.data, metadata=metadata)
 
 
-def _cannot_reply(status: Status) -> Refused:
-    return Refused("VALIDATION_ERROR", f"Cannot reply to task with status: {status}")
+def _cannot_reply(status: Status) -> ApiRefused:
+    return ApiRefused("VALIDATION_ERROR", f"Cannot reply to task with status: {status}")
 
 
-_MAKING: tuple[Code, ...] = (
-    "AGENT_NOT_FOUND",
-    "AGENT_OFFLINE",
-    "INSUFFICIENT_CREDITS",
-    "TRUST_THRESHOLD_NOT_MET",
-    "PROTOCOL_ERROR",
-)
-ENDPOINTS = [
-    Endpoint(
-        verb="POST",
-        path="/api/v1/tasks",
-        scope="tasks:write",
-        name="create_task",
-        summary="Give a task to an agent; answered before anything is forwarded",
-        answer=_create,
-        status=202,
-        body=NewTask,
-        reply=TaskRecord,
-        is_keyed=True,
-        errors=_MAKING,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/tasks",
-        scope="tasks:read",
-        name="list_tasks",
-        summary="Read one's own tasks, newest first",
-        answer=_list,
-        query=TaskQuery,
-        reply=Tasks,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/tasks/{id}",
-        scope="tasks:read",
-        name="get_task",
-        summary="Read a task",
-        answer=_get,
-        reply=TaskRecord,
-        errors=("TASK_NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/tasks/{id}/cancel",
-        scope="tasks:write",
-        name="cancel_task",
-        summary="End a task; its agent is told",
-        answer=_cancel,
-        reply=TaskRecord,
-        errors=("TASK_NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/tasks/{id}/reply",
-        scope="tasks:write",
-        name="reply_to_task",
-        summary="Say something more to a task that is under way",
-        answer=_reply,
-        body=TaskAnswer,
-        reply=TaskRecord,
-        is_keyed=True,
-        errors=("TASK_NOT_FOUND", "PROTOCOL_ERROR"),
-    ),
+ENDPOINTS.rows.append(
     Endpoint(
         verb="GET",
         path="/api/v1/tasks/{id}/stream",
@@ -280,18 +262,5 @@ ENDPOINTS = [
         summary="Follow a task by events: status, message, artifact, complete, error",
         answer=streams.follow,
         streams=True,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/dashboard/tasks",
-        scope="tasks:write",
-        name="create_dashboard_task",
-        summary="Give a task to an agent in plain words",
-        answer=_create_in_words,
-        status=202,
-        body=DashboardTask,
-        reply=Made,
-        is_keyed=True,
-        errors=_MAKING,
-    ),
-]
+    )
+)

@@ -1,4 +1,4 @@
-"""Trust: how an agent stands, why, and the word of those whose tasks it did."""
+"""Trust: the reputation of an agent, why it is so, and what requesters say of their tasks."""
 
 from typing import Annotated, Any
 
@@ -17,9 +17,12 @@ from dragoman.gateway.api.asking import (
     visible_agent,
 )
 from dragoman.gateway.api.envelope import Code
-from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.gateway.task_reference import TaskReference
-from dragoman.model.instant import stamp
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.money.task_reference import TaskReference
+from dragoman.model.clock import stamp
+
+_MISSING: tuple[Code, ...] = ("AGENT_NOT_FOUND",)
+ENDPOINTS = EndpointTable()
 
 _TaskId = Annotated[str, Meta(min_length=1, max_length=256)]
 
@@ -33,14 +36,14 @@ class TaskStats(msgspec.Struct, frozen=True):
 
 
 class RatingStats(msgspec.Struct, frozen=True, rename="camel"):
-    """What requesters said; the average is null before anyone did."""
+    """What requesters rated; the average is null before the first rating."""
 
     avg_rating: float | None
     count: int
 
 
-class Standing(msgspec.Struct, frozen=True, rename="camel"):
-    """How an agent stands, and of what the score is made: each from 0 to 100."""
+class ReputationRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """An agent's score, and what it is made of: each part from 0 to 100."""
 
     agent_id: str
     agent_name: str
@@ -80,7 +83,7 @@ class HistoryQuery(Paged, frozen=True, kw_only=True):
 
 
 class Rating(msgspec.Struct, frozen=True, rename="camel"):
-    """The word of a requester on a task that was completed."""
+    """What a requester says of a task that was completed."""
 
     task_id: _TaskId
     rating: Annotated[int, Meta(ge=1, le=5)]
@@ -98,26 +101,32 @@ class Dispute(msgspec.Struct, frozen=True, rename="camel"):
     task_number: TaskNumber | msgspec.UnsetType = msgspec.UNSET
 
 
-class Taken(msgspec.Struct, frozen=True, rename="camel"):
-    """What was said is recorded; and how the agent stands."""
+class FeedbackRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """The feedback is recorded; the score of the agent after it."""
 
     task_id: str
     trust_score: int
 
 
-async def _standing(ask: Ask) -> Standing:
+@ENDPOINTS.add("GET", "/api/v1/trust/{id}", scope="agents:read", errors=_MISSING)
+async def get_trust(ask: Ask) -> ReputationRecord:
+    """Read the reputation of an agent, and why it is so."""
     agent = visible_agent(ask)
-    found = await ask.gateway.trust.standing(agent.id)
+    found = await ask.gateway.trust.reputation(agent.id)
     if found is None:
         raise no_agent(ask.path["id"])
     document: dict[str, Any] = {**found.document(), "explanation": found.sentences()}
-    return msgspec.convert(document, Standing)
+    return msgspec.convert(document, ReputationRecord)
 
 
-async def _history(ask: Ask) -> History:
+@ENDPOINTS.add(
+    "GET", "/api/v1/trust/{id}/history", scope="agents:read", query=HistoryQuery, errors=_MISSING
+)
+async def get_trust_history(ask: Ask) -> History:
+    """Read what was observed of an agent, the latest first."""
     agent = visible_agent(ask)
     query: HistoryQuery = ask.query
-    # Whoever owns the agent did the tasks, and knows of them.
+    # The owner of the agent did the tasks, and knows of them.
     viewer = None if agent.owner == ask.principal else viewer_of(ask)
     events, total = await ask.gateway.trust.history(
         agent.id, limit=query.limit, offset=query.offset, viewer=viewer
@@ -129,7 +138,16 @@ async def _history(ask: Ask) -> History:
     return History(shown, total, query.limit, query.offset)
 
 
-async def _rate(ask: Ask) -> Taken:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/trust/{id}/rate",
+    scope="*",
+    status=201,
+    body=Rating,
+    errors=(*_MISSING, "CONFLICT"),
+)
+async def rate_agent(ask: Ask) -> FeedbackRecord:
+    """Rate a completed task of one's own, once."""
     agent = visible_agent(ask)
     body: Rating = ask.body
     trust = ask.gateway.trust
@@ -139,12 +157,21 @@ async def _rate(ask: Ask) -> Taken:
     with one_task(body.task_id):
         await trust.rate(agent.id, task, ask.principal, body.rating, body.comment)
     if is_operator(ask):
-        # Who runs the gateway and moves a score leaves a trace outside the file with the scores.
+        # An operator that moves a score leaves a trace outside the file with the scores.
         note(ask, "trust.rate", f"{body.task_id} {agent.id}", str(body.rating))
-    return Taken(body.task_id, trust.score(agent.id))
+    return FeedbackRecord(body.task_id, trust.score(agent.id))
 
 
-async def _dispute(ask: Ask) -> Taken:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/trust/{id}/dispute",
+    scope="*",
+    status=201,
+    body=Dispute,
+    errors=(*_MISSING, "CONFLICT"),
+)
+async def dispute_task(ask: Ask) -> FeedbackRecord:
+    """Say that a task of one's own was not done."""
     agent = visible_agent(ask)
     body: Dispute = ask.body
     trust = ask.gateway.trust
@@ -153,54 +180,4 @@ async def _dispute(ask: Ask) -> Taken:
     with one_task(body.task_id):
         number = await trust.dispute(agent.id, task, ask.principal, body.reason)
     note(ask, "trust.dispute", f"{TaskReference(body.task_id, number)} {agent.id}")
-    return Taken(body.task_id, trust.score(agent.id))
-
-
-_MISSING: tuple[Code, ...] = ("AGENT_NOT_FOUND",)
-ENDPOINTS = [
-    Endpoint(
-        verb="GET",
-        path="/api/v1/trust/{id}",
-        scope="agents:read",
-        name="get_trust",
-        summary="Read how an agent stands, and why",
-        answer=_standing,
-        reply=Standing,
-        errors=_MISSING,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/trust/{id}/history",
-        scope="agents:read",
-        name="get_trust_history",
-        summary="Read what was observed of an agent, the latest first",
-        answer=_history,
-        query=HistoryQuery,
-        reply=History,
-        errors=_MISSING,
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/trust/{id}/rate",
-        scope="*",
-        name="rate_agent",
-        summary="Rate a completed task of one's own, once",
-        answer=_rate,
-        status=201,
-        body=Rating,
-        reply=Taken,
-        errors=(*_MISSING, "CONFLICT"),
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/trust/{id}/dispute",
-        scope="*",
-        name="dispute_task",
-        summary="Say that a task of one's own was not done",
-        answer=_dispute,
-        status=201,
-        body=Dispute,
-        reply=Taken,
-        errors=(*_MISSING, "CONFLICT"),
-    ),
-]
+    return FeedbackRecord(body.task_id, trust.score(agent.id))

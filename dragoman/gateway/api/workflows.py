@@ -5,10 +5,13 @@ import hashlib
 import msgspec
 
 from dragoman.gateway.api.asking import Paged, idempotency_key, note
-from dragoman.gateway.api.envelope import Refused
-from dragoman.gateway.api.table import Ask, Endpoint
-from dragoman.gateway.workflow_plan import Definition
-from dragoman.gateway.workflows import Run, Workflow
+from dragoman.gateway.api.envelope import ApiRefused
+from dragoman.gateway.api.table import Ask, EndpointTable
+from dragoman.gateway.workflows.plan import Definition
+from dragoman.gateway.workflows.workflows import Workflow, WorkflowRun
+
+_RUN = "/api/v1/workflows/{id}/runs/{runId}"
+ENDPOINTS = EndpointTable()
 
 
 class WorkflowQuery(Paged, frozen=True, kw_only=True):
@@ -24,17 +27,21 @@ class WorkflowPage(msgspec.Struct, frozen=True):
     offset: int
 
 
-def _missing(what: str) -> Refused:
-    return Refused("NOT_FOUND", f"{what} not found")
+def _missing(what: str) -> ApiRefused:
+    return ApiRefused("NOT_FOUND", f"{what} not found")
 
 
-async def _create(ask: Ask) -> Workflow:
+@ENDPOINTS.add("POST", "/api/v1/workflows", scope="workflows", status=201, body=Definition)
+async def create_workflow(ask: Ask) -> Workflow:
+    """Define a workflow; steps depend on earlier ones."""
     made = await ask.gateway.workflows.create(ask.principal, ask.body)
     note(ask, "workflow.create", made.id)
     return made
 
 
-async def _list(ask: Ask) -> WorkflowPage:
+@ENDPOINTS.add("GET", "/api/v1/workflows", scope="workflows", query=WorkflowQuery)
+async def list_workflows(ask: Ask) -> WorkflowPage:
+    """Read one's own workflows, newest first."""
     query: WorkflowQuery = ask.query
     found, total = await ask.gateway.workflows.page(
         ask.principal, limit=query.limit, offset=query.offset
@@ -42,14 +49,25 @@ async def _list(ask: Ask) -> WorkflowPage:
     return WorkflowPage(list(found), total, query.limit, query.offset)
 
 
-async def _get(ask: Ask) -> Workflow:
+@ENDPOINTS.add("GET", "/api/v1/workflows/{id}", scope="workflows", errors=("NOT_FOUND",))
+async def get_workflow(ask: Ask) -> Workflow:
+    """Read a workflow and its last ten runs."""
     found = await ask.gateway.workflows.get(ask.principal, ask.path["id"])
     if found is None:
         raise _missing("Workflow")
     return found
 
 
-async def _execute(ask: Ask) -> Run:
+@ENDPOINTS.add(
+    "POST",
+    "/api/v1/workflows/{id}/execute",
+    scope="workflows",
+    status=202,
+    is_keyed=True,
+    errors=("NOT_FOUND",),
+)
+async def execute_workflow(ask: Ask) -> WorkflowRun:
+    """Begin a run; answered before its first step begins."""
     key = idempotency_key(ask)
     if key:
         named = f"{ask.path['id']}\0{key}".encode()
@@ -67,14 +85,18 @@ async def _execute(ask: Ask) -> Run:
     return run
 
 
-async def _run(ask: Ask) -> Run:
+@ENDPOINTS.add("GET", _RUN, scope="workflows", errors=("NOT_FOUND",))
+async def get_run(ask: Ask) -> WorkflowRun:
+    """Read a run and its steps."""
     run = await ask.gateway.workflows.run(ask.principal, ask.path["runId"])
     return _of_workflow(ask, run)
 
 
-async def _cancel(ask: Ask) -> Run:
+@ENDPOINTS.add("POST", f"{_RUN}/cancel", scope="workflows", errors=("NOT_FOUND",))
+async def cancel_run(ask: Ask) -> WorkflowRun:
+    """Cancel a run and the tasks of its steps."""
     workflows = ask.gateway.workflows
-    # Of another workflow, it is not cancelled by mistake.
+    # A run of another workflow is not cancelled.
     _of_workflow(ask, await workflows.run(ask.principal, ask.path["runId"]))
     run = await workflows.cancel(ask.principal, ask.path["runId"])
     run = _of_workflow(ask, run)
@@ -82,75 +104,7 @@ async def _cancel(ask: Ask) -> Run:
     return run
 
 
-def _of_workflow(ask: Ask, run: Run | None) -> Run:
+def _of_workflow(ask: Ask, run: WorkflowRun | None) -> WorkflowRun:
     if run is None or run.workflow_id != ask.path["id"]:
         raise _missing("Run")
     return run
-
-
-_RUN = "/api/v1/workflows/{id}/runs/{runId}"
-ENDPOINTS = [
-    Endpoint(
-        verb="POST",
-        path="/api/v1/workflows",
-        scope="workflows",
-        name="create_workflow",
-        summary="Define a workflow; steps depend on earlier ones",
-        answer=_create,
-        status=201,
-        body=Definition,
-        reply=Workflow,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/workflows",
-        scope="workflows",
-        name="list_workflows",
-        summary="Read one's own workflows, newest first",
-        answer=_list,
-        query=WorkflowQuery,
-        reply=WorkflowPage,
-    ),
-    Endpoint(
-        verb="GET",
-        path="/api/v1/workflows/{id}",
-        scope="workflows",
-        name="get_workflow",
-        summary="Read a workflow and its last ten runs",
-        answer=_get,
-        reply=Workflow,
-        errors=("NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="POST",
-        path="/api/v1/workflows/{id}/execute",
-        scope="workflows",
-        name="execute_workflow",
-        summary="Begin a run; answered before its first step is",
-        answer=_execute,
-        status=202,
-        reply=Run,
-        is_keyed=True,
-        errors=("NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="GET",
-        path=_RUN,
-        scope="workflows",
-        name="get_run",
-        summary="Read how a run stands",
-        answer=_run,
-        reply=Run,
-        errors=("NOT_FOUND",),
-    ),
-    Endpoint(
-        verb="POST",
-        path=f"{_RUN}/cancel",
-        scope="workflows",
-        name="cancel_run",
-        summary="End a run and what is under way for it",
-        answer=_cancel,
-        reply=Run,
-        errors=("NOT_FOUND",),
-    ),
-]

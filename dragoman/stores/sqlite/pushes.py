@@ -82,7 +82,7 @@ class Pushes:
         return [self._push(row) for row in run(self._reader, self._sql["pushes"], (number,))]
 
     async def claim(self, limit: int) -> list[Push]:
-        """Take over what nobody delivers; most often nothing, which one look tells."""
+        """Take over receivers of dead workers; most often there are none: one look-up tells."""
         if not run(self._reader, self._sql["abandoned_pushes"], (1,)):
             return []
         await self._prepare()
@@ -99,8 +99,8 @@ class Pushes:
             try:
                 taken.append(self._push(row))
             except StoreUnavailable as error:
-                # The others are to be told all the same.
-                logger.error("receiver %d cannot be told: %s", row[0], error)
+                # The other receivers get their posts all the same.
+                logger.error("receiver %d cannot be posted to: %s", row[0], error)
         return taken
 
     async def settle(self, push: Push, letter: DeadLetter | None) -> None:

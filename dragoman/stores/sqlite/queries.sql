@@ -8,10 +8,11 @@ INSERT INTO scopes (agent, tenant, owner) VALUES (?, ?, ?) RETURNING number;
 SELECT agent, tenant, owner FROM scopes WHERE number = ?;
 
 -- name: last_number
-SELECT coalesce(max(number), 0) FROM tasks;
-
--- name: retired_number
-SELECT value FROM facts WHERE name = 'retired_number';
+-- Numbers of forgotten tasks are never given again: cursors and keys may still name them.
+SELECT max(
+    coalesce((SELECT max(number) FROM tasks), 0),
+    coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'retired_number'), 0)
+);
 
 -- name: fact
 SELECT value FROM facts WHERE name = ?;
@@ -41,9 +42,6 @@ SELECT number, id, context, scope, state, status_at, last_seq, fence, holder, se
 FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.number AND seq = last_seq
 WHERE id = ? AND scope = ?;
 
--- name: keys
-SELECT key FROM keys;
-
 -- name: read
 SELECT position & 1048575, n, bodies FROM events
 WHERE position > ? AND position <= ? ORDER BY position;
@@ -57,6 +55,12 @@ SELECT seq, head, artifacts FROM snapshots WHERE task = ?;
 
 -- name: snapshot_head
 SELECT seq, head, NULL FROM snapshots WHERE task = ?;
+
+-- name: snapshot_at
+SELECT seq, head, artifacts FROM snapshots WHERE task = ? AND seq = ?;
+
+-- name: snapshot_head_at
+SELECT seq, head, NULL FROM snapshots WHERE task = ? AND seq = ?;
 
 -- name: withhold
 INSERT OR REPLACE INTO withheld VALUES (?, ?, ?);
@@ -237,6 +241,13 @@ WHERE number = ? AND holder = ?;
 -- name: add_letter
 INSERT OR REPLACE INTO dead_letters VALUES (?, ?, ?, ?, ?);
 
+-- name: drop_letter
+DELETE FROM dead_letters WHERE push = ? AND seq = ?;
+
+-- name: reopen_push
+UPDATE pushes SET is_open = 1, tries = 0, due_at = 0, failing_since = 0, problem = '', holder = 0
+WHERE number = ? AND is_open = 0;
+
 -- name: dead_letters
 SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
 FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
@@ -288,3 +299,30 @@ DELETE FROM pushes WHERE task = ?;
 -- name: forget_keys
 DELETE FROM keys WHERE made_at < ?
     AND (task IS NULL OR NOT EXISTS (SELECT 1 FROM tasks WHERE number = keys.task));
+
+-- name: insert_tasks
+INSERT INTO tasks
+
+-- name: insert_events
+INSERT INTO events
+
+-- name: insert_keys
+INSERT INTO keys
+
+-- name: insert_snapshots
+INSERT OR REPLACE INTO snapshots
+
+-- name: insert_deadlines
+INSERT INTO deadlines
+
+-- name: count
+INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n;
+
+-- name: uncount
+UPDATE counts SET n = n - 1 WHERE scope = ? AND state = ?;
+
+-- name: tables
+SELECT count(*) FROM sqlite_schema;
+
+-- name: last_seqs
+SELECT number, last_seq FROM tasks WHERE number IN (SELECT value FROM json_each(?));

@@ -6,110 +6,23 @@ were there before leave the list last. Wherever it is cut off, both keys open ev
 it again goes on.
 """
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 
-from dragoman.errors import ConfigError, StoreUnavailable
+from dragoman.errors import ConfigError
 from dragoman.stores.interface import Sealing
+from dragoman.stores.interface.sealing import Rotated
+from dragoman.stores.sealed_values import SEALED_ROWS, SealedRows, resealed
 from dragoman.stores.sqlite.inspection import open_to_read
-from dragoman.stores.sqlite.schema import connect, migrations, run, transaction
-from dragoman.stores.sqlite.seals import (
-    MARK,
-    SECRET,
-    keys_of,
-    of_answer,
-    of_credential,
-    of_note,
-    of_push,
-)
+from dragoman.stores.sqlite.schema import connect, migrations, queries, run, transaction
+from dragoman.stores.sqlite.seals import keys_of
 
 # Rows per transaction: servers wait for none of them long.
 _AT_ONCE = 100
 # How long servers may be kept from writing until the log of writes is emptied.
 _PATIENCE_MS = 2000
-_NAME_KEY = (
-    "UPDATE vault_keys SET is_current = 0",
-    "INSERT INTO vault_keys VALUES (?, 1) ON CONFLICT DO UPDATE SET is_current = 1",
-)
-_DROP_KEYS = "DELETE FROM vault_keys WHERE is_current = 0"
-
-
-class _Table(NamedTuple):
-    """Where sealed values are."""
-
-    # Rows after a place that another key seals: the value, two numbers that are the row's place,
-    # and what of it is in clear if that is part of where the value belongs.
-    rows: str
-    # Writes a value at a place.
-    update: str
-    context: Callable[[int, int, bytes], bytes]
-
-
-def _of_secret(number: int, task: int, shown: bytes) -> bytes:
-    return SECRET
-
-
-def _of_push(number: int, task: int, shown: bytes) -> bytes:
-    return of_push(task, shown)
-
-
-def _of_note(number: int, task: int, shown: bytes) -> bytes:
-    return of_note(task)
-
-
-def _of_answer(task: int, seq: int, shown: bytes) -> bytes:
-    return of_answer(task, seq)
-
-
-def _of_credential(number: int, zero: int, shown: bytes) -> bytes:
-    return of_credential(shown)
-
-
-_TABLES = (
-    _Table(
-        "SELECT value, 1, 0, x'' FROM facts WHERE name = 'sealed_secret' AND (1, 0) > (?, ?) "
-        "AND substr(value, 2, 8) <> ? LIMIT ?",
-        "UPDATE facts SET value = ? WHERE name = 'sealed_secret' AND (1, 0) = (?, ?)",
-        _of_secret,
-    ),
-    _Table(
-        "SELECT sealed, number, task, config FROM pushes WHERE (number, task) > (?, ?) "
-        "AND substr(sealed, 2, 8) <> ? ORDER BY number LIMIT ?",
-        "UPDATE pushes SET sealed = ? WHERE number = ? AND task = ?",
-        _of_push,
-    ),
-    _Table(
-        "SELECT body, number, task, x'' FROM notes WHERE (number, task) > (?, ?) "
-        "AND substr(body, 2, 8) <> ? ORDER BY number LIMIT ?",
-        "UPDATE notes SET body = ? WHERE number = ? AND task = ?",
-        _of_note,
-    ),
-    _Table(
-        "SELECT body, task, seq, x'' FROM withheld WHERE (task, seq) > (?, ?) "
-        "AND substr(body, 2, 8) <> ? ORDER BY task, seq LIMIT ?",
-        "UPDATE withheld SET body = ? WHERE task = ? AND seq = ?",
-        _of_answer,
-    ),
-    _Table(
-        "SELECT body, number, 0, shown FROM agent_credentials WHERE (number, 0) > (?, ?) "
-        "AND substr(body, 2, 8) <> ? ORDER BY number LIMIT ?",
-        "UPDATE agent_credentials SET body = ? WHERE number = ? AND 0 = ?",
-        _of_credential,
-    ),
-)
-
-
-class Rotated(NamedTuple):
-    """What was done."""
-
-    # Values sealed anew, and those that no key at hand opens.
-    values: int
-    damaged: int
-    # Whether what other keys sealed is gone from the file's log of writes too.
-    is_cleared: bool
+_SQL = queries("seals.sql")
 
 
 def sealed_with(path: Path) -> list[bytes]:
@@ -131,10 +44,10 @@ def rotate(path: Path, sealing: Sealing, key: bytes) -> Rotated:
         # What is overwritten would stay in its page.
         run(connection, "PRAGMA secure_delete = on")
         with transaction(connection):
-            run(connection, _NAME_KEY[0])
-            run(connection, _NAME_KEY[1], (key,))
+            run(connection, _SQL["retire_keys"])
+            run(connection, _SQL["name_key"], (key,))
         values = damaged = 0
-        for table in _TABLES:
+        for table in SEALED_ROWS:
             place = (0, -1)
             while found := _step(connection, sealing, key, table, place):
                 place = found[0]
@@ -142,7 +55,7 @@ def rotate(path: Path, sealing: Sealing, key: bytes) -> Rotated:
                 damaged += found[2]
         if not damaged:
             with transaction(connection):
-                run(connection, _DROP_KEYS)
+                run(connection, _SQL["drop_retired_keys"])
         return Rotated(values, damaged, _clear_log(connection))
     finally:
         connection.close()
@@ -163,20 +76,19 @@ def _step(
     connection: apsw.Connection,
     sealing: Sealing,
     key: bytes,
-    table: _Table,
+    table: SealedRows,
     after: tuple[int, int],
 ) -> tuple[tuple[int, int], int, int] | None:
     """Seal some rows anew; return the place of the last one, or None if there are no more."""
     values = damaged = 0
     with transaction(connection):
-        rows = run(connection, table.rows, (*after, key, _AT_ONCE))
+        rows = run(connection, _SQL[table.rows], (*after, key, _AT_ONCE))
         for value, first, second, shown in rows:
-            sealed, context = bytes(value), table.context(first, second, shown)
-            try:
-                plain = sealing.open(sealed, context) if sealed.startswith(MARK) else sealed
-            except StoreUnavailable:
+            context = table.context(first, second, shown)
+            fresh = resealed(sealing, key, bytes(value), context)
+            if fresh is None:
                 damaged += 1
                 continue
-            run(connection, table.update, (sealing.seal(plain, context, key), first, second))
+            run(connection, _SQL[table.update], (fresh, first, second))
             values += 1
     return ((rows[-1][1], rows[-1][2]), values, damaged) if rows else None

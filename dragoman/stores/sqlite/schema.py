@@ -1,39 +1,50 @@
 """The file's schema: numbered migrations, and the named queries of `queries.sql`."""
 
-import re
+import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from typing import Any, cast
 
 import apsw
 
 from dragoman.errors import ConfigError
-from dragoman.stores.sqlite.opening import explaining, later, of_another
+from dragoman.stores import named_sql
+from dragoman.stores.named_sql import named
+from dragoman.stores.sqlite.files.opening import explaining, later, of_another
 
 # Marks the file as ours ("drag"), so that another program's database is not taken for a store.
 APPLICATION_ID = 0x64726167
 _PACKAGE = "dragoman.stores.sqlite"
 _LEVELS = {"off": 0, "normal": 1, "full": 2}
 _PATIENCE_MS = 10_000
+# What a tool that reads a file meets: any trouble with it, and the file being damaged.
+FILE_ERRORS = (apsw.Error,)
+DAMAGE = (apsw.CorruptError,)
 
 
-def queries() -> dict[str, str]:
-    """Return the statements of `queries.sql` by name."""
-    text = resources.files(_PACKAGE).joinpath("queries.sql").read_text(encoding="utf-8")
-    blocks = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
-    return dict(zip(blocks[1::2], (block.strip() for block in blocks[2::2]), strict=True))
+def queries(file: str = "queries.sql") -> dict[str, str]:
+    """Return the statements of a file of named queries, which is named from this folder."""
+    return named(_PACKAGE, file)
 
 
-def migrations() -> list[tuple[int, str]]:
+def library_versions() -> tuple[str, str]:
+    """Return the versions of apsw and of SQLite."""
+    return apsw.apsw_version(), apsw.sqlite_lib_version()
+
+
+def durability_of(path: str) -> tuple[int, str]:
+    """Return the synchronous level and the journal mode that our connections to a file get."""
+    with contextlib.closing(connect(path)) as connection:
+        ((level,),) = run(connection, "PRAGMA synchronous")
+        ((journal,),) = run(connection, "PRAGMA journal_mode")
+    return int(level), str(journal)
+
+
+def migrations() -> Sequence[tuple[int, str]]:
     """Return the migrations in order."""
-    folder = resources.files(_PACKAGE).joinpath("migrations")
-    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [
-        (int(name.split("_")[0]), folder.joinpath(name).read_text(encoding="utf-8"))
-        for name in scripts
-    ]
+    return named_sql.migrations(_PACKAGE)
 
 
 # Rows per statement: few statements per group, few texts for SQLite to keep compiled.
@@ -42,25 +53,41 @@ _STRIDES = (64, 16, 4, 1)
 Row = tuple[Any, ...]
 
 
+Execute = Callable[..., Any]
+
+
+def executor(connection: apsw.Connection) -> Execute:
+    """Return a connection's `execute`, whose own types say too little for a strict checker."""
+    return cast(Execute, connection.execute)  # pyright: ignore[reportUnknownMemberType]
+
+
 def run(
     connection: apsw.Connection, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
 ) -> list[Row]:
-    """Run a statement and return all its rows. The one door to apsw, whose own types say too
-    little for a strict checker."""
-    execute = cast("Callable[..., Any]", connection.execute)  # pyright: ignore[reportUnknownMemberType]
-    return execute(sql, values).fetchall()
+    """Run a statement and return all its rows."""
+    return executor(connection)(sql, values).fetchall()
 
 
-def insert(connection: apsw.Connection, into: str, rows: Sequence[Row]) -> None:
-    """Insert rows of one width, many with a statement."""
-    place = 0
+def set_pragma(connection: apsw.Connection, name: str, value: str | int) -> None:
+    """Set an option of a connection or a file."""
+    cast("Callable[..., Any]", connection.pragma)(name, value)  # pyright: ignore[reportUnknownMemberType]
+
+
+def insert(execute: Execute, into: str, rows: Sequence[Row]) -> None:
+    """Insert rows of one width, many with a statement: `into` is all of it but the values."""
+    left = rows
     for stride in _STRIDES:
-        while len(rows) - place >= stride:
-            chunk = rows[place : place + stride]
-            values = "(" + ",".join("?" * len(chunk[0])) + ")"
-            statement = f"{into} VALUES {','.join([values] * stride)}"
-            run(connection, statement, [column for row in chunk for column in row])
-            place += stride
+        while len(left) >= stride:
+            columns = [column for row in left[:stride] for column in row]
+            execute(_insertion(into, len(rows[0]), stride), columns)
+            left = left[stride:]
+
+
+@functools.lru_cache(64)
+def _insertion(into: str, width: int, rows: int) -> str:
+    """Return the statement that inserts so many rows."""
+    values = "(" + ",".join("?" * width) + ")"
+    return into + " VALUES " + ",".join([values] * rows)
 
 
 def check(path: str) -> None:
@@ -70,11 +97,10 @@ def check(path: str) -> None:
         try:
             connection.set_busy_timeout(_PATIENCE_MS)
             # One moment for all three: another process may be making the file.
-            run(connection, "BEGIN")
-            ((done,),) = run(connection, "PRAGMA user_version")
-            ((marked,),) = run(connection, "PRAGMA application_id")
-            ((tables,),) = run(connection, "SELECT count(*) FROM sqlite_schema")
-            run(connection, "COMMIT")
+            with one_moment(connection):
+                ((done,),) = run(connection, "PRAGMA user_version")
+                ((marked,),) = run(connection, "PRAGMA application_id")
+                ((tables,),) = run(connection, queries()["tables"])
         finally:
             connection.close()
     if marked != APPLICATION_ID and tables:
@@ -87,8 +113,7 @@ def rows_of(
     connection: apsw.Connection, sql: str, values: Sequence[Any]
 ) -> Generator[Row, None, None]:
     """Run a statement and yield its rows as they are asked for; close it to stop early."""
-    execute = cast("Callable[..., Any]", connection.execute)  # pyright: ignore[reportUnknownMemberType]
-    cursor = execute(sql, values)
+    cursor = executor(connection)(sql, values)
     try:
         yield from cursor
     finally:
@@ -102,8 +127,8 @@ def connect(path: str, synchronous: str = "full") -> apsw.Connection:
         connection.set_busy_timeout(_PATIENCE_MS)
         if _use_wal(connection) != [("wal",)]:
             raise ConfigError(f"{path}: the file system cannot hold a write-ahead log")
-        # FULL: a commit is on disk before anyone hears of it. NORMAL loses commits on power cuts.
-        run(connection, f"PRAGMA synchronous = {synchronous}")
+        # FULL: a commit is on disk before it is acknowledged. NORMAL loses commits on power cuts.
+        set_pragma(connection, "synchronous", synchronous)
         if run(connection, "PRAGMA synchronous") != [(_LEVELS[synchronous],)]:
             raise ConfigError(f"{path}: SQLite does not take synchronous = {synchronous}")
         run(connection, "PRAGMA cache_size = -1024")
@@ -129,6 +154,7 @@ def _use_wal(connection: apsw.Connection) -> list[Row]:
         except apsw.BusyError:
             if time.monotonic() > until:
                 raise
+            # No event tells that another process let go of the file; this runs at opening alone.
             time.sleep(0.005)
 
 
@@ -140,13 +166,23 @@ def migrate(connection: apsw.Connection) -> None:
             ((done,),) = run(connection, "PRAGMA user_version")
             if number > done:
                 run(connection, script)
-                run(connection, f"PRAGMA application_id = {APPLICATION_ID}")
-                run(connection, f"PRAGMA user_version = {number}")
+                set_pragma(connection, "application_id", APPLICATION_ID)
+                set_pragma(connection, "user_version", number)
+
+
+@contextmanager
+def one_moment(connection: apsw.Connection) -> Generator[None]:
+    """Have all reads within be of the same moment."""
+    run(connection, "BEGIN")
+    try:
+        yield
+    finally:
+        run(connection, "COMMIT")
 
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Generator[None]:
-    """Do what follows whole or not at all, and nobody else in between."""
+    """Do what follows whole or not at all, with no other write in between."""
     run(connection, "BEGIN IMMEDIATE")
     try:
         yield

@@ -10,51 +10,68 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
 from dragoman.config import make_data_folder
-from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreLost, StoreRefused
-from dragoman.model.identity import ContextId, Principal, Scope, TaskId
+from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreRefused
+from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
+from dragoman.stores.columns import STATE_NUMBERS, task_row, unpacked
 from dragoman.stores.interface import (
     READ_BYTES,
+    Bodies,
     DeadLetter,
     Done,
-    Found,
-    Head,
-    KeepReply,
+    Duty,
+    Heard,
     Known,
     Note,
     Push,
     Query,
+    Rung,
     Sealing,
     Snapshot,
-    Standing,
+    StoreTrouble,
     Survey,
+    TaskRow,
+    TaskRows,
     Write,
+    write,
 )
-from dragoman.stores.sqlite.filter import KeyFilter
-from dragoman.stores.sqlite.generations import Generations, check_log, has_log
-from dragoman.stores.sqlite.leftovers import check_leftovers, is_served_without_log
-from dragoman.stores.sqlite.opening import absolute, check_writable, explaining, without_log
+from dragoman.stores.sqlite.files.generations import Generations, check_log, has_log
+from dragoman.stores.sqlite.files.guard import FileGuard
+from dragoman.stores.sqlite.files.leftovers import check_leftovers, is_served_without_log
+from dragoman.stores.sqlite.files.opening import absolute, check_writable, explaining, without_log
+from dragoman.stores.sqlite.files.watch import FileWatch, Loss, StoreFilePart
+from dragoman.stores.sqlite.pruning import prune
 from dragoman.stores.sqlite.pushes import Pushes
-from dragoman.stores.sqlite.schema import Row, check, close, connect, migrate, queries, rows_of, run
+from dragoman.stores.sqlite.schema import (
+    Row,
+    check,
+    close,
+    connect,
+    executor,
+    migrate,
+    one_moment,
+    queries,
+    rows_of,
+    run,
+)
 from dragoman.stores.sqlite.seals import Seals
-from dragoman.stores.sqlite.watch import FileWatch, Loss, Part
+from dragoman.stores.sqlite.secret import StoreSecret
 from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
     SEQ_BITS,
-    STATE_NUMBERS,
-    Bookkeeping,
     Chore,
+    TaskOrderWrites,
     Writer,
     keep,
     scope_number,
@@ -64,23 +81,17 @@ logger = logging.getLogger("dragoman")
 
 T = TypeVar("T")
 
-_STATES = {number: state for state, number in STATE_NUMBERS.items()}
-_PRUNE_STEP = 200
 _EVERYTHING = 1 << 62
-_CHUNK = b'{"artifactUpdate"'
-# Seconds between two looks: for others who want in, and for what others wrote.
+# Seconds between two looks at the file: for processes that join, and for what others wrote.
 _LOOK_ALONE = 0.1
 _LOOK_SHARED = 0.02
-# And for others who ended.
-_BURY_EVERY = 0.5
-# Seconds before the file is looked at again that could not be.
+# And for processes that ended.
+_REAP_EVERY = 0.5
+# Seconds until the next look after one that failed.
 _AFTER_TROUBLE = 1.0
-# How often a loss has to be seen before it is one, and seconds between two looks.
-_LOOKS = 3
-_BETWEEN_LOOKS = 0.05
-# How often a newcomer looks whether a process that ends has gone.
+# How often a newcomer looks whether a process that closes the file has gone.
 _CLOSING_TRIES = 10
-# Seconds until the secret is looked for though nobody needs it yet.
+# Seconds after the start until the secret is read though no caller needs it yet.
 _PREPARE_AFTER = 1.0
 
 
@@ -90,6 +101,10 @@ class SQLiteStore:
     A process that is alone knows all keys there are; one that shares the file asks the file.
     """
 
+    is_far = False
+    # All workers are on this machine.
+    clock_offset = 0
+
     def __init__(
         self,
         path: str | Path,
@@ -98,7 +113,7 @@ class SQLiteStore:
         synchronous: str = "full",
         clock: Callable[[], int] = machine_time,
         sealing: Sealing | None = None,
-        books: Bookkeeping | None = None,
+        orders: TaskOrderWrites | None = None,
         makes_folder: bool = False,
         is_new: bool = False,
     ) -> None:
@@ -107,43 +122,37 @@ class SQLiteStore:
         self.path = absolute(path)
         self._makes_folder = makes_folder
         self._is_new = is_new
-        self._books = books
+        self._orders = orders
         self._synchronous = synchronous
         self._seals = Seals(sealing)
-        self._secret = b""
-        self._preparing: asyncio.Task[None] | None = None
+        self._secret = StoreSecret(self.path, self._seals, synchronous)
         self.worker = 0
-        self.is_alone = False
+        self.knows_all = False
+        # Each process counts for itself.
+        self.limits = None
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
         self._workers = Workers(self.path, lease, clock)
         self._generations = Generations(self.path)
-        self._watch: FileWatch | None = None
-        self._noticing: asyncio.Task[None] | None = None
-        self._keeps_log = False
-        # With the key of what is sealed, as it was last told.
+        # Trouble with the key of what is sealed, as it was last logged.
         self._trouble = ""
         self._patience = lease + 5.0
-        # Which keys there may be. Exact in saying no, while no other process writes the file.
-        self._filter: KeyFilter | None = None
-        self._arriving: list[bytes] = []
-        self._learning = 0
         self._chores: list[asyncio.Task[None]] = []
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: list[Heard] = []
         self._seen: int | None = None
-        self._buried_at = 0.0
+        self._reaped_at = 0.0
 
     async def open(self) -> None:
-        """Create or migrate the file and join those who work on it."""
+        """Create or migrate the file and become one of its workers."""
         with explaining(self.path):
             await self._open()
 
     async def _open(self) -> None:
         await self._check_files()
         had_log = has_log(self.path)
-        # What callers said is nobody else's on this machine. Never opened if it is there: to close
-        # it would drop the locks of other connections in this process.
+        # Readable by this user alone. Never opened if it is there: closing it would drop the locks
+        # of other connections in this process.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         check(str(self.path))
@@ -153,8 +162,8 @@ class SQLiteStore:
             self._seals.prepare(connection)
             self._workers.join(connection)
             self.worker = self._workers.number
-            await self._find_company(connection)
-            if self.is_alone:
+            await self._find_peers(connection)
+            if self.knows_all:
                 self._generations.begin(connection, self._workers.lock, had_log=had_log)
             else:
                 self._generations.join(connection)
@@ -163,21 +172,23 @@ class SQLiteStore:
             connection.close()
             raise
         self._writer = Writer(connection, self.worker, self._seals)
-        self._writer.books = self._books
-        self._writer.on_trouble = self._look_soon
+        self._writer.orders = self._orders
         self._scanner = ThreadPoolExecutor(1, "dragoman-reader")
         self._reader = connect(str(self.path))
+        self._execute = executor(self._reader)
         run(self._reader, "PRAGMA query_only = on")
         self._scans = connect(str(self.path))
         run(self._scans, "PRAGMA query_only = on")
         self._pushes = Pushes(
             self._reader, self._sql, self._part, self._do, self.worker, self._seals, self.prepare
         )
-        self._watch = FileWatch(self.path, self._generations.current, self._workers.files())
+        watch = FileWatch(self.path, self._generations.current, self._workers.files())
+        self._guard = FileGuard(
+            watch, self._generations, self._workers, self._writer, self._reader, self.read_tx
+        )
+        self._writer.on_trouble = self._guard.check_soon
         loop = asyncio.get_running_loop()
-        if self.is_alone:
-            self._chores.append(loop.create_task(self._learn_keys()))
-        self._chores.append(loop.create_task(self._keep_company()))
+        self._chores.append(loop.create_task(self._watch_peers()))
         self._chores.append(loop.create_task(self._prepare_soon()))
 
     async def _check_files(self) -> None:
@@ -197,171 +208,148 @@ class SQLiteStore:
 
     @property
     def secret(self) -> bytes:
-        """What we seal with what we hand out. Made and opened after the start, or when it is first
-        needed: that takes longer than all the rest of a start."""
-        if not self._secret:
-            self._find_secret()
-        return self._secret
-
-    def _find_secret(self) -> None:
-        # A connection of its own: this may run in a thread.
-        connection = connect(str(self.path), self._synchronous)
-        try:
-            self._secret = self._seals.secret(connection) or self._seals.make_secret(connection)
-        finally:
-            connection.close()
+        """What the store seals with what it hands out; `prepare` reads or makes it."""
+        if not self._secret.value:
+            # Never an empty secret: page tokens and signatures are made of it.
+            raise RuntimeError("prepare() comes before the secret")
+        return self._secret.value
 
     async def prepare(self) -> None:
-        """Have `secret` at hand, without keeping the loop waiting for the cipher and the disk."""
-        if self._secret:
-            return
-        if self._preparing is None:
-            finding = asyncio.to_thread(self._find_secret)
-            self._preparing = asyncio.get_running_loop().create_task(finding)
-            self._preparing.add_done_callback(self._prepared)
-        # Others may wait for it too.
-        await asyncio.shield(self._preparing)
-
-    def _prepared(self, _: asyncio.Task[None]) -> None:
-        self._preparing = None
+        """Have `secret` in memory; the loop does not wait for the cipher and the disk."""
+        if not self._secret.value:
+            await self._secret.prepare()
 
     async def _prepare_soon(self) -> None:
         """Prepare once the start is over: until then everything else is more urgent."""
         await asyncio.sleep(_PREPARE_AFTER)
         try:
-            await self._notice()
+            await self._guard.check(is_alone=self.knows_all)
             await self.prepare()
             await self._empty_log()
-            await self._notice()
+            await self._guard.check(is_alone=self.knows_all)
         except StoreBroken:
             return
         except Exception:
-            # Whoever needs it tries again, and is told.
+            # A caller that needs it tries again, and gets the error.
             logger.exception("the store's secret cannot be read")
 
     async def _empty_log(self) -> None:
         """Bring the log into the file as far as others let us: from then on the file itself tells
         whether it is still ours."""
-        await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(passive)"))
+        await self.read_tx(lambda scans: run(scans, "PRAGMA wal_checkpoint(passive)"))
 
-    async def _find_company(self, connection: apsw.Connection) -> None:
-        """Find out whether anyone else lives here; if so, wait until they know of us."""
+    async def _find_peers(self, connection: apsw.Connection) -> None:
+        """Find out whether other processes use the file; if so, wait until they know of us."""
         until = asyncio.get_running_loop().time() + self._patience
         while True:
-            living = [n for n in self._workers.others(connection) if not self._bury(connection, n)]
+            living = [n for n in self._workers.others(connection) if not self._reap(connection, n)]
             if not living and self._workers.try_alone():
-                self.is_alone = True
+                self.knows_all = True
                 return
-            # Someone who has not noticed us for a whole lease is frozen, and its lease has ended.
+            # A process that has not noticed us for a whole lease is frozen: its lease has ended.
             if self._workers.try_shared() or asyncio.get_running_loop().time() > until:
                 return
             await asyncio.sleep(_LOOK_ALONE / 2)
 
-    def _bury(self, connection: apsw.Connection, number: int) -> bool:
-        self._workers.bury(connection, number)
+    def _reap(self, connection: apsw.Connection, number: int) -> bool:
+        self._workers.reap(connection, number)
         return number not in self._workers.others(connection)
 
     async def close(self) -> None:
-        """Finish pending writes, give back what we hold and let go of the file."""
+        """Finish pending writes, release what this worker holds and close the file."""
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         self._chores.clear()
-        if self._noticing is not None:
-            await asyncio.gather(self._noticing, return_exceptions=True)
-        if self._preparing is not None:
-            await asyncio.gather(self._preparing, return_exceptions=True)
+        await self._guard.close()
+        await self._secret.close()
         # If the disk does not take it, others find out by our locks.
         with contextlib.suppress(StoreRefused):
             await self._do(self._workers.leave)
-        await self._writer.close(keeps_log=self._keeps_log)
-        # Before the log goes with the last connection: a log is missing only of those who live.
+        await self._writer.close(keeps_log=self._guard.keeps_log)
+        # Before the log goes with the last connection: a missing log tells of a live process.
         self._workers.close()
         await asyncio.to_thread(self._scanner.shutdown)
-        close(self._reader, keeps_log=self._keeps_log)
-        close(self._scans, keeps_log=self._keeps_log)
-        self.is_alone, self._filter = False, None
+        close(self._reader, keeps_log=self._guard.keeps_log)
+        close(self._scans, keeps_log=self._guard.keeps_log)
+        self.knows_all = False
 
-    # Company
+    # Other processes
 
-    async def _keep_company(self) -> None:
-        """Notice others who come and go, and what they write."""
+    async def _watch_peers(self) -> None:
+        """Notice processes that come and go, and what they write."""
         while True:
             began = time.monotonic()
             pause = 0.0
             try:
-                if self.is_alone:
+                if self.knows_all:
                     # Others may have come and gone while we were frozen.
                     if self._workers.others(self._reader) or not self._is_listed():
                         await self._share()
                 else:
-                    await self._look_around()
+                    await self._follow_peers()
             except Exception:
-                # Whatever it was, whoever waits for others' writes depends on the next look.
+                # Whatever it was: followers of other processes' tasks depend on the next look.
                 if self._writer.fault is not None:
                     return
                 logger.exception("the file could not be looked at; trying again")
-                self._look_soon()
+                self._guard.check_soon()
                 pause = _AFTER_TROUBLE
             pause = max(pause, 4 * (time.monotonic() - began))
-            await asyncio.sleep(max(_LOOK_ALONE if self.is_alone else _LOOK_SHARED, pause))
+            await asyncio.sleep(max(_LOOK_ALONE if self.knows_all else _LOOK_SHARED, pause))
 
-    async def _look_around(self) -> None:
-        """Tell of what others wrote, and bury those who ended: their tasks wait."""
+    async def _follow_peers(self) -> None:
+        """Ring for what other processes wrote, and reap those that ended: their tasks wait."""
         version = self._writer.version
-        # While ours wait, somebody writes.
+        # While our writes wait, another process writes.
         if version != self._seen or self._writer.is_waiting:
             self._seen = version
             if not self._is_listed():
                 await self._do(self._workers.renew)
-            for changed in self._listeners:
-                changed()
-            # Whoever is woken reads: give them their time before the next look.
+            self._ring()
+            # The woken followers read before the next look.
             await asyncio.sleep(0)
-        if time.monotonic() > self._buried_at + _BURY_EVERY:
-            self._buried_at = time.monotonic()
-            await self._bury_dead()
+        if time.monotonic() > self._reaped_at + _REAP_EVERY:
+            self._reaped_at = time.monotonic()
+            await self._reap_workers()
 
-    async def _bury_dead(self) -> None:
+    async def _reap_workers(self) -> None:
         for number in self._workers.others(self._reader):
             if not self._workers.is_live(self._reader, number):
-                await self._do(functools.partial(self._workers.bury, number=number))
+                await self._do(functools.partial(self._workers.reap, number=number))
+                self._ring(Rung(freed=True))
 
     def _is_listed(self) -> bool:
         return self._workers.is_listed(self._reader)
 
     async def _share(self) -> None:
         """Stop relying on being alone, then let the newcomer in."""
-        self.is_alone = False
-        self._filter = None
+        self.knows_all = False
         await self._writer.flush()
         self._workers.try_shared()
 
     async def renew(self) -> None:
-        """Prolong our lease, bury the dead, and notice when nobody else is left, or when the file
+        """Prolong our lease, reap dead workers, and notice when no other is left, or when the file
         is lost."""
-        await self._notice()
+        await self._guard.check(is_alone=self.knows_all)
         try:
-            if self.is_alone and not self._is_listed():
+            if self.knows_all and not self._is_listed():
                 await self._share()
             await self._do(self._renew_in)
         except (StoreDamaged, apsw.CorruptError, apsw.NotADBError) as error:
-            await self._give_up(Loss(Part.FILE, f"{self.path} is damaged ({error})"))
+            await self._guard.give_up(Loss(StoreFilePart.FILE, f"{self.path} is damaged ({error})"))
         # Once more: what we have just written tells a log of another file.
-        await self._notice()
+        await self._guard.check(is_alone=self.knows_all)
         self._check_keys()
-        if self.is_alone:
+        if self.knows_all:
             return
-        await self._bury_dead()
+        await self._reap_workers()
         if not self._workers.others(self._reader) and self._workers.try_alone():
-            # Nobody can have begun to write since: a newcomer waits for us to notice it.
-            self.is_alone = True
-            self._chores = [chore for chore in self._chores if not chore.done()]
-            self._chores.append(asyncio.get_running_loop().create_task(self._learn_keys()))
-            # Nobody looks any more: what the others wrote last is told here.
-            for changed in self._listeners:
-                changed()
-        elif not self.is_alone:
+            # No process can have begun to write since: a newcomer waits for us to notice it.
+            self.knows_all = True
+            # The last ring for what the others wrote: alone, this process looks no more.
+            self._ring()
+        elif not self.knows_all:
             # Trying in vain gave up the lock we had.
             self._workers.try_shared()
 
@@ -376,72 +364,37 @@ class SQLiteStore:
         self._workers.renew(connection)
         self._generations.count_renewal(connection)
 
-    async def _notice(self) -> None:
-        """Look whether the files are still those we opened; raises `StoreBroken` if not."""
-        if self._writer.fault is not None:
-            raise self._writer.fault
-        loss = await self._loss()
-        if loss is not None:
-            await self._give_up(loss)
-        elif self.is_alone and self._watch is not None and self._watch.is_settled:
-            # On a full disk the next renewal does it.
-            with contextlib.suppress(OSError):
-                self._generations.settle(self._workers.lock)
-
-    async def _loss(self) -> Loss | None:
-        """Return what is lost. More than one look has to see it: another process may be bringing
-        the log into the file, or beginning it anew."""
-        loss = None
-        for _ in range(_LOOKS):
-            loss = self._watch.loss(self._reader) if self._watch is not None else None
-            if loss is None:
-                return None
-            await asyncio.sleep(_BETWEEN_LOOKS)
-        return loss
-
-    async def _rescue(self) -> bool:
-        """Bring the log that lost its name into the file; true: the file has everything."""
-        try:
-            (found,) = await self.look(lambda scans: run(scans, "PRAGMA wal_checkpoint(full)"))
-            is_busy, frames, kept = found
-            is_whole = not is_busy and frames == kept
-            if is_whole:
-                self._generations.close_whole(self._workers.lock)
-        except (apsw.Error, OSError):
-            return False
-        return is_whole
-
-    async def _give_up(self, loss: Loss) -> NoReturn:
-        """Acknowledge nothing more, save what can be, and tell."""
-        self._writer.refuse_all(StoreLost(loss.sentence()))
-        # What has the names now is not ours to change or to delete.
-        self._keeps_log = loss.part is not Part.LOCK
-        is_rescued = loss.part is Part.LOG_NAME and await self._rescue()
-        fault = StoreLost(loss.sentence(is_rescued=is_rescued))
-        self._writer.give_up(fault)
-        raise fault
-
-    def _look_soon(self) -> None:
-        """Look at the files before the next renewal: something went wrong."""
-        if self._noticing is None or self._noticing.done():
-            self._noticing = asyncio.get_running_loop().create_task(self._look_again())
-
-    async def _look_again(self) -> None:
-        with contextlib.suppress(StoreBroken):
-            await self._notice()
-
     @property
     def lapses(self) -> int:
-        """How often others had taken us for dead."""
+        """How often other workers had taken this one for dead."""
         return self._workers.lapses
 
-    def is_live(self, worker: int) -> bool:
+    async def is_live(self, worker: int) -> bool:
         """Tell whether a worker's lease is valid."""
         return self._workers.is_live(self._reader, worker)
 
-    def listen(self, changed: Callable[[], None]) -> None:
+    async def lead(self, duty: Duty) -> bool:
+        """Have a duty unless another worker that lives has it."""
+        leader = self._workers.leader(self._reader, duty)
+        if leader:
+            return leader == self.worker
+        return await self.write_tx(lambda connection: self._workers.take_duty(connection, duty))
+
+    def listen(self, heard: Heard) -> None:
         """Have a function called when another process may have written."""
-        self._listeners.append(changed)
+        self._listeners.append(heard)
+
+    def ring(self, rung: Rung) -> None:
+        """The others see by themselves that the file changed."""
+
+    def _ring(self, rung: Rung | None = None) -> None:
+        # The file tells that it changed, not what changed in it.
+        for heard in self._listeners:
+            heard(rung)
+
+    async def troubles(self) -> Sequence[StoreTrouble]:
+        """Return nothing: a file that fails is broken, and does not come back."""
+        return ()
 
     async def broken(self) -> StoreBroken:
         """Return why, when the disk lost a write or the file is lost."""
@@ -453,45 +406,12 @@ class SQLiteStore:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queue the write for the next commit."""
-        if self.is_alone:
-            self._note_keys(write)
         self._writer.submit(write, done)
-
-    def _note_keys(self, write: Write) -> None:
-        keys = [write.key] if isinstance(write, KeepReply) else write.keys
-        if self._filter is None:
-            self._arriving.extend(keys)
-        else:
-            for key in keys:
-                self._filter.add(key)
-
-    async def _learn_keys(self) -> None:
-        """Learn all keys in the background; until then every look-up asks the file."""
-        self._learning += 1
-        learning = self._learning
-        self._arriving.clear()
-        loop = asyncio.get_running_loop()
-        # What is on its way may be missed by the scan.
-        await self._writer.flush()
-        known = await loop.run_in_executor(self._scanner, self._scan_keys)
-        if not self.is_alone or learning != self._learning:
-            # Others came meanwhile, and may have gone again: a later scan knows more.
-            return
-        for key in self._arriving:
-            known.add(key)
-        self._arriving.clear()
-        self._filter = known
-
-    def _scan_keys(self) -> KeyFilter:
-        known = KeyFilter()
-        for (key,) in rows_of(self._scans, self._sql["keys"], ()):
-            known.add(key)
-        return known
 
     async def known(self, scope: Scope, key: bytes) -> Known | None:
         """Return what a key stands for."""
         number = self._scope(scope)
-        if number is None or (self._filter is not None and key not in self._filter):
+        if number is None:
             return None
         rows = self._rows("known", (number, key))
         if not rows:
@@ -499,7 +419,7 @@ class SQLiteStore:
         task_id, reply = rows[0]
         return Known(TaskId(task_id or ""), reply or b"")
 
-    async def head(self, scope: Scope, task_id: TaskId) -> Head | None:
+    async def head(self, scope: Scope, task_id: TaskId) -> TaskRow | None:
         """Return a task's row."""
         number = self._scope(scope)
         if number is None:
@@ -509,7 +429,7 @@ class SQLiteStore:
 
     async def at_rest(
         self, scope: Scope, task_id: TaskId
-    ) -> tuple[Head, TaskReading | None] | None:
+    ) -> tuple[TaskRow, TaskReading | None] | None:
         """Return a task's row and, if it rests, the task."""
         number = self._scope(scope)
         if number is None:
@@ -520,7 +440,7 @@ class SQLiteStore:
         *columns, seq, head, artifacts = rows[0]
         reading = None
         if seq is not None:
-            reading = TaskReading(seq, body=Snapshot(seq, head, artifacts).whole())
+            reading = Snapshot(seq, head, artifacts).reading()
         return self._head(tuple(columns)), reading
 
     async def read(
@@ -538,25 +458,28 @@ class SQLiteStore:
         rows = rows_of(
             self._reader, self._sql[name], (first | min(after, MAX_SEQ), first | MAX_SEQ)
         )
-        events: list[Recorded] = []
         with contextlib.closing(rows):
-            for last, count, bodies in rows:
-                # The first row may begin before the position asked for.
-                for seq, body in enumerate(bodies.split(b"\n"), last - count + 1):
-                    if seq > after and (artifacts or not body.startswith(_CHUNK)):
-                        events.append(Recorded(seq, body=body))
-                        size -= len(body)
-                        if len(events) >= limit or size <= 0:
-                            return events
-        return events
+            return unpacked(rows, after=after, limit=limit, size=size, artifacts=artifacts)
 
     async def snapshot(self, number: int, *, artifacts: bool = True) -> TaskReading | None:
         """Return the task at its last resting point."""
         rows = self._rows("snapshot" if artifacts else "snapshot_head", (number,))
         if not rows:
             return None
-        snapshot = Snapshot(*rows[0])
-        return TaskReading(snapshot.seq, body=snapshot.whole() if artifacts else snapshot.head)
+        return Snapshot(*rows[0]).reading(artifacts=artifacts)
+
+    async def read_many(
+        self, places: Sequence[tuple[int, int]], *, limit: int, size: int = READ_BYTES
+    ) -> list[list[Recorded]]:
+        """Return the events after each position; one by one, since the file is near."""
+        return [
+            await self.read(number, after=after, limit=limit, size=size) for number, after in places
+        ]
+
+    async def last_seqs(self, numbers: Sequence[int]) -> dict[int, int]:
+        """Return the last position of each task's log."""
+        wanted = msgspec.json.encode(numbers).decode()
+        return dict(self._rows("last_seqs", (wanted,)))
 
     async def withheld(self, number: int) -> dict[int, bytes]:
         """Return what a task's log does not show."""
@@ -567,14 +490,14 @@ class SQLiteStore:
     async def stored(self, principal: Principal) -> int:
         """Return how many bytes the logs of a principal's tasks have."""
         whose = principal.tenant, *principal.owners()
-        rows = await self.look(lambda connection: run(connection, self._sql["stored"], whose))
+        rows = await self.read_tx(lambda connection: run(connection, self._sql["stored"], whose))
         return int(rows[0][0])
 
-    async def page(self, query: Query) -> Found:
+    async def page(self, query: Query, *, bodies: Bodies | None = None) -> TaskRows:
         """Return one page; totals without a filter come from counters."""
         number = self._scope(query.scope)
         if number is None:
-            return Found([], 0)
+            return TaskRows([], 0)
         values: dict[str, Any] = {
             "scope": number,
             "context": query.context_id,
@@ -583,9 +506,9 @@ class SQLiteStore:
             "status_at": query.after[0] if query.after else _EVERYTHING,
             "number": query.after[1] if query.after else _EVERYTHING,
             "limit": query.limit,
-            "agent": query.errand_for,
+            "agent": query.ordered_from,
         }
-        if query.errand_for:
+        if query.ordered_from:
             page, total = "page_of_agent", "total_of_agent"
         elif query.context_id:
             page, total = "page_of_context", "total_of_context"
@@ -593,13 +516,13 @@ class SQLiteStore:
             page = "page" if query.state is None else "page_of_state"
             total = "total" if query.status_since is None else "total_since"
         loop = asyncio.get_running_loop()
-        rows, count = await loop.run_in_executor(
-            self._scanner, self._scan, self._sql[page], self._sql[total], values
+        rows, count, readings = await loop.run_in_executor(
+            self._scanner, self._scan, self._sql[page], self._sql[total], values, bodies
         )
-        return Found([self._head(row) for row in rows], count)
+        return TaskRows([self._head(row) for row in rows], count, readings)
 
-    async def survey(self, survey: Survey) -> list[Head]:
-        """Return tasks whoever they belong to, in the order of their numbers."""
+    async def survey(self, survey: Survey) -> list[TaskRow]:
+        """Return tasks of all owners, in the order of their numbers."""
         values: dict[str, Any] = {
             "id": survey.task_id,
             "agent": survey.agent,
@@ -614,20 +537,31 @@ class SQLiteStore:
         rows = await loop.run_in_executor(self._scanner, run, self._scans, query, values)
         return [self._head(row) for row in rows]
 
-    def _scan(self, page: str, total: str, values: dict[str, Any]) -> tuple[list[Row], int]:
-        # One transaction, so that the page and its total speak of the same moment.
-        run(self._scans, "BEGIN")
-        try:
+    def _scan(
+        self, page: str, total: str, values: dict[str, Any], bodies: Bodies | None
+    ) -> tuple[list[Row], int, list[TaskReading | None]]:
+        # One transaction: the page, its total and its tasks are of the same moment.
+        with one_moment(self._scans):
             rows = run(self._scans, page, values)
             ((count,),) = run(self._scans, total, values)
-        finally:
-            run(self._scans, "COMMIT")
-        return rows, count
+            readings = [] if bodies is None else self._scan_bodies(rows, bodies)
+        return rows, count, readings
+
+    def _scan_bodies(self, rows: Sequence[Row], bodies: Bodies) -> list[TaskReading | None]:
+        query = self._sql["snapshot_at" if bodies.artifacts else "snapshot_head_at"]
+        left = bodies.size
+        readings: list[TaskReading | None] = []
+        for number, _, _, _, _, _, last_seq, *_ in rows:
+            found = run(self._scans, query, (number, last_seq)) if left > 0 else []
+            reading = Snapshot(*found[0]).reading(artifacts=bodies.artifacts) if found else None
+            left -= len(reading.body) if reading is not None else 0
+            readings.append(reading)
+        return readings
 
     # Leases
 
-    async def claim(self, agent: str, limit: int) -> list[tuple[Head, int]]:
-        """Take over what the dead left; most often nothing, which one look tells."""
+    async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:
+        """Take over tasks of dead workers; most often there are none, which one look-up tells."""
         if not self._rows("abandoned", {"agent": agent, "limit": 1}):
             return []
         claimed: list[Row] = []
@@ -663,11 +597,11 @@ class SQLiteStore:
             await self.prepare()
         return [Note(note, self._seals.noted(number, body)) for note, body in rows]
 
-    async def noted(self, agent: str) -> list[Head]:
+    async def noted(self, agent: str) -> list[TaskRow]:
         """Return the tasks we hold that have notes."""
         return [self._head(row) for row in self._rows("noted", (self.worker, agent))]
 
-    async def overdue(self, agent: str, now: int) -> list[Head]:
+    async def overdue(self, agent: str, now: int) -> list[TaskRow]:
         """Return the tasks that should have ended; forget the deadlines of those that did."""
         met = [row[0] for row in self._rows("met_deadlines", (now,))]
         if met:
@@ -692,12 +626,20 @@ class SQLiteStore:
         return self._pushes.of(number)
 
     async def claim_pushes(self, limit: int) -> list[Push]:
-        """Take over receivers nobody delivers to."""
+        """Take over receivers of dead workers."""
         return await self._pushes.claim(limit)
 
     async def settle(self, push: Push, letter: DeadLetter | None = None) -> None:
         """Record how far a receiver is."""
         await self._pushes.settle(push, letter)
+
+    async def drop_letter(self, push: int, seq: int) -> None:
+        """Forget a dead letter."""
+        await self._do(lambda c: run(c, self._sql["drop_letter"], (push, seq)))
+
+    async def reopen_push(self, push: int) -> None:
+        """Have a receiver that was given up delivered to again."""
+        await self._do(lambda c: run(c, self._sql["reopen_push"], (push,)))
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         """Return what was never taken."""
@@ -706,53 +648,13 @@ class SQLiteStore:
     # Forgetting
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
-        """Forget in small transactions, so that writers wait for none of them long."""
-        forgotten = 0
-        while step := await self._prune_step(ended_before, keep):
-            forgotten += step
-        await self._do(lambda c: run(c, self._sql["forget_keys"], (ended_before,)))
-        await self._do(lambda c: run(c, self._sql["forget_withheld_of_ended"]))
-        return forgotten
+        """Forget in small transactions, so that no writer waits long for one of them."""
+        return await prune(self, self._sql, ended_before, keep)
 
-    async def _prune_step(self, ended_before: int, keep: int) -> int:
-        doomed: list[Row] = []
+    # For the parts of the store beside tasks
 
-        def forget(connection: apsw.Connection) -> None:
-            sql = self._sql
-            doomed.extend(run(connection, sql["doomed_by_age"], (ended_before, _PRUNE_STEP)))
-            surplus = run(connection, sql["ended"], ())[0][0] - len(doomed) - keep
-            if surplus > 0 and not doomed:
-                limit = min(surplus, _PRUNE_STEP)
-                doomed.extend(run(connection, sql["doomed_by_number"], (limit,)))
-            if not doomed:
-                return
-            last = run(connection, sql["last_number"], ())[0][0]
-            retired = run(connection, sql["retired_number"], ())
-            highest = max([last, *(row[0] for row in retired)])
-            run(connection, sql["set_fact"], ("retired_number", highest))
-            for number, scope, state in doomed:
-                first = number << SEQ_BITS
-                run(connection, sql["forget_events"], (first, first | MAX_SEQ))
-                run(connection, sql["forget_snapshot"], (number,))
-                run(connection, sql["forget_notes"], (number,))
-                run(connection, sql["forget_deadline"], (number,))
-                run(connection, sql["forget_withheld"], (number,))
-                run(connection, sql["forget_letters"], (number,))
-                run(connection, sql["forget_pushes"], (number,))
-                run(connection, sql["forget_task"], (number,))
-                run(
-                    connection,
-                    "UPDATE counts SET n = n - 1 WHERE scope = ? AND state = ?",
-                    (scope, state),
-                )
-
-        await self._do(forget)
-        return len(doomed)
-
-    # For those who keep more than tasks in the file
-
-    async def change(self, deed: Callable[[apsw.Connection], T]) -> T:
-        """Do something in a transaction of its own; return what it returns."""
+    async def write_tx(self, deed: Callable[[apsw.Connection], T]) -> T:
+        """Run a function in a write transaction of its own; return what it returns."""
         results: list[T] = []
 
         def chore(connection: apsw.Connection) -> None:
@@ -763,35 +665,24 @@ class SQLiteStore:
 
     @property
     def seals(self) -> Seals:
-        """What such readers and writers seal and open secrets with."""
+        """Seals and opens secrets."""
         return self._seals
 
-    async def look(self, reading: Callable[[apsw.Connection], T]) -> T:
-        """Read something, however long that takes; nobody else waits for it."""
+    async def read_tx(self, reading: Callable[[apsw.Connection], T]) -> T:
+        """Read on a thread; the event loop does not wait."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._scanner, reading, self._scans)
 
-    def glance(self, reading: Callable[[apsw.Connection], T]) -> T:
-        """Read something small at once: everybody waits for it."""
+    def read_now(self, reading: Callable[[apsw.Connection], T]) -> T:
+        """Read a few rows on the event loop, which waits."""
         return reading(self._reader)
 
     async def _do(self, chore: Chore) -> None:
         """Run a chore on the writer's thread in a transaction of its own."""
-        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: Exception | None, _: int) -> None:
-            if finished.done():
-                return
-            if error is None:
-                finished.set_result(None)
-            else:
-                finished.set_exception(error)
-
-        self._writer.submit(chore, done)
-        await finished
+        await write(self._writer, chore)
 
     def _rows(self, name: str, values: tuple[Any, ...] | dict[str, Any]) -> list[Row]:
-        return run(self._reader, self._sql[name], values)
+        return self._execute(self._sql[name], values).fetchall()
 
     def _scope(self, scope: Scope) -> int | None:
         number = self._scopes.get(scope)
@@ -808,14 +699,5 @@ class SQLiteStore:
             keep(self._parts, scope, found)
         return found
 
-    def _head(self, row: Row) -> Head:
-        number, task_id, context, scope, state, status_at, last_seq, fence, holder = row
-        return Head(
-            number,
-            TaskId(task_id),
-            ContextId(context),
-            self._part(scope),
-            Standing(_STATES[state], status_at, last_seq),
-            fence,
-            holder,
-        )
+    def _head(self, row: Row) -> TaskRow:
+        return task_row(row, self._part(row[3]))

@@ -2,8 +2,8 @@
 
 A process that ends drops its locks, however it ends: the others see that at once. One that is only
 frozen keeps them, and is taken for dead when it has not renewed its lease in time. Time is the
-machine's own clock since it started, so nobody's change of the date matters; a lease that ends
-later than any could was given before the machine started again.
+machine's own clock since it started: a change of the date does not matter. A lease that ends later
+than any could was given before the machine started again.
 """
 
 import os
@@ -14,12 +14,15 @@ from pathlib import Path
 import apsw
 
 from dragoman.errors import ConfigError
-from dragoman.stores.sqlite.schema import run, transaction
+from dragoman.stores.sqlite.schema import queries, run, transaction
 
 try:
     import fcntl
 except ImportError:  # no such locks on this system: leases end by time alone
     fcntl = None
+
+
+_SQL = queries("workers.sql")
 
 
 def machine_time() -> int:
@@ -48,22 +51,19 @@ class Workers:
             self._tidy(connection)
             rows = run(
                 connection,
-                "INSERT INTO workers (expires, lease) VALUES (?, ?) RETURNING number",
+                _SQL["add"],
                 (self._clock() + self._lease, self._lease),
             )
             self.number = int(rows[0][0])
-            # Before anyone can see the row: whoever sees it may ask for the lock.
+            # Before any process can see the row: one that sees it may ask for the lock.
             self._own = _open(self._lock_of(self.number))
             _lock(self._own, exclusive=True)
 
     def leave(self, connection: apsw.Connection) -> None:
-        """Let go of everything in good order: the tasks are nobody's, and no attempt is lost."""
-        # Those that rest are nobody's once we have no row.
-        unfinished = "WHERE holder = ? AND state IN (1, 2)"
-        run(connection, f"UPDATE tasks SET holder = 0 {unfinished}", (self.number,))
-        open_ones = "WHERE holder = ? AND is_open = 1"
-        run(connection, f"UPDATE pushes SET holder = 0 {open_ones}", (self.number,))
-        run(connection, "DELETE FROM workers WHERE number = ?", (self.number,))
+        """Release everything in good order: the tasks have no holder, and no attempt is lost."""
+        # Tasks that rest have no live holder once we have no row.
+        for name in ("release_tasks", "release_pushes", "release_duties", "remove"):
+            run(connection, _SQL[name], (self.number,))
 
     def close(self) -> None:
         """Drop the locks."""
@@ -76,7 +76,7 @@ class Workers:
 
     @property
     def lock(self) -> int:
-        """The lock file that all workers share; only for those who joined."""
+        """The lock file that all workers share; only after `join`."""
         assert self._shared is not None
         return self._shared
 
@@ -98,41 +98,56 @@ class Workers:
         self.lapses += not self.is_listed(connection)
         run(
             connection,
-            "INSERT OR REPLACE INTO workers VALUES (?, ?, ?)",
+            _SQL["renew"],
             (self.number, self._clock() + self._lease, self._lease),
         )
 
     def is_listed(self, connection: apsw.Connection) -> bool:
         """Tell whether we have a row: if not, others took us for dead."""
-        return bool(run(connection, "SELECT 1 FROM workers WHERE number = ?", (self.number,)))
+        return bool(run(connection, _SQL["is_listed"], (self.number,)))
 
     def others(self, connection: apsw.Connection) -> list[int]:
-        """Return who else has a row, dead or alive."""
-        rows = run(connection, "SELECT number FROM workers WHERE number <> ?", (self.number,))
+        """Return the other workers that have a row, dead or alive."""
+        rows = run(connection, _SQL["others"], (self.number,))
         return [int(number) for (number,) in rows]
 
     def is_live(self, connection: apsw.Connection, number: int) -> bool:
         """Tell whether a worker's lease is valid."""
         if number == self.number:
             return True
-        rows = run(connection, "SELECT expires, lease FROM workers WHERE number = ?", (number,))
+        rows = run(connection, _SQL["lease"], (number,))
         if not rows:
             return False
         expires, lease = rows[0]
         # Its own lease and not ours: processes may be started with different ones.
         return 0 < expires - self._clock() <= lease and not self._is_gone(number)
 
-    def bury(self, connection: apsw.Connection, number: int) -> None:
+    def reap(self, connection: apsw.Connection, number: int) -> None:
         """Remove a dead worker's row, unless it has come back to life."""
         if not self.is_live(connection, number):
-            run(connection, "DELETE FROM workers WHERE number = ?", (number,))
+            run(connection, _SQL["remove"], (number,))
+            run(connection, _SQL["release_duties"], (number,))
             if self._is_gone(number):
                 Path(self._lock_of(number)).unlink(missing_ok=True)
 
+    def leader(self, connection: apsw.Connection, duty: str) -> int:
+        """Return the worker that has a duty; 0: none that lives has."""
+        for (number,) in run(connection, _SQL["leader"], (duty,)):
+            if self.is_live(connection, number):
+                return int(number)
+        return 0
+
+    def take_duty(self, connection: apsw.Connection, duty: str) -> bool:
+        """Have a duty unless another worker that lives has it."""
+        leader = self.leader(connection, duty)
+        if not leader:
+            run(connection, _SQL["take_duty"], (duty, self.number))
+        return leader in (0, self.number)
+
     def _tidy(self, connection: apsw.Connection) -> None:
-        """Remove lock files of processes that ended after they had been buried."""
+        """Remove lock files of processes that ended after they had been reaped."""
         prefix = f"{self._path.name}.worker-"
-        listed = {number for (number,) in run(connection, "SELECT number FROM workers")}
+        listed = {number for (number,) in run(connection, _SQL["numbers"])}
         for name in os.listdir(self._path.parent):
             digits = name.removeprefix(prefix)
             if name == digits or not digits.isdecimal() or int(digits) in listed:

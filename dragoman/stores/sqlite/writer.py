@@ -3,8 +3,8 @@
 Rows are inserted by the event loop and committed by a thread. Inserting takes microseconds and
 touches memory only; a thread would have to win the interpreter's lock from a busy loop for every
 statement, which costs far more. Waiting for the disk is what a thread is for. If any row of a group
-is refused, the group is written again one by one, so that a conflict costs its own caller and
-nobody else.
+is refused, the group is written again one by one, so that a conflict costs its own caller
+alone.
 """
 
 import asyncio
@@ -29,11 +29,9 @@ from dragoman.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from dragoman.model.errand import Errand
-from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Scope
 from dragoman.model.push import PushConfig
-from dragoman.model.task import TaskState
+from dragoman.stores.columns import STATE_NUMBERS, packed
 from dragoman.stores.interface import (
     Append,
     Create,
@@ -43,7 +41,7 @@ from dragoman.stores.interface import (
     Snapshot,
     Write,
 )
-from dragoman.stores.sqlite.schema import close, insert, queries, run
+from dragoman.stores.sqlite.schema import close, executor, insert, queries, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.telemetry import figures
 
@@ -55,18 +53,6 @@ MAX_GROUP = 1_000
 # Bytes after which a group takes no more: the loop inserts it in one go.
 _GROUP_BYTES = 1024 * 1024
 
-# The numbers on disk; they are for ever.
-STATE_NUMBERS = {
-    TaskState.SUBMITTED: 1,
-    TaskState.WORKING: 2,
-    TaskState.COMPLETED: 3,
-    TaskState.FAILED: 4,
-    TaskState.CANCELED: 5,
-    TaskState.INPUT_REQUIRED: 6,
-    TaskState.REJECTED: 7,
-    TaskState.AUTH_REQUIRED: 8,
-}
-
 # What a column can hold, and a row of them.
 Column = int | str | bytes | None
 Row = tuple[Column, ...]
@@ -76,8 +62,8 @@ _Item = tuple[Write | Chore, Done]
 _Outcome = tuple[Done, Exception | None, int]
 # What the loop does after the thread.
 _Next = Callable[[], None]
-# After one of these nobody knows what the disk holds: a later sync may succeed without having kept
-# what this one failed to keep.
+# After one of these it is unknown what the disk holds: a later sync may succeed without having
+# written what this one failed to write.
 _LOST_WRITES = frozenset(
     {
         apsw.SQLITE_IOERR_FSYNC,
@@ -103,33 +89,13 @@ _BETWEEN_TRIES = 0.0003
 _HANDED_OVER = 0.005
 
 
-class Bookkeeping(Protocol):
-    """Keeps books of errands, in the transactions of their tasks."""
+class TaskOrderWrites(Protocol):
+    """Records what writes of tasks mean to their orders, in the same transaction."""
 
-    @property
-    def is_used(self) -> bool:
-        """Whether there may be any errand that has not ended."""
-        ...
-
-    def begin(
-        self,
-        connection: apsw.Connection,
-        task: int,
-        task_id: str,
-        errand: Errand,
-        at: int,
-        state: TaskState,
-    ) -> bool:
-        """Hold what a task may cost; raises `HoldRefused`. Say whether nothing is left to settle:
-        it has ended already, and costs nothing."""
-        ...
-
-    def assign(self, connection: apsw.Connection, task: int, errand: Errand, at: int) -> None:
-        """Note what is another from here on."""
-        ...
-
-    def end(self, connection: apsw.Connection, task: int, state: TaskState, at: int) -> None:
-        """Settle a task that has ended, if it is an errand."""
+    def record(
+        self, connection: apsw.Connection, writes: Sequence[Write], numbers: Sequence[int]
+    ) -> None:
+        """Record it; raises `HoldRefused`."""
         ...
 
 
@@ -138,16 +104,17 @@ class Writer:
 
     def __init__(self, connection: apsw.Connection, worker: int, seals: Seals) -> None:
         self._connection = connection
+        self._execute = executor(connection)
         # What a group may have to take back is kept in memory, not in a file of its own.
-        run(connection, "PRAGMA temp_store = memory")
+        self._execute("PRAGMA temp_store = memory")
         # New keys go anywhere in their index, whose pages would be read again for each; and a page
         # that is changed often is brought into the file seldom.
-        run(connection, "PRAGMA cache_size = -8192")
-        run(connection, f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        self._execute("PRAGMA cache_size = -8192")
+        connection.wal_autocheckpoint(_WAL_PAGES)
         self._seals = seals
-        # Who holds what is written.
+        # The holder of what is written.
         self._worker = worker
-        self.books: Bookkeeping | None = None
+        self.orders: TaskOrderWrites | None = None
         self._sql = queries()
         self._scopes: dict[Scope, int] = {}
         # Scopes met in the present transaction, which may yet be rolled back.
@@ -257,7 +224,7 @@ class Writer:
             self._handed.put(lambda: self._commit(outcomes))
 
     def _refuse(self, group: Sequence[tuple[Write, Done]], error: Exception) -> None:
-        """Tell whoever waits that nothing was committed: the disk may be full, another program may
+        """Tell the callers that nothing was committed: the disk may be full, another program may
         hold the file, or we have a bug."""
         self._roll_back()
         refusal = _refusal(error)
@@ -275,7 +242,7 @@ class Writer:
 
     def _give_up(self, waiting: int, error: Exception) -> None:
         self.is_waiting = False
-        # Whoever came later has not waited so long.
+        # Later callers have not waited so long.
         self._refuse(self._taken(min(waiting, MAX_GROUP)), error)
 
     def _finished(self, outcomes: list[_Outcome]) -> None:
@@ -334,7 +301,7 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(self._go_on, handover)
         except RuntimeError:
-            # The loop is closed: nobody is left to tell.
+            # The loop is closed: no caller is left to tell.
             self._roll_back()
             raise
         if handover.is_taken(_HANDED_OVER):
@@ -349,7 +316,7 @@ class Writer:
     def _committed(self, outcomes: list[_Outcome]) -> list[_Outcome]:
         began = time.perf_counter()
         try:
-            run(self._connection, "COMMIT")
+            self._execute("COMMIT")
         except apsw.Error as error:
             figures.commits.add("failed")
             self._roll_back()
@@ -388,41 +355,41 @@ class Writer:
     # In either
 
     def _begin(self) -> None:
-        run(self._connection, "BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         self._met = {}
-        self._version = run(self._connection, "PRAGMA data_version")[0][0]
+        self._version = self._execute("PRAGMA data_version").fetchall()[0][0]
 
     @property
     def version(self) -> int:
         """A number that is another one when other processes have written."""
         if not self._is_busy:
-            self._version = run(self._connection, "PRAGMA data_version")[0][0]
+            self._version = self._execute("PRAGMA data_version").fetchall()[0][0]
         return self._version
 
     def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
         """Insert in the transaction that was begun; what is refused is left out of it."""
         try:
-            run(self._connection, "SAVEPOINT written")
+            self._execute("SAVEPOINT written")
             numbers = self._apply([write for write, _ in group])
         except _REFUSALS:
-            run(self._connection, "ROLLBACK TO written")
+            self._execute("ROLLBACK TO written")
             self._met = {}
             return [self._insert_one(write, done) for write, done in group]
         return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
 
     def _insert_one(self, write: Write, done: Done) -> _Outcome:
-        run(self._connection, "SAVEPOINT one")
+        self._execute("SAVEPOINT one")
         met = dict(self._met)
         try:
             (number,) = self._apply([write])
         except _REFUSALS as error:
-            # Only these leave the transaction as it is; any other ends it, and whoever called us.
+            # Only these leave the transaction as it is; any other error ends the group.
             # Nothing here is unavailable but the key of what is to be sealed.
-            run(self._connection, "ROLLBACK TO one")
-            run(self._connection, "RELEASE one")
+            self._execute("ROLLBACK TO one")
+            self._execute("RELEASE one")
             self._met = met
             return done, _refusal(error), 0
-        run(self._connection, "RELEASE one")
+        self._execute("RELEASE one")
         return done, None, number
 
     def _roll_back(self) -> None:
@@ -430,7 +397,7 @@ class Writer:
         self._met = {}
         with contextlib.suppress(apsw.Error):
             if self._connection.in_transaction:
-                run(self._connection, "ROLLBACK")
+                self._execute("ROLLBACK")
 
     def _apply(self, writes: Sequence[Write]) -> list[int]:
         tasks: list[Row] = []
@@ -448,7 +415,7 @@ class Writer:
         counts: Counter[tuple[int, int]] = Counter()
         numbers: list[int] = []
         made_at = time.time_ns() // 1_000_000
-        next_number = self._last_number() + 1
+        next_number = self._execute(self._sql["last_number"]).fetchall()[0][0] + 1
         for write in writes:
             scope = self._scope(write.scope)
             if isinstance(write, KeepReply):
@@ -506,100 +473,64 @@ class Writer:
             numbers.append(number)
             keys.extend((scope, key, number, None, made_at) for key in write.keys)
             first = number << SEQ_BITS
-            is_chunks = all(isinstance(r.event, ArtifactUpdate) for r in write.events)
-            # JSON never holds a bare newline, so lines are safe to split again.
-            bodies = b"\n".join([recorded.body for recorded in write.events])
-            last = first | write.events[-1].seq
-            events.append((last, len(write.events), int(is_chunks), bodies))
+            last, *rest = packed(write.events)
+            events.append((first | last, *rest))
             if write.snapshot is not None:
                 snapshots.append(_snapshot_row(number, write.snapshot))
         self._append(appends)
-        insert(self._connection, "INSERT INTO tasks", tasks)
-        insert(self._connection, "INSERT INTO events", events)
-        insert(self._connection, "INSERT INTO keys", keys)
-        insert(self._connection, "INSERT OR REPLACE INTO snapshots", snapshots)
+        insert(self._execute, self._sql["insert_tasks"], tasks)
+        insert(self._execute, self._sql["insert_events"], events)
+        insert(self._execute, self._sql["insert_keys"], keys)
+        insert(self._execute, self._sql["insert_snapshots"], snapshots)
         for note in notes:
-            run(self._connection, self._sql["leave_note"], note)
+            self._execute(self._sql["leave_note"], note)
             if self._connection.changes() != 1:
                 raise StoreConflict("the task is gone or has ended")
         for number, at in alarms.items():
-            run(self._connection, self._sql["forget_deadline"], (number,))
+            self._execute(self._sql["forget_deadline"], (number,))
             if at:
                 deadlines.append((number, at))
-        insert(self._connection, "INSERT INTO deadlines", deadlines)
+        insert(self._execute, self._sql["insert_deadlines"], deadlines)
         for task, config in pushes:
             shown, sealed = self._seals.push(self._connection, task, config)
             values = (task, config.id, shown, sealed, self._worker, 0)
-            run(self._connection, self._sql["put_push"], values)
+            self._execute(self._sql["put_push"], values)
         for task, seq, body in withheld:
             sealed = self._seals.answer(self._connection, task, seq, body)
-            run(self._connection, self._sql["withhold"], (task, seq, sealed))
+            self._execute(self._sql["withhold"], (task, seq, sealed))
         for task in forgotten:
-            run(self._connection, self._sql["forget_withheld"], (task,))
+            self._execute(self._sql["forget_withheld"], (task,))
         if dealt_with:
-            run(
-                self._connection,
+            self._execute(
                 self._sql["drop_notes"],
                 (msgspec.json.encode(dealt_with).decode(),),
             )
         self._count(counts)
-        if self.books is not None:
-            self._keep_books(self.books, writes, numbers)
+        if self.orders is not None:
+            self.orders.record(self._connection, writes, numbers)
         return numbers
-
-    def _keep_books(
-        self, books: Bookkeeping, writes: Sequence[Write], numbers: Sequence[int]
-    ) -> None:
-        """Record what tasks cost with the writes that begin and end them: whatever ends a task,
-        nobody else has to remember."""
-        for write, number in zip(writes, numbers, strict=True):
-            if not isinstance(write, Create | Append):
-                continue
-            at, state = write.standing.status_at, write.standing.state
-            is_settled = False
-            if write.errand is not None:
-                if isinstance(write, Create):
-                    is_settled = books.begin(
-                        self._connection, number, write.task_id, write.errand, at, state
-                    )
-                else:
-                    books.assign(self._connection, number, write.errand, at)
-            if state.is_terminal and not is_settled and books.is_used:
-                books.end(self._connection, number, state, at)
 
     def _append(self, appends: Sequence[tuple[int, ...]]) -> None:
         if not appends:
             return
         encoded = msgspec.json.encode(appends).decode()
-        run(self._connection, self._sql["append"], (self._worker, encoded))
+        self._execute(self._sql["append"], (self._worker, encoded))
         if self._connection.changes() != len(appends):
             raise StoreConflict("the log moved on")
 
     def _count(self, counts: Counter[tuple[int, int]]) -> None:
-        rows: list[Row] = [(scope, state, n) for (scope, state), n in counts.items() if n]
-        for row in rows:
-            run(
-                self._connection,
-                "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
-                row,
-            )
-
-    def _last_number(self) -> int:
-        # Numbers of forgotten tasks are never given again: cursors and keys may still name them.
-        (last,) = run(self._connection, self._sql["last_number"])[0]
-        retired = run(self._connection, self._sql["retired_number"])
-        return max(int(last), int(retired[0][0]) if retired else 0)
+        for (scope, state), n in counts.items():
+            if n:
+                self._execute(self._sql["count"], (scope, state, n))
 
     def _scope(self, scope: Scope) -> int:
         number = self._scopes.get(scope) or self._met.get(scope)
         if number is None:
             number = scope_number(self._connection, self._sql, scope)
             if number is None:
-                rows = run(
-                    self._connection,
-                    self._sql["add_scope"],
-                    (scope.agent, scope.tenant, scope.owner),
-                )
+                rows = self._execute(
+                    self._sql["add_scope"], (scope.agent, scope.tenant, scope.owner)
+                ).fetchall()
                 number = int(rows[0][0])
             self._met[scope] = number
         return number

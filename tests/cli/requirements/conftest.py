@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.requirements.desk import Desk, sitting
+from tests.cli.requirements.desk import Desk, sitting
 
 
 @pytest.fixture(scope="module")

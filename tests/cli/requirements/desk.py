@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serving import environment
+from harness import nursery
+from harness.processes import environment
 
-from cli.calling import fields, home
-from cli.requirements import nursery
-from dragoman.mock.agent import ScriptedAgent, Seen
-from dragoman.mock.demo import demo
-from dragoman.mock.serve import hosted
+from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
+from dragoman.testing.scripted.demo import demo
+from dragoman.testing.scripted.serve import hosted
+from tests.cli.command import fields, home
 
-WITHIN = 30.0
+WITHIN = 60.0
 
 
 class Ended(NamedTuple):
@@ -130,11 +130,11 @@ class Desk:
         task = self.json("send", text, "--async", *more)["task"]
         return task["id"], task["contextId"]
 
-    def seen(self, method: str = "") -> list[Seen]:
+    def seen(self, method: str = "") -> list[SeenRequest]:
         """Return what the agent was asked so far."""
         return self.agent.calls(method)
 
-    def during(self, work: Callable[[], Any]) -> list[Seen]:
+    def during(self, work: Callable[[], Any]) -> list[SeenRequest]:
         """Do something; return what the agent was asked meanwhile."""
         before = len(self.agent.requests)
         work()

@@ -1,74 +1,53 @@
-"""Credentials: what is sent, where, what is warned of, and that none of it is ever shown."""
+"""Credentials: what is sent, where, and what is shown of them."""
 
 import json
 import re
-import stat
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
-from cli.requirements.desk import Desk, Ended, sitting, together
-from dragoman.mock.access import ISSUER
-from dragoman.mock.agent import ScriptedAgent, Seen
-from dragoman.mock.connection import Connection
-from dragoman.mock.demo import demo
-from dragoman.mock.issuer import OPENID, Issuer
-from dragoman.mock.serve import Place, hosted
-
-SECRET = "demo-secret"
-CARD = "/.well-known/agent-card.json"
-COMPLETED = "TASK_STATE_COMPLETED"
-DONE = f"State: {COMPLETED}"
-LOUD = ("--debug", "--verbose")
-
-
-def calls(desk: Desk) -> list[Seen]:
-    """Return what the agent was asked, but for its card."""
-    return [seen for seen in desk.seen() if seen.method != "card"]
-
-
-def fetches(desk: Desk) -> list[Seen]:
-    """Return the requests for the card."""
-    return desk.seen("card")
-
-
-def all_of(seen: Seen) -> str:
-    """Return everything that came with a request."""
-    return f"{seen.path} {seen.query} {seen.headers} {seen.body.decode()}"
-
+from dragoman.testing.issuer import Issuer
+from dragoman.testing.scripted.access import ISSUER
+from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
+from dragoman.testing.scripted.connection import ScriptedConnection
+from dragoman.testing.scripted.demo import demo
+from dragoman.testing.scripted.serve import hosted
+from tests.cli.requirements.credentials import (
+    COMPLETED,
+    DONE,
+    LOUD,
+    SECRET,
+    FolderAuthority,
+    all_of,
+    calls,
+    fetches,
+    issued,
+)
+from tests.cli.requirements.desk import Desk, Ended, sitting, together
 
 # What is sent
 
 
-Shown = Callable[[Seen, str], bool]
+Shown = Callable[[SeenRequest, str], bool]
 
 
-def key_in_header(seen: Seen, secret: str) -> bool:
+def key_in_header(seen: SeenRequest, secret: str) -> bool:
     return seen.headers.get("x-api-key") == secret
 
 
-def key_in_query(seen: Seen, secret: str) -> bool:
+def key_in_query(seen: SeenRequest, secret: str) -> bool:
     return seen.query.get("api_key") == [secret]
 
 
-def key_in_cookie(seen: Seen, secret: str) -> bool:
+def key_in_cookie(seen: SeenRequest, secret: str) -> bool:
     return seen.headers.get("cookie") == f"api_key={secret}"
 
 
-def bearer(seen: Seen, secret: str) -> bool:
+def bearer(seen: SeenRequest, secret: str) -> bool:
     return seen.headers.get("authorization") == f"Bearer {secret}"
 
 
@@ -203,100 +182,9 @@ def test_help_says_that_flags_are_seen_by_others_and_names_the_variable(desk: De
             assert "process list" in said and "shell history" in said and variable in said
 
 
-# Certificates
-
-
-class Pair(NamedTuple):
-    """A certificate and its key, on disk."""
-
-    certificate: Path
-    key: Path
-
-
-class Authority:
-    """Signs certificates for a test."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("authority")
-        usage = dict.fromkeys(
-            (
-                "content_commitment",
-                "key_encipherment",
-                "data_encipherment",
-                "key_agreement",
-                "encipher_only",
-                "decipher_only",
-            ),
-            False,
-        )
-        root = (
-            self._begun(self._name, self._key)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            # Python 3.13 wants it said what the key is for.
-            .add_extension(
-                x509.KeyUsage(digital_signature=True, key_cert_sign=True, crl_sign=True, **usage),
-                critical=True,
-            )
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
-            )
-        )
-        self.file = folder / "authority.pem"
-        self.file.write_bytes(root.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
-
-    def _begun(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        now = datetime.now(UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=1))
-        )
-
-    def sign(self, name: str) -> Pair:
-        """Return a certificate for a server or a client on this machine."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        made = (
-            self._begun(_name(name), key)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]),
-                critical=False,
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
-                critical=False,
-            )
-        )
-        pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
-        pair.certificate.write_bytes(made.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
-        pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        return pair
-
-    @contextmanager
-    def sitting(self, agent: ScriptedAgent, *, asks: bool = False) -> Iterator[Desk]:
-        """Give a desk with an agent over TLS; it may ask for the caller's certificate."""
-        files = self.sign("server")
-        place = Place(
-            tls_cert=str(files.certificate),
-            tls_key=str(files.key),
-            client_ca=str(self.file) if asks else "",
-        )
-        with hosted(agent, place) as url:
-            yield Desk(self._folder, url, agent)
-
-
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
 @pytest.mark.cli("A2ACLI_AUTH_003")
 def test_a_credential_with_insecure_is_warned_of_every_time(folder: Path) -> None:
-    authority = Authority(folder)
+    authority = FolderAuthority(folder)
     with authority.sitting(demo(auth="bearer")) as desk:
         token = {"A2ACLI_BEARER": SECRET}
         insecure = {"A2ACLI_INSECURE": "true"}
@@ -321,7 +209,7 @@ def test_a_stored_token_with_insecure_and_a_token_over_plain_http_are_warned_of(
     folder: Path,
 ) -> None:
     agent, _ = issued("oauth2")
-    with Authority(folder).sitting(agent) as desk:
+    with FolderAuthority(folder).sitting(agent) as desk:
         env = {"A2ACLI_CLIENT_ID": "demo", "A2ACLI_CLIENT_SECRET": SECRET}
         made = desk.run("auth", "login", "--insecure", env=env)
         used = desk.run("send", "hi", "--insecure")
@@ -477,167 +365,6 @@ def issuer_secrets(issuer: Issuer, desk: Desk) -> Iterator[str]:
             yield asked.headers["authorization"].split()[1]
 
 
-# Logging in
-
-
-def issued(kind: Any, **more: Any) -> tuple[ScriptedAgent, Issuer]:
-    """Return an agent that takes what an issuer below it gives, and the issuer."""
-    agent = demo(auth=kind)
-    issuer = agent.issuer
-    assert issuer is not None
-    for name, value in ({"interval": 0.1} | more).items():
-        setattr(issuer, name, value)
-    return agent, issuer
-
-
-LOGIN = ("auth", "login", "--client-id", "public", "--flow", "device-code")
-
-
-class Timed:
-    """Notes when an app is asked for a path."""
-
-    def __init__(self, app: Any, path: str) -> None:
-        self._app = app
-        self._path = path
-        self.times: list[float] = []
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope.get("path") == self._path:
-            self.times.append(time.monotonic())
-        await self._app(scope, receive, send)
-
-    def pauses(self) -> list[float]:
-        """Return the times between two requests."""
-        return [late - early for early, late in zip(self.times, self.times[1:], strict=False)]
-
-
-@pytest.mark.cli("A2ACLI_AUTH_005")
-def test_a_device_code_is_shown_on_stderr_and_polled_for_as_the_issuer_says(folder: Path) -> None:
-    ways: dict[str, dict[str, Any]] = {
-        "granted": {"device": ("pending", "pending", "granted"), "interval": 0.4},
-        "slow": {"device": ("slow_down", "granted"), "interval": 0.1},
-        "denied": {"device": ("pending", "denied")},
-        "expired": {"device": ("pending", "expired")},
-        "late": {"device": ("wait",), "code_lasts": 0.5, "interval": 0.2},
-    }
-    ended, timed = {}, {}
-
-    def log_in(way: str) -> None:
-        agent, _ = issued("oauth2", **ways[way])
-        timed[way] = Timed(agent, f"{ISSUER}/token")
-        with hosted(timed[way]) as url:
-            desk = Desk(folder / way, url, agent)
-            desk.folder.mkdir()
-            ended[way] = desk.run(*LOGIN, "-o", "json", exit=None)
-            if way in ("granted", "slow"):
-                assert DONE in desk.run("send", "echo hi").out
-
-    together(*(lambda w=way: log_in(w) for way in ways))
-    for way in ("granted", "slow"):
-        assert ended[way].exit == 0 and ended[way].json["login"]["flow"] == "device-code"
-    for way, error in (("denied", "access_denied"), ("expired", "expired"), ("late", "expired")):
-        assert ended[way].exit == 4 and ended[way].error["code"] == "A2ACLI_ERR_AUTH_FAILED"
-        assert error in ended[way].error["message"]
-        assert not [*(folder / way).rglob("tokens/*.json")]
-    for one in ended.values():
-        assert re.search(r"^Visit: http://127.0.0.1:\d+/issuer/activate", one.err, re.M)
-        assert re.search(r"^Code: WDJB-\d{4}$", one.err, re.M)
-    assert min(timed["granted"].pauses()) >= 0.39 and len(timed["granted"].times) == 3
-    # RFC 8628: five seconds more from then on.
-    assert min(timed["slow"].pauses()) >= 5.0
-    assert len(timed["late"].times) <= 2
-
-
-@pytest.mark.cli("A2ACLI_AUTH_006")
-def test_client_credentials_need_nobody_and_their_secret_comes_from_a_variable(
-    folder: Path,
-) -> None:
-    agent, issuer = issued("oauth2")
-    login = ("auth", "login", "--client-id", "demo", "-o", "json")
-    with sitting(folder, agent) as desk:
-        secret = {"A2ACLI_CLIENT_SECRET": SECRET}
-        made = desk.run(*login, "--scope", "tasks", env=secret)
-        asked = issuer.asked_for("/token")[-1]
-        wrong, none, nobody = together(
-            lambda: desk.run(*login, env={"A2ACLI_CLIENT_SECRET": "no"}, exit=4),
-            lambda: desk.run(*login, "--flow", "client-credentials", exit=2),
-            lambda: desk.run("auth", "login", "-o", "json", env=secret, exit=2),
-        )
-        assert DONE in desk.run("send", "echo hi").out
-        kept = "".join(path.read_text(errors="replace") for path in desk.files())
-    assert made.json["login"]["flow"] == "client-credentials"
-    assert made.json["login"]["scopes"] == ["tasks"]
-    assert asked.form["grant_type"] == "client_credentials" and asked.form["scope"] == "tasks"
-    assert asked.client == "demo" and asked.headers["authorization"].startswith("Basic ")
-    assert "Visit" not in made.err and SECRET not in made.out + made.err + kept
-    assert wrong.error["code"] == "A2ACLI_ERR_AUTH_FAILED"
-    assert "A2ACLI_CLIENT_SECRET" in none.error["hint"]
-    assert nobody.error["code"] == "A2ACLI_ERR_USAGE"
-
-
-def tokens_of(desk: Desk) -> dict[str, str]:
-    """Return the token that is kept."""
-    (path,) = desk.folder.rglob("tokens/*.json")
-    return json.loads(path.read_text())["token"]
-
-
-@pytest.mark.cli("A2ACLI_AUTH_007")
-def test_a_token_is_kept_for_its_owner_attached_later_and_renewed(folder: Path) -> None:
-    agent, issuer = issued("oauth2", device=("granted",))
-    with sitting(folder, agent) as desk:
-        made = desk.run(*LOGIN)
-        (path,) = folder.rglob("tokens/*.json")
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        first = tokens_of(desk)
-        assert first["access"] not in made.out + made.err
-        assert DONE in desk.run("send", "echo one").out
-        assert calls(desk)[-1].headers["authorization"] == f"Bearer {first['access']}"
-
-        issuer.revoke(first["access"])
-        assert DONE in desk.run("send", "echo two").out
-        second = tokens_of(desk)
-        assert second["access"] != first["access"]
-        assert issuer.asked_for("/token")[-1].form["refresh_token"] == first["refresh"]
-        assert calls(desk)[-1].headers["authorization"] == f"Bearer {second['access']}"
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-        given = desk.run("send", "echo three", "--bearer", "by-hand", "-o", "json", exit=4)
-        assert given.error["code"] == "A2ACLI_ERR_AUTH_FAILED"
-        assert calls(desk)[-1].headers["authorization"] == "Bearer by-hand"
-
-        path.unlink()
-        gone = desk.run("send", "echo four", "-o", "json", exit=4)
-        assert gone.error["code"] == "A2ACLI_ERR_CREDENTIALS_MISSING"
-        assert "dragoman auth login" in gone.error["hint"]
-
-
-@pytest.mark.cli("A2ACLI_AUTH_007")
-def test_a_token_is_renewed_before_it_ends_and_never_goes_to_another_origin(folder: Path) -> None:
-    agent, issuer = issued("oauth2", device=("granted",), lasts=10)
-    with sitting(folder, agent) as desk, sitting(folder, auth="oauth2") as other:
-        desk.run(*LOGIN)
-        first = tokens_of(desk)
-        assert DONE in desk.run("send", "echo hi").out
-        assert len(issuer.asked_for("/token")) == 2
-        assert calls(desk)[-1].headers["authorization"] != f"Bearer {first['access']}"
-
-        # The agent's own card, but with a stranger's address in it.
-        card = desk.json("card", "get")
-        (folder / "card.json").write_text(
-            json.dumps(
-                card | {"supportedInterfaces": other.json("card", "get")["supportedInterfaces"]}
-            )
-        )
-        refused, moved = together(
-            lambda: other.run("send", "echo hi", "-o", "json", exit=4),
-            lambda: desk.run("send", "echo hi", "-o", "json", a="./card.json", exit=4),
-        )
-        for ended in (refused, moved):
-            assert ended.error["code"] == "A2ACLI_ERR_CREDENTIALS_MISSING"
-        assert calls(other) == []
-
-
 # Cards and redirects
 
 
@@ -652,12 +379,12 @@ class Turnstile:
     def __init__(self, to: str, *, asks: bool) -> None:
         self.to = to
         self.asks = asks
-        self.seen: list[Connection] = []
+        self.seen: list[ScriptedConnection] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await demo()(scope, receive, send)
-        connection = Connection(scope, receive, send)
+        connection = ScriptedConnection(scope, receive, send)
         self.seen.append(connection)
         await connection.read()
         if self.asks and "authorization" not in connection.headers:
@@ -743,7 +470,7 @@ def test_no_credential_follows_the_redirect_of_a_call(folder: Path) -> None:
 
 @pytest.mark.cli("A2ACLI_AUTH_009")
 def test_a_client_certificate_opens_a_server_that_demands_one(folder: Path) -> None:
-    authority = Authority(folder)
+    authority = FolderAuthority(folder)
     mine = authority.sign("client")
     trust = ("--ca-cert", authority.file)
     shown = (*trust, "--client-cert", mine.certificate, "--client-key", mine.key)
@@ -779,35 +506,6 @@ def test_a_card_that_asks_for_a_certificate_is_not_called_without_one(folder: Pa
         assert failed.error["code"] == "A2ACLI_ERR_CREDENTIALS_MISSING"
         assert "--client-cert" in failed.error["hint"]
         assert calls(desk) == []
-
-
-@pytest.mark.cli("A2ACLI_AUTH_010")
-def test_openid_connect_is_discovered_logged_in_to_and_renewed(folder: Path) -> None:
-    agent, issuer = issued("oidc", device=("granted",), lasts=10)
-    with sitting(folder, agent) as desk:
-        made = desk.run(*LOGIN, "-o", "json")
-        assert made.json["login"]["issuer"] == desk.url + ISSUER
-        assert [asked.path for asked in issuer.requests[:2]] == [
-            ISSUER + OPENID,
-            f"{ISSUER}/device",
-        ]
-        first = tokens_of(desk)
-        assert DONE in desk.run("send", "echo hi").out
-        renewed = issuer.asked_for("/token")[-1].form
-        assert renewed["grant_type"] == "refresh_token"
-        assert renewed["refresh_token"] == first["refresh"]
-        assert calls(desk)[-1].headers["authorization"] == f"Bearer {tokens_of(desk)['access']}"
-        assert tokens_of(desk)["access"] != first["access"]
-
-
-@pytest.mark.cli("A2ACLI_AUTH_010")
-def test_a_description_of_another_issuer_gets_no_secret(folder: Path) -> None:
-    agent, issuer = issued("oidc", url="https://issuer.invalid")
-    with sitting(folder, agent) as desk:
-        env = {"A2ACLI_CLIENT_ID": "demo", "A2ACLI_CLIENT_SECRET": SECRET}
-        failed = desk.run("auth", "login", "-o", "json", env=env, exit=4)
-    assert failed.error["code"] == "A2ACLI_ERR_AUTH_FAILED"
-    assert {asked.method for asked in issuer.requests} == {"GET"}
 
 
 @pytest.mark.cli("A2ACLI_AUTH_011")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from joserfc import jwk
 
-from cli.requirements.desk import Desk, sitting, together
-from dragoman.mock.connection import Connection
-from dragoman.mock.demo import demo
-from dragoman.mock.serve import hosted
+from dragoman.testing.scripted.connection import ScriptedConnection
+from dragoman.testing.scripted.demo import demo
+from dragoman.testing.scripted.serve import hosted
+from tests.cli.requirements.desk import Desk, sitting, together
 
 CARD = "/.well-known/agent-card.json"
 
@@ -122,7 +122,7 @@ def test_a_name_in_a_catalog_is_resolved_wherever_a_card_goes(desk: Desk, folder
     async def catalog(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await demo()(scope, receive, send)
-        connection = Connection(scope, receive, send)
+        connection = ScriptedConnection(scope, receive, send)
         asked.append(connection.path)
         entries = [{"name": "weather", "url": desk.url + CARD}]
         return await connection.answer(200, json.dumps({"entries": entries}).encode())

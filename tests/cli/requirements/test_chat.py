@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cli.requirements.desk import WITHIN, Desk
+from tests.cli.requirements.desk import WITHIN, Desk
 
 PROMPT = "> "
 

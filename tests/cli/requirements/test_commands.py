@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import ROOT, running
+from harness.processes import ROOT, running
 
-from cli.requirements.desk import Desk, sitting, together
-from dragoman.mock.agent import ScriptedAgent
+from dragoman.testing.scripted.agent import ScriptedAgent
+from tests.cli.requirements.desk import Desk, sitting, together
 
 SHELLS = {
     "bash": ("bash", "-n"),
@@ -62,7 +62,7 @@ def test_completion_scripts_are_taken_by_their_shells(desk: Desk, tmp_path: Path
         assert all(word in made.out for word in ("push-config", "demo-server", "--agent-card"))
         # A shell that is not here has nothing to say; bash is wherever tests run.
         if shell == "bash" or shutil.which(check[0]):
-            subprocess.run([*check, script], check=True, timeout=30)
+            subprocess.run([*check, script], check=True, timeout=60)
     line = f"source {tmp_path}/script.bash; COMP_WORDS=(dragoman task sub); COMP_CWORD=2; _dragoman"
     told = subprocess.run(["bash", "-c", f'{line}; echo "${{COMPREPLY[@]}}"'], capture_output=True)
     assert told.stdout.split() == [b"subscribe"]
@@ -163,7 +163,7 @@ def test_the_demo_agent_passes_conformance(desk: Desk, tmp_path: Path) -> None:
         url = child.ready()
         found = desk.json("conformance", "--strict", a=url)
         assert found["summary"]["fail"] == 0 and found["agent"]["name"] == "Demo agent"
-        assert child.end() == 0
+        assert child.stop() == 0
     help = desk.run("demo-server", "--help", a="").out
     assert all(name in help for name in ("--scenario", "--latency", "--tenant", "--auth"))
 

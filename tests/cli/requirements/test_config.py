@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cli.requirements.desk import Desk, Ended, sitting, together
-from cli.requirements.test_auth import Authority
-from dragoman.mock.demo import demo
+from dragoman.testing.scripted.demo import demo
+from tests.cli.requirements.credentials import FolderAuthority
+from tests.cli.requirements.desk import Desk, Ended, sitting, together
 
 COMPLETED = "TASK_STATE_COMPLETED"
 
@@ -154,7 +154,7 @@ def test_the_highest_common_version_is_the_default(desk: Desk) -> None:
 @pytest.mark.cli("A2ACLI_DEFAULT_001")
 def test_certificates_are_verified_by_default(folder: Path) -> None:
     trusting = {"A2ACLI_INSECURE": "true"}
-    with Authority(folder).sitting(demo()) as desk:
+    with FolderAuthority(folder).sitting(demo()) as desk:
 
         def exits(*flags: str, env: dict[str, str] | None = None) -> int:
             return desk.run("card", "get", "--no-cache", *flags, env=env, exit=None).exit

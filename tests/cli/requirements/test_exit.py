@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.requirements.desk import Desk, sitting, together
 from dragoman.cli.failures import EXITS
+from tests.cli.requirements.desk import Desk, sitting, together
 
 DOWN = "A2ACLI_ERR_UNREACHABLE"
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.requirements.desk import Desk, sitting, together
+from tests.cli.requirements.desk import Desk, sitting, together
 
 
 def last_message(desk: Desk) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from cli.requirements.desk import Desk, Ended, sitting, together
-from dragoman.mock.demo import demo
-from dragoman.mock.serve import hosted
+from dragoman.testing.scripted.demo import demo
+from dragoman.testing.scripted.serve import hosted
+from tests.cli.requirements.desk import Desk, Ended, sitting, together
 
 LABEL = re.compile(r"[A-Z][A-Za-z0-9-]*: .*|[A-Z][A-Za-z0-9-]*:")
 BLOCKS = {"Text:", "Data:", "Description:", "Metadata:"}
@@ -108,7 +108,7 @@ def test_lines_come_as_things_happen_and_the_last_is_the_end(desk: Desk) -> None
     stage = desk.agent.tasks[first["task"]["id"]]
     # The agent is still at it: what was read was not kept back.
     assert not stage.state.is_terminal and process.poll() is None
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     rest = [json.loads(line) for line in out.splitlines()]
     assert all(b"  " not in line for line in out.splitlines()), "compact"
     assert rest[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -124,7 +124,7 @@ def test_when_the_agent_dies_the_last_line_is_the_error(folder: Path) -> None:
         process = desk.start(*words, "--timeout", "5s")
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     last = json.loads(out.splitlines()[-1])
     # It is looked for again until the time is over: it may come back.
     ends = {"A2ACLI_ERR_UNREACHABLE": 3, "A2ACLI_ERR_TIMEOUT": 5}
@@ -222,7 +222,7 @@ def test_a_terminal_gets_the_bytes_a_pipe_gets(desk: Desk) -> None:
         # Linux says so when the other end is closed.
         pass
     os.close(ours)
-    assert process.wait(20) == 0 and shown == piped
+    assert process.wait(60) == 0 and shown == piped
 
 
 @pytest.mark.cli("A2ACLI_OUT_007")

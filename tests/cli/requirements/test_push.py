@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.requirements.desk import WITHIN, Desk, together
+from tests.cli.requirements.desk import WITHIN, Desk, together
 
 PUSH = ("task", "push-config")
 HOOK = "http://127.0.0.1:9/hook"

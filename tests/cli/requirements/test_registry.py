@@ -8,9 +8,9 @@ from collections import Counter
 from types import ModuleType
 
 import pytest
-from serving import ROOT
+from harness.processes import ROOT
 
-from cli.requirements.registry import CARRIED, REGISTRY, carried
+from tests.cli.requirements.registry import CARRIED, REGISTRY, carried
 
 # Nothing but this waits for a binding that is not there.
 MAY_BE_OPEN = {"A2ACLI_TX_005"}

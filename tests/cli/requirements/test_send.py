@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cli.requirements.desk import Desk, sitting, together
-from dragoman.mock.agent import Seen
+from dragoman.testing.scripted.agent import SeenRequest
+from tests.cli.requirements.desk import Desk, sitting, together
 
 
-def message(seen: Seen) -> dict[str, Any]:
+def message(seen: SeenRequest) -> dict[str, Any]:
     """Return the message of a send."""
     return (seen.json.get("params") or seen.json)["message"]
 
 
-def sends(found: list[Seen]) -> list[Seen]:
+def sends(found: list[SeenRequest]) -> list[SeenRequest]:
     return [seen for seen in found if seen.method.startswith("Send")]
 
 
@@ -42,11 +42,8 @@ def test_a_send_waits_for_the_end_and_async_gives_the_ids_at_once(desk: Desk) ->
         since = time.monotonic()
         return desk.json("send", "slow 3"), time.monotonic() - since
 
-    begun = time.monotonic()
-    at_once = desk.json("send", "slow 3", "--async")["task"]
-    took = time.monotonic() - begun
-    # Starting an interpreter on a busy machine is part of it; the agent takes three seconds.
-    assert took < 2.5
+    # The agent works longer than a test may wait for a command.
+    at_once = desk.json("send", "slow 600", "--async")["task"]
     assert at_once["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
     assert at_once["id"] and at_once["contextId"]
     (waited, seconds), text = together(timed, lambda: desk.run("send", "slow 3", "--no-wait"))

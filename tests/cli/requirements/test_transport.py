@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.requirements.desk import Desk, Ended, sitting, together
-from dragoman.mock.agent import ScriptedAgent, Seen
+from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
+from tests.cli.requirements.desk import Desk, Ended, sitting, together
 
 RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
 DONE = "State: TASK_STATE_COMPLETED"
@@ -115,7 +115,7 @@ def everything(desk: Desk, env: dict[str, str]) -> None:
     )
 
 
-def tenant_of(seen: Seen) -> str | None:
+def tenant_of(seen: SeenRequest) -> str | None:
     """Return the tenant a request names, as it stands on the wire."""
     if seen.binding == RPC:
         return seen.json["params"].get("tenant")

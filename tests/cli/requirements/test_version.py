@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.requirements.desk import Desk, sitting, together
-from dragoman.mock.agent import ScriptedAgent, Seen
-from dragoman.mock.demo import REQUIRED_EXTENSION
 from dragoman.model.card import RESUME_URI
+from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
+from dragoman.testing.scripted.demo import REQUIRED_EXTENSION
+from tests.cli.requirements.desk import Desk, sitting, together
 
 COMPLETED = "TASK_STATE_COMPLETED"
 
 
-def calls(desk: Desk) -> list[Seen]:
+def calls(desk: Desk) -> list[SeenRequest]:
     """Return what the agent was asked, but for its card."""
     return [seen for seen in desk.seen() if seen.method != "card"]
 
@@ -121,7 +121,7 @@ def test_a_required_extension_that_we_know_is_declared_unasked(folder: Path) -> 
         assert [sent_extensions(seen) for seen in calls(desk)] == [{RESUME_URI}]
 
 
-def sent_extensions(seen: Seen) -> set[str]:
+def sent_extensions(seen: SeenRequest) -> set[str]:
     """Return the extensions a request asks for."""
     named = seen.headers.get("a2a-extensions", "").split(",")
     return {one.strip() for one in named if one.strip()}

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
-from stub import EVENTS, JSON, Asked, Said, T, card, chunk, said, task
 
 from dragoman.client.client import Client
 from dragoman.dialects.dialect import Dialect
@@ -18,8 +17,9 @@ from dragoman.model.message import Role
 from dragoman.model.push import PushConfig
 from dragoman.model.record import TaskReading
 from dragoman.service import Nothing, PushPage, Reply, TaskPage, TaskReply
-from hostile.mutations import DEEP, NO_JSON, mutations, text
-from hostile.streams import END, frames, hash_of
+from tests.client.hostile.mutations import DEEP, NO_JSON, mutations, text
+from tests.client.hostile.streams import END, frames, hash_of
+from tests.client.stub import EVENTS, JSON, Asked, Said, T, card, chunk, said, task
 
 
 class Call(NamedTuple):

@@ -5,12 +5,23 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from stub import EVENTS, Asked, Said, artifact, chunk, enveloped, got, said, status, task, wire
-
 from dragoman.model.card import JSONRPC
 from dragoman.model.events import Event
 from dragoman.model.task import TaskState
-from hostile.mutations import NO_JSON, mutations, text
+from tests.client.hostile.mutations import NO_JSON, mutations, text
+from tests.client.stub import (
+    EVENTS,
+    Asked,
+    Said,
+    artifact,
+    chunk,
+    enveloped,
+    got,
+    said,
+    status,
+    task,
+    wire,
+)
 
 END = task(TaskState.COMPLETED, "bye", artifacts=[artifact("a", "b")], history=[said("hello")])
 GOOD: list[Event] = [

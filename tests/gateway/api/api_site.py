@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from serving import WAIT, Frame, client, frames, hosting, serving
+from harness.serving import Frame, client, frames, hosting, serving
+from harness.waiting import WAIT
 
-from dragoman import Agent, Settings, Turn
-from dragoman.gateway.app import GatewayApp
+from dragoman import Agent, Turn
+from dragoman.config import load_settings
+from dragoman.gateway.app import gateway_app
+from dragoman.server.app import App
 
 DONE = frozenset({"completed", "failed", "cancelled"})
 SECRET = "a payment secret of a test"
@@ -38,7 +41,7 @@ def worker() -> Agent:
 class GatewaySite:
     """A served gateway, asked over its REST API."""
 
-    def __init__(self, url: str, http: httpx.AsyncClient, app: GatewayApp) -> None:
+    def __init__(self, url: str, http: httpx.AsyncClient, app: App) -> None:
         self.url = url
         self.http = http
         self.app = app
@@ -118,7 +121,7 @@ async def gateway(
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(serving(agent or worker()))
         given = {"store": str(folder / "gateway.db"), "payment_secret": SECRET} | settings
-        app = GatewayApp(settings=Settings(**given), is_local=True)
+        app = gateway_app(settings=load_settings({}, **given), is_local=True)
         url = await stack.enter_async_context(hosting(app))
         http = await stack.enter_async_context(client(url))
         site = GatewaySite(url, http, app)

@@ -1,14 +1,14 @@
 """Agents and their keys over the gateway's REST API."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_site import GatewaySite, headers_of, owners
+from harness.waiting import eventually
 
-from dragoman.security import key_file
+from dragoman.security.keys import key_file
+from tests.gateway.api.api_site import GatewaySite, headers_of, owners
 
 NOBODY = "01a1e487-0000-7000-8000-000000000000"
 Market = tuple[GatewaySite, dict[str, str], dict[str, str]]
@@ -31,11 +31,11 @@ async def registered(site: GatewaySite, headers: dict[str, str], **said: Any) ->
 
 async def known(site: GatewaySite, headers: dict[str, str]) -> None:
     """Wait until a key is known: servers look at the file of keys once a second."""
-    for _ in range(100):
-        if (await site.raw("GET", "/nothing", headers=headers)).status_code != 401:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the key is not known")
+
+    async def is_known() -> bool:
+        return (await site.raw("GET", "/nothing", headers=headers)).status_code != 401
+
+    await eventually(is_known)
 
 
 async def test_an_agent_is_registered_with_what_its_owner_says(market: Market) -> None:

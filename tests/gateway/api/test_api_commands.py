@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_site import TOKENS, GatewaySite, gateway, headers_of, owners
-from cli.calling import Ended, call, document, fields, home, lines, typed
-from serving import environment, within
+from harness.processes import environment
+from harness.waiting import within
+
+from dragoman.gateway.app import gateway_of
+from tests.cli.command import Ended, call, document, fields, home, lines, typed
+from tests.gateway.api.api_site import TOKENS, GatewaySite, gateway, headers_of, owners
 
 HOURS = 72 * 3600
 
@@ -122,12 +125,10 @@ async def test_credits_are_bought_at_the_address_that_is_printed(shell: Shell) -
     assert fields(bought.stderr)["Hint"] == "dragoman credits balance"
     # Nothing is credited before it is paid; then it is, once.
     before = await shell.json("credits", "balance")
-    ledger = shell.site.app.gateway.ledger
-    provider = ledger._provider
-    checkout = await shell.site.app.gateway.store.look(
-        lambda connection: _checkout(connection, found["checkout"])
-    )
-    assert before["total"] == "1000.00" and provider is not None
+    served = gateway_of(shell.site.app)
+    provider = served.ledger._provider
+    checkout = await served.store.accounting.ledger.checkout(found["checkout"])
+    assert before["total"] == "1000.00" and provider is not None and checkout is not None
     body, headers = provider.webhook(checkout)
     for _ in range(2):
         headers |= {"content-type": "application/json"}
@@ -138,12 +139,6 @@ async def test_credits_are_bought_at_the_address_that_is_printed(shell: Shell) -
     assert wrong["code"] == "InvalidParamsError" and wrong["hint"] == "dragoman credits packages"
     dry = await shell.type("credits", "buy", "gold", "--dry-run")
     assert dry.returncode == 2 and "starter, pro, enterprise" in dry.stderr
-
-
-def _checkout(connection: Any, id: str) -> Any:
-    from dragoman.stores.sqlite import purchases
-
-    return purchases.find(connection, id)
 
 
 @pytest.mark.parametrize(("outcome", "state"), [("upheld", "refunded"), ("rejected", "resolved")])
@@ -354,10 +349,10 @@ async def test_an_interrupt_leaves_the_run_and_says_how_to_look_at_it(
     assert process.stderr is not None
     try:
         # Its first step is under way: it is polled, and takes signals.
-        waiting, progress = [await within(process.stderr.readline(), 30) for _ in range(2)]
+        waiting, progress = [await within(process.stderr.readline()) for _ in range(2)]
         assert waiting.startswith(b"Waiting: run ") and progress.startswith(b"Progress: step 0")
         process.send_signal(signal.SIGINT)
-        _, told = await within(process.communicate(), 30)
+        _, told = await within(process.communicate())
     finally:
         if process.returncode is None:
             process.kill()

@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from api_site import SECRET, GatewaySite, owners
 
-from dragoman.gateway.payments import FakeProvider
-from dragoman.stores.sqlite.purchases import Checkout
+from dragoman.gateway.app import gateway_of
+from dragoman.gateway.money.payments import FakeProvider
+from dragoman.stores.interface.ledger import Checkout
+from tests.gateway.api.api_site import SECRET, GatewaySite, owners
 
 NOBODY = "01a1e487-0000-7000-8000-000000000000"
 Market = tuple[GatewaySite, dict[str, str], dict[str, str]]
@@ -136,7 +137,7 @@ async def test_who_earned_it_gives_it_back_once(market: Market) -> None:
 async def test_how_an_agent_stands_is_told_and_explained(market: Market) -> None:
     site, _, buyer = market
     await done(market)
-    await site.app.gateway.trust.digest()
+    await gateway_of(site.app).trust.digest()
     found = await site.ask("GET", f"/trust/{site.agent}", headers=buyer)
     assert found["agentId"] == site.agent
     assert found["badge"] in ("Verified Elite", "Trusted", "Established", "New")

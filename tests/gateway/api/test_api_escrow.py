@@ -1,27 +1,19 @@
 """Escrow at a served gateway: what its REST API and the commands on its file say and do."""
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_site import GatewaySite, headers_of, owners
-from commanding import invoke
+from harness.clock import SkippingClock
+from harness.commands import invoke
+
+from dragoman.gateway.app import gateway_of
+from tests.gateway.api.api_site import GatewaySite, headers_of, owners
 
 NOBODY = "01a1e487-0000-7000-8000-000000000000"
 HOURS = 72 * 3600
 Market = tuple[GatewaySite, dict[str, str], dict[str, str]]
-
-
-class Clock:
-    """The time, and so much more."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +29,16 @@ async def market(folder: Path) -> AsyncIterator[Market]:
 
 
 @pytest.fixture
-async def clock(market: Market) -> AsyncIterator[Clock]:
+async def clock(market: Market) -> AsyncIterator[SkippingClock]:
     """What the gateway takes for the time, where it pays and where disputes come in."""
     site, _, _ = market
-    gateway = site.app.gateway
-    clock = Clock()
+    gateway = gateway_of(site.app)
+    clock = SkippingClock()
     before = gateway.ledger._now, gateway.trust._now
     gateway.ledger._now = gateway.trust._now = clock
     yield clock
     gateway.ledger._now, gateway.trust._now = before
-    assert (await gateway.ledger.verify()).differences == []
+    assert (await gateway.ledger.store.verify()).differences == []
     await gateway.trust.digest()
     assert (await gateway.trust.verify()).problem == ""
 
@@ -83,7 +75,9 @@ async def both(market: Market) -> list[dict[str, Any]]:
     return [await site.ask("GET", "/billing/balance", headers=who) for who in (buyer, seller)]
 
 
-async def test_a_task_is_delivered_and_paid_three_days_later(market: Market, clock: Clock) -> None:
+async def test_a_task_is_delivered_and_paid_three_days_later(
+    market: Market, clock: SkippingClock
+) -> None:
     site, _, buyer = market
     before = await both(market)
     task = await done(market)
@@ -92,11 +86,11 @@ async def test_a_task_is_delivered_and_paid_three_days_later(market: Market, clo
     assert await moved(market, before) == (0, 10, 0)
     early = await site.ask("GET", f"/tasks/{task['id']}/receipt", status=400, headers=buyer)
     assert "escrow" in early["message"]
-    clock.ahead = HOURS - 60
-    await site.app.gateway.ledger.sweep()
+    clock.passed = HOURS - 60
+    await gateway_of(site.app).ledger.sweep()
     assert await read(market, task["id"]) == ("delivered", None)
-    clock.ahead = HOURS + 1
-    await site.app.gateway.ledger.sweep()
+    clock.passed = HOURS + 1
+    await gateway_of(site.app).ledger.sweep()
     assert await read(market, task["id"]) == ("released", 10)
     assert await moved(market, before) == (-10, 0, 9.5)
     await site.ask("GET", f"/tasks/{task['id']}/receipt", headers=buyer)
@@ -106,7 +100,9 @@ async def test_a_task_is_delivered_and_paid_three_days_later(market: Market, clo
     assert "not disputed in time" in latest["description"]
 
 
-async def test_its_requester_accepts_it_and_nobody_else(market: Market, clock: Clock) -> None:
+async def test_its_requester_accepts_it_and_nobody_else(
+    market: Market, clock: SkippingClock
+) -> None:
     site, seller, buyer = market
     before = await both(market)
     task = await done(market)
@@ -123,7 +119,7 @@ async def test_its_requester_accepts_it_and_nobody_else(market: Market, clock: C
 
 
 async def test_what_failed_is_given_back_at_once_and_a_rating_moves_no_money(
-    market: Market, clock: Clock
+    market: Market, clock: SkippingClock
 ) -> None:
     site, _, buyer = market
     before = await both(market)
@@ -145,7 +141,7 @@ async def test_what_failed_is_given_back_at_once_and_a_rating_moves_no_money(
 )
 async def test_an_operator_decides_on_the_file_and_the_money_moves(
     market: Market,
-    clock: Clock,
+    clock: SkippingClock,
     folder: Path,
     outcome: str,
     state: str,
@@ -157,8 +153,8 @@ async def test_an_operator_decides_on_the_file_and_the_money_moves(
     task = await done(market)
     body = {"taskId": task["id"], "reason": "It did nothing."}
     await site.ask("POST", f"/trust/{site.agent}/dispute", body, status=201, headers=buyer)
-    clock.ahead = HOURS + 1
-    await site.app.gateway.ledger.sweep()
+    clock.passed = HOURS + 1
+    await gateway_of(site.app).ledger.sweep()
     assert await read(market, task["id"]) == ("disputed", None)
     refused = await site.ask("POST", f"/tasks/{task['id']}/accept", status=400, headers=buyer)
     assert "disputed" in refused["message"]
@@ -175,7 +171,9 @@ async def test_an_operator_decides_on_the_file_and_the_money_moves(
         await site.ask("GET", f"/tasks/{task['id']}/receipt", headers=who)
 
 
-async def test_who_did_it_gives_it_back_out_of_the_escrow(market: Market, clock: Clock) -> None:
+async def test_who_did_it_gives_it_back_out_of_the_escrow(
+    market: Market, clock: SkippingClock
+) -> None:
     site, seller, buyer = market
     before = await both(market)
     task = await done(market)
@@ -199,7 +197,11 @@ async def dispute(market: Market, task: dict[str, Any]) -> None:
     [("upheld", "refunded", (0, 0, 0)), ("rejected", "resolved", (-10, 0, 9.5))],
 )
 async def test_an_operator_decides_over_the_api_and_the_money_moves(
-    market: Market, clock: Clock, outcome: str, state: str, change: tuple[float, float, float]
+    market: Market,
+    clock: SkippingClock,
+    outcome: str,
+    state: str,
+    change: tuple[float, float, float],
 ) -> None:
     site, seller, buyer = market
     operator = headers_of("operator")
@@ -235,7 +237,7 @@ async def test_an_operator_decides_over_the_api_and_the_money_moves(
     assert await moved(market, before) == change
 
 
-async def test_both_sides_see_where_the_price_is(market: Market, clock: Clock) -> None:
+async def test_both_sides_see_where_the_price_is(market: Market, clock: SkippingClock) -> None:
     site, seller, buyer = market
     operator = headers_of("operator")
     first, second = await done(market), await done(market)

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from api_site import gateway
 
 from dragoman.gateway.api.api import TABLE
+from tests.gateway.api.api_site import gateway
 
 pytest.importorskip("schemathesis", reason="pip install 'dragoman[test]'")
 

@@ -1,19 +1,19 @@
 """What the key of an agent has to be for: the table, the document and the server say the same."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from api_site import GatewaySite, owners
+from harness.waiting import eventually
 
 from dragoman.gateway.api.api import TABLE
 from dragoman.gateway.api.table import Endpoint
+from dragoman.http.routes import Access
 from dragoman.model.identity import Caller
-from dragoman.security import key_file
-from dragoman.security.key_scopes import SCOPES, allows
-from dragoman.server.routes import Access
+from dragoman.security.keys import key_file
+from dragoman.security.keys.key_scopes import SCOPES, allows
+from tests.gateway.api.api_site import GatewaySite, owners
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "gateway-api.md"
 ROW = re.compile(r"^\| `(?P<verb>[A-Z]+) (?P<path>\S+)` \| .* \| (?P<scope>\S+) \| \d+ \|$", re.M)
@@ -74,11 +74,12 @@ async def keyed(
         path = f"/agents/{site.agent}/api-keys"
         made = await site.ask("POST", path, body, status=201, headers=seller)
         shown = {"x-api-key": made["key"]}
-        # A server looks at its keys from time to time.
-        for _ in range(400):
-            if (await site.raw("GET", "/tasks", headers=shown)).status_code != 401:
-                break
-            await asyncio.sleep(0.05)
+
+        async def is_known() -> bool:
+            # A server looks at its keys from time to time.
+            return (await site.raw("GET", "/tasks", headers=shown)).status_code != 401
+
+        await eventually(is_known)
         yield site, shown
 
 

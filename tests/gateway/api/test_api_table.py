@@ -7,16 +7,17 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-from api_site import GatewaySite, gateway, owners
 from msgspec import Meta, UnsetType
 
 from dragoman import errors
 from dragoman.errors import A2AError, InvalidParams
 from dragoman.gateway.api.api import TABLE, document, table
-from dragoman.gateway.api.envelope import STATUSES, Refused, code_of, failure
+from dragoman.gateway.api.envelope import STATUSES, ApiRefused, code_of, failure
 from dragoman.gateway.api.openapi import codes_of
-from dragoman.gateway.api.table import Found, NotAllowed, read_query
-from dragoman.server.routes import Access
+from dragoman.gateway.api.table import FoundEndpoint, MethodNotAllowed, read_query
+from dragoman.gateway.app import gateway_of
+from dragoman.http.routes import Access
+from tests.gateway.api.api_site import GatewaySite, gateway, owners
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_every_error_has_a_code_and_a_status(kind: type[A2AError]) -> None:
     ],
 )
 def test_the_codes_have_the_statuses_that_callers_know(code: Any, status: int) -> None:
-    assert failure(Refused(code, "no"))[0] == status
+    assert failure(ApiRefused(code, "no"))[0] == status
 
 
 def test_who_asks_too_often_is_told_when_to_come_back() -> None:
@@ -94,9 +95,9 @@ def test_every_row_is_found_at_its_own_path() -> None:
     for row in TABLE.endpoints:
         path = row.path.replace("{", "").replace("}", "")
         found = TABLE.find(row.verb, path)
-        assert isinstance(found, Found) and found.endpoint is row
+        assert isinstance(found, FoundEndpoint) and found.endpoint is row
         other = TABLE.find("BREW", path)
-        assert isinstance(other, NotAllowed) and row.verb in other.allow
+        assert isinstance(other, MethodNotAllowed) and row.verb in other.allow
 
 
 @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ async def test_what_goes_wrong_inside_is_an_incident_and_no_more(
     def broken(*_: Any) -> None:
         raise RuntimeError("a secret of ours")
 
-    monkeypatch.setattr(site.app.gateway.registry, "search", broken)
+    monkeypatch.setattr(gateway_of(site.app).registry, "search", broken)
     error = await site.ask("GET", "/agents", status=500)
     assert error["code"] == "INTERNAL_ERROR"
     assert error["details"]["incident"] in caplog.text

@@ -5,13 +5,14 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from api_site import GatewaySite, gateway, owners
-from serving import WAIT
+from harness.waiting import WAIT
 
 from dragoman.errors import UnsupportedOperation
+from dragoman.gateway.app import gateway_of
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
 from dragoman.service import Call
+from tests.gateway.api.api_site import GatewaySite, gateway, owners
 
 NOBODY = "01a1e487-0000-7000-8000-000000000000"
 
@@ -30,7 +31,7 @@ async def ended(site: GatewaySite, workflow: str, run: str) -> dict[str, Any]:
     async with asyncio.timeout(WAIT):
         # Refused: it has ended.
         with contextlib.suppress(UnsupportedOperation):
-            async for _ in site.app.gateway.workflows.engine.follow(Call(operation=operation)):
+            async for _ in gateway_of(site.app).workflows.engine.follow(Call(operation=operation)):
                 pass
     return await site.ask("GET", f"/workflows/{workflow}/runs/{run}")
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_site import GatewaySite, owners
+
+from dragoman.gateway.app import gateway_of
+from tests.gateway.api.api_site import GatewaySite, owners
 
 HOSTS = {"vault.corp.example": ["10.1.2.3"], "mail.corp.example": ["127.0.0.1", "203.0.113.9"]}
 MISSING = "absent.corp.example"
@@ -63,7 +65,7 @@ async def test_a_private_name_and_a_missing_one_are_tried_alike_and_answered_ali
     resolver = Resolver()
     settings = {"allow_private": False, "allow": "127.0.0.1", "forward_attempts": 2}
     async with owners(tmp_path, **settings) as (site, seller, _):
-        http = site.app.gateway._http  # pyright: ignore[reportPrivateUsage]  # its resolver
+        http = gateway_of(site.app)._http  # pyright: ignore[reportPrivateUsage]  # its resolver
         monkeypatch.setattr(http, "_resolve", resolver)
         monkeypatch.setattr(http, "_connect_timeout", 0.05)
         seen: list[tuple[Any, int]] = []

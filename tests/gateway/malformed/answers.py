@@ -4,9 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from peers_raw import Answer, Asked, http
-
-from malformed.script import (
+from tests.gateway.malformed.script import (
     GONE,
     INVALID,
     MARK,
@@ -21,6 +19,7 @@ from malformed.script import (
     result,
     task,
 )
+from tests.gateway.raw_peer import Answer, Asked, http
 
 GOOD = json.dumps({"task": task()})
 TEXTS: dict[str, bytes | str] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from peers_raw import STREAM, Answer, Asked, Move, http
+from tests.gateway.raw_peer import STREAM, Answer, Asked, Move, http
 
 MARK = "upstream-7f3a91"
 LEGAL = "a good answer"

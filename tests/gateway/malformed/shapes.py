@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from peers_raw import http
-
-from malformed.script import (
+from tests.gateway.malformed.script import (
     AGENT,
     GONE,
     INVALID,
@@ -26,6 +24,7 @@ from malformed.script import (
     result,
     task,
 )
+from tests.gateway.raw_peer import http
 
 GOOD = task(history=[AGENT])
 WHOLE: dict[str, Any] = {

@@ -4,10 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from peers_raw import STREAM, Answer, Asked, http
-
 from dragoman.model.card import ONCE_URI, RESUME_URI
-from malformed.script import (
+from tests.gateway.malformed.script import (
     AGENT,
     INVALID,
     LEGAL,
@@ -30,6 +28,7 @@ from malformed.script import (
     stream,
     task,
 )
+from tests.gateway.raw_peer import STREAM, Answer, Asked, http
 
 BEGUN = {"task": task("WORKING")}
 DONE = status("COMPLETED")

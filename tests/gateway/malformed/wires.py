@@ -4,9 +4,7 @@ import gzip
 import zlib
 from collections.abc import Iterable
 
-from peers_raw import Answer, Asked, Move, http
-
-from malformed.script import (
+from tests.gateway.malformed.script import (
     INVALID,
     MARK,
     UNKNOWN,
@@ -18,6 +16,7 @@ from malformed.script import (
     raw,
     task,
 )
+from tests.gateway.raw_peer import Answer, Asked, Move, http
 
 BROKEN = (UNREACHABLE, UNKNOWN, INVALID)
 _M = MARK.encode()

@@ -22,7 +22,7 @@ class Conversation:
 
     def __init__(self, address: str, *, streaming: bool, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        client = httpx.AsyncClient(timeout=20, headers=headers)
+        client = httpx.AsyncClient(timeout=60, headers=headers)
         config = ClientConfig(httpx_client=client, streaming=streaming)
         self.agent = RemoteA2aAgent(
             name="remote",

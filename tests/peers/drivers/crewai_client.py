@@ -23,9 +23,9 @@ class Crew:
 
     async def delegate(self, text: str, *, polls: bool = False, **more: Any) -> Any:
         given = {"endpoint": self.place.address + CARD, "auth": None} | more
-        updates = PollingConfig(interval=0.1, timeout=20) if polls else None
+        updates = PollingConfig(interval=0.1, timeout=60) if polls else None
         return await aexecute_a2a_delegation(
-            timeout=20, task_description=text, updates=updates, **given
+            timeout=60, task_description=text, updates=updates, **given
         )
 
     async def send(self) -> None:

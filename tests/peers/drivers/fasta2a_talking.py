@@ -64,7 +64,7 @@ class Fast:
     async def auth(self) -> None:
         for token in (self.place.token, "wrong"):
             headers = {"Authorization": f"Bearer {token}"}
-            http = httpx.AsyncClient(headers=headers, timeout=20)
+            http = httpx.AsyncClient(headers=headers, timeout=60)
             self.client = A2AClient(self.place.guarded, http_client=http)
             try:
                 same(text_of(await self.sent("echo hello")), "hello")

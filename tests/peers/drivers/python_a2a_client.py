@@ -15,7 +15,7 @@ class Ancestor:
         self.place = place
 
     async def refusal(self) -> None:
-        client = await asyncio.to_thread(A2AClient, self.place.address, timeout=20)
+        client = await asyncio.to_thread(A2AClient, self.place.address, timeout=60)
         said = await asyncio.to_thread(client.ask, "echo hello")
         if "error" not in said.lower() and "failed" not in said.lower():
             raise AssertionError(f"not refused: {said}")

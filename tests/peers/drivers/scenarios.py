@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
-EACH_WITHIN = 30.0
+EACH_WITHIN = 60.0
 UNKNOWN_TASK = "00000000-0000-4000-8000-000000000000"
 
 

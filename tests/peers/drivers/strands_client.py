@@ -16,7 +16,7 @@ def text_of(result: object) -> str:
 class Strands:
     def __init__(self, place: talking.Place) -> None:
         self.place = place
-        self.agent = A2AAgent(place.address, timeout=20)
+        self.agent = A2AAgent(place.address, timeout=60)
 
     async def send(self) -> None:
         same(text_of(await self.agent.invoke_async("echo hello")), "hello")
@@ -45,7 +45,7 @@ class Strands:
             raise AssertionError("not refused")
 
     def guarded(self, token: str) -> A2AAgent:
-        client = httpx.AsyncClient(timeout=20, headers={"Authorization": f"Bearer {token}"})
+        client = httpx.AsyncClient(timeout=60, headers={"Authorization": f"Bearer {token}"})
         return A2AAgent(self.place.guarded, client_config=ClientConfig(httpx_client=client))
 
 

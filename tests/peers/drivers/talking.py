@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-EACH_WITHIN = 30.0
+EACH_WITHIN = 60.0
 UNKNOWN_TASK = "00000000-0000-4000-8000-000000000000"
 QUESTION = "Which city?"
 CHUNKS = 4

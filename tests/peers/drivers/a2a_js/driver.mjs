@@ -19,7 +19,7 @@ import {
   UnsupportedOperationError,
 } from '@a2a-js/sdk/errors';
 
-const EACH_WITHIN = 30_000;
+const EACH_WITHIN = 60_000;
 const UNKNOWN_TASK = '00000000-0000-4000-8000-000000000000';
 const BINDINGS = { '1.0-jsonrpc': 'JSONRPC', '1.0-rest': 'HTTP+JSON', '0.3-jsonrpc': 'JSONRPC' };
 

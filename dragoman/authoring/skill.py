@@ -1,0 +1,297 @@
+"""A skill: an author's function, how a message fills its arguments, what becomes of its result."""
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import UNSET
+
+from dragoman.authoring.turn import Turn
+from dragoman.authoring.waiting_turn import WaitingTurn
+from dragoman.engine.running.worker import Worker
+from dragoman.errors import InvalidParams
+from dragoman.model.artifact import Artifact
+from dragoman.model.card import AgentSkill
+from dragoman.model.message import Message, Part
+
+Function = Callable[..., Any]
+_END = object()
+
+
+Takes = Literal["message", "part", "bytes", "text", "value"]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One argument of a skill."""
+
+    name: str
+    kind: Any
+    is_required: bool
+    # What of a message it takes, worked out once from its type.
+    takes: Takes
+
+
+class Skill:
+    """One thing an agent can do."""
+
+    def __init__(
+        self,
+        function: Function,
+        card: AgentSkill,
+        *,
+        is_default: bool,
+        deadline: float | None = None,
+        scopes: frozenset[str] = frozenset(),
+    ) -> None:
+        self.function = function
+        self.card = card
+        self.is_default = is_default
+        # Seconds a task that begins with it has.
+        self.deadline = deadline
+        # What a caller's credential must grant.
+        self.scopes = scopes
+        hints = _hints(function)
+        self._turn_name = ""
+        self.parameters: list[Parameter] = []
+        for name, parameter in inspect.signature(function).parameters.items():
+            kind = hints.get(name, Any)
+            if name == "turn" or kind is Turn:
+                self._turn_name = name
+            elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                raise TypeError(f"skill {card.id}: *{name} cannot be filled from a message")
+            else:
+                required = parameter.default is parameter.empty
+                _check_kind(card.id, name, kind)
+                self.parameters.append(Parameter(name, kind, required, _takes(kind)))
+        self.may_reply = _mentions(hints.get("return"), Message)
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._streams_async = inspect.isasyncgenfunction(function)
+        self._streams = inspect.isgeneratorfunction(function)
+
+    @property
+    def takes_turn(self) -> bool:
+        """Whether its code sees the turn, and so may ask."""
+        return bool(self._turn_name)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments, for skills that take structured ones."""
+        properties: dict[str, Any] = {}
+        for parameter in self.parameters:
+            properties[parameter.name] = _schema(parameter.kind)
+        required = [parameter.name for parameter in self.parameters if parameter.is_required]
+        return {"type": "object", "properties": properties, "required": required}
+
+    def arguments(self, message: Message) -> dict[str, Any]:
+        """Return the arguments a message gives; raises `InvalidParams` naming what is missing.
+
+        A data part that is an object fills the parameters by name, unless the only parameter wants
+        the object itself; text, files and the message go to the parameters typed for them.
+        """
+        if len(self.parameters) == 1 == len(message.parts):
+            # Most skills are a function of one text, and most messages are one text.
+            (parameter,), (part,) = self.parameters, message.parts
+            if parameter.takes == "text" and isinstance(part.text, str):
+                return {parameter.name: part.text}
+        arguments: dict[str, Any] = {}
+        named = self._named_arguments(message)
+        files = [part for part in message.parts if part.raw is not UNSET or part.url is not UNSET]
+        text_taken = False
+        for parameter in self.parameters:
+            field = f"message.parts:{parameter.name}"
+            if parameter.takes == "message":
+                arguments[parameter.name] = message
+            elif parameter.name in named:
+                arguments[parameter.name] = self._by_name(named, parameter, field)
+            elif parameter.takes in ("bytes", "part"):
+                # Each file goes to one parameter, in their order; bytes must be in the message.
+                whole = parameter.takes == "part"
+                part = next((file for file in files if whole or file.raw is not UNSET), None)
+                if part is not None:
+                    files.remove(part)
+                    arguments[parameter.name] = part if whole else part.raw
+            elif not text_taken and (not named or parameter.takes == "text"):
+                text_taken = True
+                value = message.text if named else _plain_value(message, parameter.takes)
+                if value is not None and (value or not named):
+                    arguments[parameter.name] = _convert(value, parameter.kind, field)
+            if parameter.is_required and parameter.name not in arguments:
+                raise InvalidParams(
+                    f"has nothing for the argument {parameter.name}", field="message.parts"
+                )
+        return arguments
+
+    def _named_arguments(self, message: Message) -> dict[str, Any]:
+        data = message.data
+        if not isinstance(data, dict):
+            return {}
+        values = cast("dict[str, Any]", data)
+        names = {parameter.name for parameter in self.parameters}
+        return values if names & values.keys() else {}
+
+    def _by_name(self, values: dict[str, Any], parameter: Parameter, field: str) -> Any:
+        try:
+            return _convert(values[parameter.name], parameter.kind, field)
+        except InvalidParams:
+            if len(self.parameters) > 1:
+                raise
+            # The object may be what the only parameter wants, a member of it called the same.
+            with contextlib.suppress(InvalidParams):
+                return _convert(values, parameter.kind, field)
+            raise
+
+    async def run(
+        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
+    ) -> Message | None:
+        """Call the function and record what it returns or yields."""
+        try:
+            return await self._run(arguments, turn, worker, threads)
+        except asyncio.CancelledError:
+            if worker.is_cancelled or worker.log.is_over:
+                turn.withdraw()
+            raise
+
+    async def _run(
+        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
+    ) -> Message | None:
+        if not (self._is_async or self._streams_async):
+            return await self._run_in_thread(arguments, turn, worker, threads)
+        if self._turn_name:
+            arguments = arguments | {self._turn_name: turn}
+        if self._streams_async:
+            chunks = cast("AsyncGenerator[Any]", self.function(**arguments))
+            # Closed here, so that the code's own `finally` runs before the task is over.
+            async with (
+                contextlib.aclosing(chunks),
+                turn.artifact(name=self.card.id) as writer,
+            ):
+                async for chunk in chunks:
+                    await writer.write(chunk)
+            return None
+        return await self._record(await self.function(**arguments), turn)
+
+    async def _record(self, result: Any, turn: Turn) -> Message | None:
+        if isinstance(result, Message):
+            return result
+        if result is not None:
+            content = result.parts if isinstance(result, Artifact) else result
+            await turn.artifact(content, name=self.card.id)
+        return None
+
+    async def _run_in_thread(
+        self, arguments: dict[str, Any], turn: Turn, worker: Worker, threads: ThreadPoolExecutor
+    ) -> Message | None:
+        waiting = WaitingTurn(turn, worker, asyncio.get_running_loop())
+        if self._turn_name:
+            arguments = arguments | {self._turn_name: waiting}
+
+        async def in_thread(function: Function, *args: Any, **kwargs: Any) -> Any:
+            """Run blocking code; when cancelled, wait for it to notice before going on."""
+            # In the context of the turn, so that what it calls belongs to the same trace.
+            context = contextvars.copy_context()
+            queued = threads.submit(context.run, functools.partial(function, *args, **kwargs))
+            future = asyncio.wrap_future(queued)
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                if queued.cancel():
+                    # Every thread was busy: it never began, and now it never will.
+                    raise
+                waiting.let_go()
+                await asyncio.wait([future])
+                if not future.cancelled():
+                    # What it ended with is of no interest; that it is not logged as lost is.
+                    future.exception()
+                raise
+
+        if not self._streams:
+            return await self._record(await in_thread(self.function, **arguments), turn)
+        chunks = cast("Iterator[Any]", self.function(**arguments))
+        async with turn.artifact(name=self.card.id) as writer:
+            while (chunk := await in_thread(next, chunks, _END)) is not _END:
+                await writer.write(chunk)
+        return None
+
+
+def _hints(function: Function) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except NameError:
+        # Annotations that only exist for type checkers say nothing about values.
+        return {}
+
+
+def _mentions(annotation: Any, wanted: type) -> bool:
+    if annotation is wanted:
+        return True
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return any(_mentions(option, wanted) for option in typing.get_args(annotation))
+    return False
+
+
+def _takes(kind: Any) -> Takes:
+    if kind is Message:
+        return "message"
+    if _mentions(kind, Part):
+        return "part"
+    if _mentions(kind, bytes):
+        return "bytes"
+    is_text = kind is str or set(typing.get_args(kind)) == {str, type(None)}
+    return "text" if is_text else "value"
+
+
+def _plain_value(message: Message, takes: Takes) -> Any:
+    """Return what a message says to the one parameter that takes whatever there is."""
+    if takes == "text":
+        if any(isinstance(part.text, str) for part in message.parts):
+            return message.text
+        data = message.data
+        return None if data is None else msgspec.json.encode(data).decode()
+    if message.data is not None:
+        return message.data
+    return message.text or None
+
+
+def _convert(value: Any, kind: Any, field: str) -> Any:
+    if kind is Any or (kind is str and isinstance(value, str)):
+        return value
+    try:
+        if _is_pydantic(kind):
+            return cast(Any, kind).model_validate(value)
+        return msgspec.convert(value, kind, strict=not isinstance(value, str))
+    except msgspec.ValidationError as error:
+        # The library's sentence ends with the place, which is all a peer can use of it.
+        place = re.search(r"at `\$(.*)`", str(error))
+        within = place[1] if place else ""
+        raise InvalidParams("does not fit the argument's type", field=field + within) from None
+    except ValueError:
+        raise InvalidParams("does not fit the argument's type", field=field) from None
+
+
+def _is_pydantic(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "model_validate")
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a parameter's type; parts and messages have none."""
+    if _is_pydantic(kind):
+        return kind.model_json_schema()
+    if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
+        return {}
+    return msgspec.json.schema(kind)
+
+
+def _check_kind(skill: str, name: str, kind: Any) -> None:
+    """Tell the author at once about a type that no message can fill."""
+    try:
+        _schema(kind)
+    except TypeError:
+        raise TypeError(f"skill {skill}: no message can fill {name}: {kind}") from None

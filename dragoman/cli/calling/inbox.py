@@ -1,0 +1,290 @@
+"""`dragoman inbox`: all that waits for a person, over all agents of a store or of one that is
+called, and the answers.
+
+A store is read as `tasks` does, and an answer is left there for the process that has
+the task, or for the next one that serves its agent. A user who may write the file may answer.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from dragoman.cli.audit_trail import record, recording
+from dragoman.cli.calling.answer_prompt import described, parts_of, typed
+from dragoman.cli.failures import Failure, usage
+from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import LIMIT, STORE_OPTION, budget, kept_by, own, show_page
+
+if TYPE_CHECKING:
+    # Heavy: loaded when a command runs.
+    from dragoman.cli.session import Session
+    from dragoman.config import Settings
+    from dragoman.model.message import Part
+    from dragoman.model.requests import Request
+    from dragoman.model.task import Task
+    from dragoman.stores.interface import Store, TaskRow
+    from dragoman.stores.interface.inspection import TaskFilter, TaskInspection, TaskLine
+    from dragoman.stores.tools import Wait
+
+# Tasks that are read together, and how long a server has to take an answer, in seconds.
+_PAGE = 1000
+_TAKEN_WITHIN = 3.0
+_LOOK = 0.05
+
+inbox = Group(
+    "inbox",
+    help="See what waits for a person, and answer.",
+    places={
+        "list": CommandPlace("calling.inbox:list_", "List what waits for a person."),
+        "show": CommandPlace("calling.inbox:show", "Show one of them."),
+        "answer": CommandPlace("calling.inbox:answer", "Answer one of them."),
+    },
+)
+
+
+class Waiting(NamedTuple):
+    """A request of a task."""
+
+    request: "Request"
+    task: "Task"
+    agent: str
+    tenant: str = ""
+    owner: str = ""
+
+    def item(self) -> dict[str, Any]:
+        """Return it as a list has it."""
+        import msgspec
+
+        data = cast("dict[str, Any]", msgspec.to_builtins(self.request))
+        data.pop("~", None)
+        about = {"agent": self.agent, "tenant": self.tenant, "owner": self.owner}
+        return {
+            "id": self.request.request_id,
+            "kind": self.request.kind,
+            **{name: value for name, value in data.items() if name not in ("requestId", "kind")},
+            "taskId": self.task.id,
+            "contextId": self.task.context_id,
+            "since": self.task.status.timestamp,
+            **{name: value for name, value in about.items() if value},
+        }
+
+
+@command("list")
+@STORE_OPTION
+@LIMIT
+def list_(run: Invocation, store: str | None, limit: int) -> None:
+    """List what waits for a person: of a store, or with -a of one agent's tasks of yours."""
+    found = _waiting_requests(run, store)[:limit]
+    requests = {waiting.request.request_id: waiting.request for waiting in found}
+    items = [waiting.item() for waiting in found]
+    show_page(run, items, "", lambda item: _show(run, item, requests[item["id"]]))
+
+
+@command("show")
+@click.argument(
+    "name", metavar="ID", help="A request, as `dragoman inbox list` shows it, or a task."
+)
+@STORE_OPTION
+def show(run: Invocation, name: str, store: str | None) -> None:
+    """Show one request by its ID, or by that of its task where it is the only one."""
+    waiting = _only(_waiting_requests(run, store), name)
+    if run.out.is_json:
+        run.out.json(waiting.item())
+    else:
+        _show(run, waiting.item(), waiting.request)
+
+
+def _waiting_requests(run: Invocation, store: str | None) -> list[Waiting]:
+    """Return what waits, in a store or with the agent that is named."""
+    if not _is_remote(run, store):
+        return _of_store(run, kept_by(run, store))
+    from dragoman.cli.session import Session, talk
+
+    found: list[Waiting] = []
+
+    async def work(session: Session) -> None:
+        found.extend(await _of_agent(session))
+
+    talk(run, work)
+    return found
+
+
+def _show(run: Invocation, item: dict[str, Any], request: "Request") -> None:
+    run.out.field("Request", item["id"])
+    run.out.field("Kind", item["kind"] + (" (secret)" if request.sensitive else ""))
+    run.out.field("Task", item["taskId"])
+    run.out.field("Agent", item.get("agent", ""))
+    run.out.field("Since", item["since"])
+    if request.due:
+        run.out.field("Due", request.due)
+    run.out.field("Prompt", request.prompt)
+    for line in described(request):
+        run.out.field("Answer", line)
+
+
+@command("answer")
+@click.argument(
+    "name", metavar="ID", help="A request, as `dragoman inbox list` shows it, or a task."
+)
+@click.argument("value", required=False, help="The answer.")
+@STORE_OPTION
+@own(
+    "--decline",
+    default="",
+    in_environment=False,
+    metavar="<reason>",
+    help="Say why there is no answer, instead of one.",
+)
+def answer(run: Invocation, name: str, value: str | None, store: str | None, decline: str) -> None:
+    """Answer a request by its ID, or by that of its task where it is the only one.
+
+    VALUE is a text, a choice or its number, yes or no, or JSON for a form and for a tool. Without
+    it you are asked, unseen where the answer is secret.
+    """
+    if _is_remote(run, store):
+        from dragoman.cli.calling.send import conclude
+        from dragoman.cli.session import Session, talk
+
+        async def work(session: Session) -> None:
+            waiting = _only(await _of_agent(session), name)
+            parts = await asyncio.to_thread(_parts, run, waiting.request, value, decline)
+            found = await session.agent.send(parts, task_id=waiting.task.id)
+            conclude(session, found.task, found.message)
+
+        talk(run, work)
+        return
+    settings = kept_by(run, store)
+    waiting = _only(_of_store(run, settings), name)
+    parts = _parts(run, waiting.request, value, decline)
+    with budget(run), recording(run, None, store) as log:
+        is_taken = asyncio.run(_leave(settings, waiting, parts))
+        record(log, "inbox.answer", f"{waiting.agent} {waiting.task.id}")
+    result = "answered" if is_taken else "left for the agent, until it is served"
+    item = {"id": waiting.request.request_id, "taskId": waiting.task.id, "result": result}
+    run.out.item(item, {"taskId": "Task"}, ("taskId", "result"))
+
+
+def _is_remote(run: Invocation, store: str | None) -> bool:
+    return bool(run.settings.agent_card) and not store
+
+
+def _parts(run: Invocation, request: "Request", value: str | None, decline: str) -> "list[Part]":
+    if decline:
+        return request.failed(decline)
+    if value is not None and request.sensitive:
+        raise usage(
+            "a secret on the command line can be read by others: leave it out, and type it when "
+            "you are asked, or write it to stdin"
+        )
+    if value is None:
+        run.out.note("Prompt", request.prompt)
+        for line in described(request):
+            run.out.note("Answer", line)
+        value = typed(request)
+    return parts_of(request, value)
+
+
+def _only(found: list[Waiting], name: str) -> Waiting:
+    by_id = [waiting for waiting in found if waiting.request.request_id == name]
+    chosen = by_id or [waiting for waiting in found if waiting.task.id == name]
+    if not chosen:
+        raise Failure(
+            "TaskNotFoundError", f"{name}: nothing of this id waits", hint="dragoman inbox list"
+        )
+    if len(chosen) > 1:
+        ids = ", ".join(waiting.request.request_id for waiting in chosen)
+        raise usage(f"{name} waits for several answers: name one of {ids}")
+    return chosen[0]
+
+
+def _waits(run: Invocation, task: "Task") -> bool:
+    wanted = run.settings.task_id, run.settings.context_id
+    return wanted[0] in ("", task.id) and wanted[1] in ("", task.context_id)
+
+
+def _of_store(run: Invocation, settings: "Settings") -> list[Waiting]:
+    """Return what a store's tasks wait for, the longest first."""
+    from dragoman.cli.operating.tasks import reading_of
+    from dragoman.engine.reading import read_task
+    from dragoman.model.requests import open_requests
+    from dragoman.model.task import INTERRUPTED
+    from dragoman.stores.interface.inspection import TaskFilter
+
+    found: list[Waiting] = []
+    with reading_of(run, settings) as (reading, wait):
+        for state in INTERRUPTED:
+            for line in _lines(reading, wait, TaskFilter(state=state)):
+                read = wait(read_task(cast("Store", reading), line.number))
+                if read is not None and _waits(run, read.task):
+                    about = line.agent, line.tenant, line.owner
+                    requests = open_requests(read.task.status)
+                    found += [Waiting(one, read.task, *about) for one in requests]
+    return sorted(found, key=lambda one: one.task.status.timestamp)
+
+
+def _lines(
+    reading: "TaskInspection", wait: "Wait", task_filter: "TaskFilter"
+) -> "Iterator[TaskLine]":
+    """Yield all tasks of a kind: the oldest are at the end, and have waited longest."""
+    after: tuple[int, int] | None = None
+    while page := wait(reading.page(task_filter, _PAGE, after)):
+        yield from page
+        after = page[-1].status_at, page[-1].number
+
+
+async def _of_agent(session: "Session") -> list[Waiting]:
+    from dragoman.model.requests import open_requests
+    from dragoman.model.task import INTERRUPTED
+
+    found: list[Waiting] = []
+    for state in INTERRUPTED:
+        async for task in session.agent.list(state=state):
+            if _waits(session.run, task):
+                name = session.agent.card.name
+                found += [Waiting(one, task, name) for one in open_requests(task.status)]
+    return sorted(found, key=lambda one: one.task.status.timestamp)
+
+
+async def _leave(settings: "Settings", waiting: Waiting, parts: "list[Part]") -> bool:
+    """Leave an answer for the process that has its task; tell whether it was taken."""
+    from dragoman.model.identity import Scope
+    from dragoman.security.vault import vault_of
+    from dragoman.stores.opening import tool_store_of
+
+    store = tool_store_of(settings, vault_of)
+    await store.open()
+    try:
+        scope = Scope(waiting.agent, waiting.tenant, waiting.owner)
+        head = await store.head(scope, waiting.task.id)
+        if head is None:
+            raise Failure("TaskNotFoundError", f"{waiting.task.id}: the task is gone")
+        await _write(store, head, parts)
+        if store.knows_all:
+            return False
+        try:
+            async with asyncio.timeout(_TAKEN_WITHIN):
+                # The store is another process's to change: there is no event to wait for.
+                while await store.notes(head.number):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK)
+        except TimeoutError:
+            return False
+        return True
+    finally:
+        await store.close()
+
+
+async def _write(store: "Store", head: "TaskRow", parts: "list[Part]") -> None:
+    from dragoman.engine.notes import NoteBody
+    from dragoman.model.identity import MessageId, new_id
+    from dragoman.model.message import Message, Role
+    from dragoman.model.operations import SendMessage
+    from dragoman.stores.interface import LeaveNote, write
+
+    message = Message(
+        MessageId(new_id()), Role.USER, parts, context_id=head.context_id, task_id=head.task_id
+    )
+    body = NoteBody(SendMessage(message=message)).encoded()
+    await write(store, LeaveNote(head.scope, head.number, [], body))

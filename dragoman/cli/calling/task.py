@@ -1,0 +1,254 @@
+"""`dragoman task`: read, cancel, list and follow the tasks of an agent."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.option import option
+
+if TYPE_CHECKING:
+    # Heavy: loaded when an agent is called.
+    from dragoman.cli.session import Session
+    from dragoman.model.task import Task, TaskState
+    from dragoman.service import TaskPage
+
+UNTIL = option(
+    "--until",
+    type=click.Choice(["rest", "terminal"]),
+    default="rest",
+    metavar="<rest|terminal>",
+    help="Where waiting ends: also when the agent waits for something, or only at the end.",
+)
+HISTORY = option(
+    "--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past."
+)
+TASK_ID = click.argument("task_id", metavar="TASK_ID")
+
+task = Group(
+    "task",
+    help="Read, cancel, list and follow the tasks of an agent.",
+    places={
+        "get": CommandPlace("calling.task:get", "Show a task."),
+        "cancel": CommandPlace("calling.task:cancel", "End a task before it is done."),
+        "list": CommandPlace("calling.task:list_", "List tasks, page by page."),
+        "subscribe": CommandPlace("calling.task:subscribe", "Follow a task that is under way."),
+        "download": CommandPlace("calling.download:download", "Save what a task made."),
+        "push-config": CommandPlace("calling.push_config:push_config", "Who is told of a task."),
+    },
+)
+
+
+def about(run: Invocation, task_id: str) -> str:
+    """Note which task a command is about, for hints."""
+    run.is_about_task = True
+    run.task_id = task_id
+    return task_id
+
+
+@command("get", defaults={"wait": "false"})
+@TASK_ID
+@HISTORY
+@UNTIL
+def get(run: Invocation, task_id: str, history: int | None, until: Any) -> None:
+    """Show a task; with --wait, once it rests."""
+    from dragoman.cli.session import Session, talk
+
+    about(run, task_id)
+
+    async def work(session: Session) -> None:
+        settings, agent = session.settings, session.agent
+        if settings.wait:
+            answer = await agent.wait(
+                task_id,
+                until=until,
+                poll_interval=settings.explicit_interval,
+                history=history,
+                stream=False,
+            )
+            assert answer.task is not None, "a wait for a task returns one"
+            found = answer.task
+        else:
+            found = await agent.get(task_id, history=history)
+        show(session, found, history=history is not None)
+
+    talk(run, work)
+
+
+def show(
+    session: "Session", task: "Task", *, history: bool = False, canceled: bool = False
+) -> None:
+    """Show a task that was asked for."""
+    from dragoman.cli.output import bare
+
+    if session.out.is_json:
+        session.out.json(bare(task))
+    else:
+        session.out.task(task, history=history)
+    session.close(task, canceled=canceled)
+
+
+@command("cancel", defaults={"wait": "false"})
+@TASK_ID
+def cancel(run: Invocation, task_id: str) -> None:
+    """End a task before it is done; to end it twice is fine."""
+    from dragoman.cli.session import Session, talk
+
+    about(run, task_id)
+
+    async def work(session: Session) -> None:
+        from dragoman.errors import TaskNotCancelable
+        from dragoman.model.task import TaskState
+
+        settings, agent = session.settings, session.agent
+        try:
+            found = await agent.cancel(task_id, metadata=settings.metadata or None)
+        except TaskNotCancelable:
+            found = await agent.get(task_id)
+            if found.status.state is not TaskState.CANCELED:
+                raise
+        if settings.wait and not found.status.state.is_terminal:
+            interval = settings.explicit_interval
+            answer = await agent.wait(
+                task_id, until="terminal", poll_interval=interval, stream=False
+            )
+            found = answer.task or found
+        show(session, found, canceled=True)
+
+    talk(run, work)
+
+
+@command("subscribe", defaults={"wait": "true"})
+@TASK_ID
+@UNTIL
+def subscribe(run: Invocation, task_id: str, until: Any) -> None:
+    """Follow a task until it rests; with --stream, show each event."""
+    from dragoman.cli.calling.send import follow
+    from dragoman.cli.session import Session, talk
+
+    about(run, task_id)
+
+    async def work(session: Session) -> None:
+        from dragoman.errors import UnsupportedOperation
+
+        stream = session.agent.subscribe(
+            task_id, until=until, poll_interval=session.settings.explicit_interval
+        )
+        try:
+            await follow(session, stream, wrapped=False)
+        except UnsupportedOperation:
+            # It ended before we came: how it ended is all there is to see.
+            found = await session.agent.get(task_id)
+            if not found.status.state.is_terminal:
+                raise
+            if session.settings.stream:
+                session.out.event(found)
+                session.close(found)
+            else:
+                show(session, found)
+
+    talk(run, work)
+
+
+@command("list")
+@option("--status", metavar="<state>", help="Only tasks in this state: working, INPUT_REQUIRED.")
+@option("--limit", type=click.IntRange(1, 100), default=50, metavar="<1..100>", help="Page size.")
+@option("--page-token", default="", metavar="<token>", help="The page to show.")
+@option("--since", metavar="<time>", help="Only tasks whose state changed since (RFC 3339).")
+@HISTORY
+@option("--with-artifacts", switch=True, help="Show what the tasks made.")
+@option("--all", "everything", switch=True, help="Walk through all pages.")
+def list_(
+    run: Invocation,
+    status: str | None,
+    limit: int,
+    page_token: str,
+    since: str | None,
+    history: int | None,
+    with_artifacts: bool,
+    everything: bool,
+) -> None:
+    """List tasks, the latest first; --context-id and --status choose among them."""
+    from dragoman.cli.session import Session, talk
+
+    run.is_about_task = True
+    query: dict[str, Any] = {
+        "context_id": run.settings.context_id,
+        "state": state_of(status) if status else None,
+        "page_size": limit,
+        "history": history,
+        "since": instant(since) if since else None,
+        "artifacts": with_artifacts,
+    }
+
+    async def work(session: Session) -> None:
+        # A line per task leaves no room for a token.
+        walks = everything or session.settings.stream
+        pages: list[TaskPage] = []
+        token = page_token
+        while True:
+            page = await session.agent.page(page_token=token, **query)
+            if session.settings.stream and session.out.is_json:
+                _lines(session, page)
+            elif not session.out.is_json:
+                _records(session, page, history is not None)
+            pages.append(page)
+            if not walks or not page.next_page_token or page.next_page_token == token:
+                break
+            token = page.next_page_token
+        if session.out.is_json and not session.settings.stream:
+            session.out.json(_document(pages, walks))
+        elif not session.out.is_json:
+            session.out.field("Next-Page", "" if walks else pages[-1].next_page_token)
+
+    talk(run, work)
+
+
+def _lines(session: "Session", page: "TaskPage") -> None:
+    from dragoman.dialects.v1_0 import encode_task
+
+    for reply in page.tasks:
+        session.out.json(encode_task(reply))
+
+
+def _records(session: "Session", page: "TaskPage", history: bool) -> None:
+    for reply in page.tasks:
+        session.out.task(reply.reading.task, history=history)
+
+
+def _document(pages: "list[TaskPage]", walked: bool) -> bytes:
+    import msgspec
+
+    from dragoman.dialects.v1_0 import V1_0
+    from dragoman.model.operations import ListTasks
+
+    page = pages[-1]
+    if walked:
+        tasks = [reply for one in pages for reply in one.tasks]
+        page = msgspec.structs.replace(page, tasks=tasks, next_page_token="")
+    return V1_0.encode_reply(ListTasks(), page)
+
+
+def state_of(text: str) -> "TaskState":
+    """Return the state of a name: as the wire has it, or shorter."""
+    from dragoman.model.task import TaskState
+
+    name = text.upper().replace("-", "_").removeprefix("TASK_STATE_")
+    if name not in TaskState.__members__:
+        known = ", ".join(one.lower() for one in TaskState.__members__)
+        raise usage(f"--status must be one of {known}")
+    return TaskState[name]
+
+
+def instant(text: str) -> datetime:
+    """Return the time of a text."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise usage("--since must be a time such as 2026-01-31T12:00:00Z") from None
+    if found.tzinfo is None:
+        raise usage("--since must say its zone: end it with Z or an offset")
+    return found.astimezone(UTC)

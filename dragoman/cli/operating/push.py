@@ -1,0 +1,326 @@
+"""`dragoman push`: who is told of events, who is not, and another chance for what was given up.
+
+`list` and `secret` only read the file, also while servers work on it. `replay` posts dead letters
+from here, each once and with its first id, so that a receiver knows a repetition; a letter that is
+taken is gone, any other stays. Its event is posted after later ones, which is what a gap means. A
+receiver that was given up is opened again by naming it; a running server then goes on with it from
+its cursor, within seconds.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dragoman.cli.failures import Failure, usage
+from dragoman.cli.grammar import CommandPlace, Group, command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import (
+    LIMIT,
+    NOT_DELIVERED,
+    PAGE_TOKEN,
+    STORE_OPTION,
+    budget,
+    instant,
+    kept_by,
+    own,
+    settings_of,
+    show_page,
+)
+
+if TYPE_CHECKING:
+    # Heavy: loaded inside the commands.
+    from dragoman.config import Settings
+    from dragoman.egress.egress import Egress
+    from dragoman.push.token import Tokens
+    from dragoman.stores.interface import DeadLetter, Push, Store
+
+T = TypeVar("T")
+_LABELS = {"nextAt": "Next-Try"}
+_SHOWN = """
+    state id receiver task event behind tries nextAt since at problem
+    """.split()  # noqa: SIM905 - so many quoted words are harder to read
+
+push = Group(
+    "push",
+    help="Look at webhooks, and give failed ones another chance.",
+    places={
+        "list": CommandPlace(
+            "operating.push:list_", "List who waits or was given up, and the dead."
+        ),
+        "replay": CommandPlace("operating.push:replay", "Post dead letters once more."),
+        "secret": CommandPlace("operating.push:secret", "Print what signatures are checked with."),
+    },
+)
+
+
+class Letter:
+    """A dead letter and the receiver that never took it."""
+
+    def __init__(self, push: "Push", letter: "DeadLetter") -> None:
+        from dragoman.push.request import webhook_id
+
+        self.push = push
+        self.seq = letter.seq
+        self.tries = letter.tries
+        self.at = letter.at
+        self.problem = letter.problem
+        self.id = webhook_id(push.scope, push.config, letter.seq)
+
+
+class DeadLetterFile:
+    """What the file says about receivers and letters."""
+
+    def __init__(self, found: "list[tuple[Push, int]]", letters: "list[DeadLetter]") -> None:
+        self.pushes = {push.number: push for push, _ in found}
+        self.last = {push.number: last for push, last in found}
+        self.letters = [
+            Letter(self.pushes[letter.push], letter)
+            for letter in letters
+            if letter.push in self.pushes
+        ]
+
+    def state(self, push: "Push") -> str:
+        """Return how a receiver is; empty: it got all there was."""
+        if push.is_open:
+            return "failing" if push.failing_since else "open"
+        return "disabled" if push.failing_since and push.cursor < self.last[push.number] else ""
+
+
+@command("list")
+@STORE_OPTION
+@LIMIT
+@PAGE_TOKEN
+def list_(run: Invocation, store: str | None, limit: int, page_token: str) -> None:
+    """List receivers that wait, fail or were given up, and dead letters."""
+    with budget(run):
+        file = _file(run, store)
+    items = [*_receivers(file), *_dead(file)]
+    ids = [item["id"] for item in items]
+    if page_token and page_token not in ids:
+        raise usage("--page-token names nothing that is still listed; begin without it")
+    first = ids.index(page_token) + 1 if page_token else 0
+    page = items[first : first + limit]
+    more = first + limit < len(items)
+    show_page(
+        run,
+        page,
+        page[-1]["id"] if more else "",
+        lambda item: run.out.fields(item, {"nextAt": "Next-Try"}, _SHOWN),
+    )
+    if not settings_of(run, store=store).push.enabled:
+        run.out.warn("push is off (DRAGOMAN_PUSH): a server with this setting posts none")
+
+
+def _receivers(file: DeadLetterFile) -> list[dict[str, Any]]:
+    from dragoman.push.request import origin
+
+    return [
+        {
+            "state": state,
+            "id": f"{one.config.task_id}/{one.config.id}",
+            # A path may be a secret as well: many services have nothing else.
+            "receiver": origin(one.config.url),
+            "behind": file.last[one.number] - one.cursor,
+            "tries": one.tries,
+            "nextAt": instant(one.due_at),
+            "since": instant(one.failing_since),
+            "problem": one.problem,
+        }
+        for one in file.pushes.values()
+        if (state := file.state(one))
+    ]
+
+
+def _dead(file: DeadLetterFile) -> list[dict[str, Any]]:
+    from dragoman.push.request import origin
+
+    return [
+        {
+            "state": "dead",
+            "id": letter.id,
+            "receiver": origin(letter.push.config.url),
+            "task": letter.push.config.task_id,
+            "config": letter.push.config.id,
+            "event": letter.seq,
+            "tries": letter.tries,
+            "at": instant(letter.at),
+            "problem": letter.problem,
+        }
+        for letter in file.letters
+    ]
+
+
+@command("replay")
+@STORE_OPTION
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@own(
+    "--all",
+    "everything",
+    switch=True,
+    in_environment=False,
+    help="Every dead letter and receiver given up.",
+)
+@own("--allow-private", switch=True, help="Post to private addresses too.")
+@own("--dry-run", switch=True, in_environment=False, help="Say what would be done, and no more.")
+def replay(
+    run: Invocation,
+    store: str | None,
+    ids: tuple[str, ...],
+    everything: bool,
+    allow_private: bool,
+    dry_run: bool,
+) -> None:
+    """Post dead letters once more, and open receivers again that were given up.
+
+    ID is what `dragoman push list` shows: msg_... of a letter, TASK/CONFIG of a receiver.
+    """
+    if not ids and not everything:
+        raise usage("name what to replay, or say --all", "dragoman push list")
+    file = _file(run, store)
+    letters = [letter for letter in file.letters if everything or letter.id in ids]
+    closed = [
+        one
+        for one in file.pushes.values()
+        if file.state(one) == "disabled" and (everything or _id(one) in ids)
+    ]
+    known = {*(letter.id for letter in letters), *map(_id, closed)}
+    if unknown := [id for id in ids if id not in known]:
+        raise usage(
+            f"{unknown[0]}: no dead letter and no receiver that was given up", "dragoman push list"
+        )
+    results: list[dict[str, Any]] = []
+    if dry_run:
+        results += [{"id": one.id, "result": "would be posted"} for one in letters]
+        results += [{"id": _id(one), "result": "would be opened"} for one in closed]
+    elif letters or closed:
+        settings = settings_of(run, store=store)
+        with budget(run):
+            results = asyncio.run(_replay(settings, letters, closed, allow_private))
+    # What was posted is said also when something else was not.
+    problems = [item for item in results if item["result"] == "failed"]
+    if run.out.is_json and not problems:
+        show_page(run, results, "", lambda item: None)
+    elif not run.out.is_json:
+        for item in results:
+            run.out.fields(item)
+        if not results:
+            run.out.field("Result", "there is no dead letter, and no receiver was given up")
+    if problems:
+        first = problems[0]
+        raise Failure(
+            NOT_DELIVERED,
+            f"{len(problems)} of {len(results)} not delivered; {first['id']}: {first['problem']}",
+            hint="dragoman push list",
+        )
+
+
+def _id(push: "Push") -> str:
+    return f"{push.config.task_id}/{push.config.id}"
+
+
+async def _replay(
+    settings: "Settings", letters: list[Letter], closed: "list[Push]", allow_private: bool
+) -> list[dict[str, Any]]:
+    """Do it; return what came of each."""
+    from dragoman.egress.egress import Egress
+    from dragoman.security.vault import vault_of
+    from dragoman.server.push_service import allowed, tokens_of
+    from dragoman.stores.opening import tool_store_of
+
+    store = tool_store_of(settings, vault_of)
+    results: list[dict[str, Any]] = []
+    await store.open()
+    try:
+        await store.prepare()
+        tokens = tokens_of(settings, store.secret)
+        async with Egress(
+            allow=allowed(settings), allow_private=allow_private or settings.egress.allow_private
+        ) as egress:
+            for letter in letters:
+                if problem := await _post(settings, store, egress, tokens, letter):
+                    results.append({"id": letter.id, "result": "failed", "problem": problem})
+                else:
+                    await store.drop_letter(letter.push.number, letter.seq)
+                    results.append({"id": letter.id, "result": "delivered"})
+        for one in closed:
+            await store.reopen_push(one.number)
+            results.append({"id": _id(one), "result": "open again"})
+    finally:
+        await store.close()
+    return results
+
+
+async def _post(
+    settings: "Settings",
+    store: "Store",
+    egress: "Egress",
+    tokens: "Tokens | None",
+    letter: Letter,
+) -> str:
+    """Post a letter; return what was wrong."""
+    from dragoman.dialects.dialect import Dialect
+    from dragoman.dialects.v0_2 import V0_2
+    from dragoman.dialects.v0_3 import V0_3
+    from dragoman.dialects.v1_0 import V1_0
+    from dragoman.egress.errors import EgressError
+    from dragoman.engine.reading import read_task
+    from dragoman.model.clock import SystemClock
+    from dragoman.push.request import headers
+    from dragoman.push.signature import secrets_of
+
+    dialects: dict[str, Dialect] = {"1.0": V1_0, "0.3": V0_3, "0.2": V0_2}
+    # As the file shows it, without its secrets, until it is posted.
+    pushes = {push.number: push for push in await store.pushes(letter.push.task)}
+    one = pushes.get(letter.push.number)
+    if one is None:
+        return "its receiver is gone"
+    dialect = dialects[one.config.version]
+    events = await store.read(one.task, after=letter.seq - 1, limit=1)
+    reading = await read_task(store, one.task, upto=letter.seq) if events else None
+    if reading is None:
+        return "its task is gone"
+    body = dialect.encode_push(events[0], reading.task)
+    sent = headers(
+        one.config,
+        body,
+        id=letter.id,
+        seq=letter.seq,
+        content_type=dialect.push_content_type,
+        now=SystemClock().now(),
+        secrets=secrets_of(settings.push.secrets, store.secret),
+        tokens=tokens,
+    )
+    try:
+        answer = await egress.post(one.config.url, body, sent, timeout=settings.push.timeout)
+    except EgressError as error:
+        return error.reason
+    return "" if 200 <= answer.status < 300 else f"answered {answer.status}"
+
+
+@command("secret")
+@STORE_OPTION
+def secret(run: Invocation, store: str | None) -> None:
+    """Print the secrets that receivers check signatures with, one a line: any of them will do."""
+    from dragoman.push.signature import encode_secret, secrets_of
+    from dragoman.security.vault import vault_of
+    from dragoman.stores.tools import secret_of
+
+    settings = kept_by(run, store)
+    # Of a store whose secret is not used, any will do.
+    stored = b"" if settings.push.secrets else secret_of(settings, vault_of(settings))
+    found = [encode_secret(one) for one in secrets_of(settings.push.secrets, stored)]
+    if run.out.is_json:
+        run.out.json({"secrets": found})
+        return
+    # Bare, for `$(dragoman push secret)`.
+    for one in found:
+        run.out.write(one + "\n")
+
+
+def _file(run: Invocation, store: str | None) -> DeadLetterFile:
+    """Read a store without becoming one of its workers."""
+    from dragoman.stores.tools import inspecting
+
+    with inspecting(kept_by(run, store)) as (inspection, wait):
+        return DeadLetterFile(wait(inspection.pushes()), wait(inspection.letters()))

@@ -1,0 +1,85 @@
+"""`dragoman demo-server`: the built-in script, an agent that does whatever an agent may do."""
+
+from typing import Any, cast, get_args
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import Command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.option import option
+from dragoman.cli.serving.mock import offered
+from dragoman.cli.serving.script_options import PLAYING, place_of, serve
+
+_AUTH = (
+    "none",
+    "bearer",
+    "api-key",
+    "api-key-query",
+    "api-key-cookie",
+    "basic",
+    "oauth2",
+    "oidc",
+    "mtls",
+)
+
+
+class _WithTables(Command):
+    """Shows the words and the scenarios in its help; they are read from the script itself."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the text, and the two tables below it."""
+        from dragoman.testing.scripted.demo import SCENARIOS, WORDS
+
+        super().format_help_text(ctx, formatter)
+
+        with formatter.section("What to say"):
+            formatter.write_dl(list(WORDS))
+        with formatter.section("Scenarios"):
+            formatter.write_dl([(name, about) for name, (about, _) in SCENARIOS.items()])
+
+
+@click.command("demo-server", cls=_WithTables)
+@PLAYING
+@option("--scenario", multiple=True, metavar="<name>", help="A change, see above. Repeatable.")
+@option("--latency", default="0", metavar="<duration>", help="Wait before each answer.")
+@option("--tenant", default="", metavar="<name>", help="The tenant of the card's interfaces.")
+@option(
+    "--auth",
+    type=click.Choice(_AUTH),
+    default="none",
+    metavar=f"<{'|'.join(_AUTH)}>",
+    help="What callers have to show; the secret is demo-secret, the user and the client demo.",
+)
+@option("--sign-key", default="", metavar="<path>", help="Private key that signs the card.")
+def demo_server(
+    run: Invocation,
+    scenario: tuple[str, ...],
+    latency: str,
+    tenant: str,
+    auth: str,
+    sign_key: str,
+    **given: Any,
+) -> None:
+    """Serve an agent that does, on a word, whatever an agent may do.
+
+    --transport says which bindings the card offers, in this order. Nothing is kept: when it ends,
+    its tasks are gone.
+    """
+    from dragoman.testing.scripted.demo import demo
+    from dragoman.testing.scripted.script import AccessKind, seconds
+
+    place = place_of(given)
+    if auth == "mtls" and not place.client_ca:
+        raise usage("--auth mtls needs --tls-cert, --tls-key and --client-ca")
+    assert auth in get_args(AccessKind)
+    agent = demo(
+        scenarios=scenario,
+        bindings=offered(run),
+        latency=seconds(latency),
+        tenant=tenant,
+        auth=cast(AccessKind, auth),
+        sign_key=sign_key,
+    )
+    has_secret = auth not in ("none", "mtls")
+    serve(run, agent, place, **({"secret": agent.script.access.secret} if has_secret else {}))

@@ -1,0 +1,141 @@
+"""`dragoman init`: the beginning of a project that runs and tests itself."""
+
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import own
+
+_TEMPLATES = ("agent", "client")
+_SKILL = Path(".agents", "skills", "dragoman")
+# Goes into Python and TOML as it is.
+_TITLE = re.compile(r"[^\x00-\x1f\x7f\"'\\$`]{1,80}")
+
+
+@command("init")
+@click.argument("folder", required=False, default=".", metavar="[DIR]")
+@own(
+    "--template",
+    default="agent",
+    metavar="<agent|client>",
+    help="What to begin: an agent, or a program that calls agents.",
+)
+@own("--name", default="", metavar="<name>", help="Its name (the folder's).")
+@own("--skill", switch=True, help="Also install the skill that tells assistants how to use us.")
+@own("--force", switch=True, in_environment=False, help="Replace files that exist.")
+@own("--dry-run", switch=True, in_environment=False, help="Say what would be made, and no more.")
+def init(
+    run: Invocation,
+    folder: str,
+    template: str,
+    name: str,
+    skill: bool,
+    force: bool,
+    dry_run: bool,
+) -> None:
+    """Begin a project in DIR: code, a test that calls it, and a page that says how to run both."""
+    if template == "gateway":
+        raise usage("--template gateway: there is no gateway yet; agent and client there are")
+    if template not in _TEMPLATES:
+        raise usage(f"--template must be one of {', '.join(_TEMPLATES)}")
+    root = Path(folder).expanduser()
+    title = name or (run.folder / root).resolve().name or "agent"
+    if not _TITLE.fullmatch(title):
+        raise usage("--name must be one line without quotes, backslashes or dollar signs")
+    files = _scaffold(template, title)
+    if skill:
+        files |= _skill()
+    taken = [str(root / path) for path in files if (root / path).exists()]
+    if taken and not force:
+        from dragoman.cli.hints import again
+
+        raise usage(
+            f"{', '.join(taken)}: exists already; --force replaces it", again(run, "--force")
+        )
+    if not dry_run:
+        for path, content in files.items():
+            target = root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    _show(run, root, list(files), _next(root, template, _module(title)))
+
+
+def _module(title: str) -> str:
+    """Return a name that Python can import and no module of its own has."""
+    found = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")
+    if not found or not found[0].isalpha():
+        found = f"agent_{found}".rstrip("_")
+    import keyword
+    import sys
+
+    # The package itself too: its tests would import the file instead.
+    is_taken = keyword.iskeyword(found) or found in {*sys.stdlib_module_names, "dragoman", "tests"}
+    return f"{found}_agent" if is_taken else found
+
+
+def _scaffold(template: str, title: str) -> dict[Path, bytes]:
+    module = _module(title)
+    values = {"title": title, "module": module, "project": module.replace("_", "-")}
+    places = {
+        "pyproject.toml": Path("pyproject.toml"),
+        "module.py": Path(f"{module}.py"),
+        "test_module.py": Path("tests", f"test_{module}.py"),
+        "README.md": Path("README.md"),
+    }
+    source = resources.files("dragoman.cli") / "templates" / template
+    return {
+        place: Template((source / f"{name}.tmpl").read_text("utf-8")).substitute(values).encode()
+        for name, place in places.items()
+    }
+
+
+def _skill() -> dict[Path, bytes]:
+    source = resources.files("dragoman") / "skills" / "dragoman"
+    found = {_SKILL / path: content for path, content in _walk(source, Path())}
+    if not found:
+        raise usage("--skill: this installation has no skill to install")
+    return found
+
+
+def _walk(folder: Traversable, place: Path) -> "list[tuple[Path, bytes]]":
+    if not folder.is_dir():
+        return []
+    found: list[tuple[Path, bytes]] = []
+    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+        if entry.is_dir():
+            found += _walk(entry, place / entry.name)
+        elif not entry.name.endswith((".py", ".pyc")):
+            found.append((place / entry.name, entry.read_bytes()))
+    return found
+
+
+def _next(root: Path, template: str, module: str) -> list[str]:
+    import shlex
+
+    enter = [] if root == Path() else [f"cd {shlex.quote(str(root))}"]
+    if template == "client":
+        return [*enter, "pytest", "dragoman up", f'python {module}.py 127.0.0.1:8000 "hello"']
+    return [
+        *enter,
+        "pytest",
+        f"dragoman serve {module}.py",
+        'dragoman send -a 127.0.0.1:8000 "Ada"',
+    ]
+
+
+def _show(run: Invocation, root: Path, files: list[Path], following: list[str]) -> None:
+    paths = [str(root / path) for path in files]
+    if run.out.is_json:
+        run.out.json({"dir": str(root), "files": paths, "next": following})
+        return
+    for path in paths:
+        run.out.field("File", path)
+    for line in following:
+        run.out.field("Next", line)

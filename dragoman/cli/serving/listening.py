@@ -1,0 +1,158 @@
+"""What everything that listens has in common: its options, and the record that says it is ready."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import Duration, added, own, settings_of
+
+if TYPE_CHECKING:
+    # Heavy: loaded when something is served.
+    from dragoman.authoring.agent import Agent
+    from dragoman.config import Settings
+    from dragoman.server.process.run import Ready
+
+LISTENING = added(
+    [
+        own(
+            "--listen",
+            multiple=True,
+            metavar="<host:port>",
+            help="Address to listen on, port 0 takes a free one (127.0.0.1:8000). Repeatable.",
+        ),
+        own("--public-url", metavar="<url>", help="The address peers reach us at, for the card."),
+        own(
+            "--store",
+            metavar="<url>",
+            help="Where tasks are kept: a SQLite file, postgresql:// for several machines, or "
+            "memory: (in your data folder). A password is better in DRAGOMAN_STORE_FILE, PGPASSWORD"
+            " or ~/.pgpass than here, where others see it.",
+        ),
+        own(
+            "--store-session-url",
+            metavar="<url>",
+            help="The same database without a pooler, where --store goes through one.",
+        ),
+        own(
+            "--bus",
+            metavar="<url>",
+            help="What wakes replicas on one database: nats://host:4222 (PostgreSQL itself).",
+        ),
+        own(
+            "--new-store",
+            switch=True,
+            default=None,
+            in_environment=False,
+            help="Begin with an empty store where one was whose file is gone.",
+        ),
+        own("--tls-cert", metavar="<path>", help="Speak TLS with this certificate (PEM)."),
+        own("--tls-key", metavar="<path>", help="Its key (PEM), if in a file of its own."),
+        own(
+            "--client-ca",
+            metavar="<path>",
+            help="Let in only callers with a certificate of these authorities (PEM).",
+        ),
+        own("--client-crl", metavar="<path>", help="Those that they have revoked (PEM or DER)."),
+        own(
+            "--auth",
+            multiple=True,
+            metavar="<none|bearer|api-key|jwt|oidc|mtls>",
+            help="How callers prove who they are (bearer if there are tokens, mtls if there is a "
+            "--client-ca, else none). Repeatable: any one will do.",
+        ),
+        own(
+            "--rate-limit",
+            metavar="<n/time>",
+            help="Requests one principal may make, as 100/60s (no limit).",
+        ),
+        own(
+            "--auth-tokens",
+            metavar="<path>",
+            help="Bearer tokens (TOML); for one alone set DRAGOMAN_AUTH_TOKEN.",
+        ),
+        own(
+            "--keys", metavar="<path>", help="API keys, kept by dragoman keys; for --auth api-key."
+        ),
+        own("--jwt-issuer", metavar="<url>", help="Who makes the callers' tokens."),
+        own("--jwt-audience", metavar="<name>", help="Whom tokens must be for: us."),
+        own("--jwt-keys", metavar="<url|path>", help="The issuer's keys (JWKS or PEM)."),
+        own(
+            "--hosts",
+            metavar="<names>",
+            help="Names callers may call us by (any; local names where only this machine calls).",
+        ),
+        own("--cors", metavar="<origins>", help="Origins whose pages may call us (none)."),
+        own(
+            "--hooks",
+            metavar="<targets>",
+            help="Files or modules with EventHooks, which see and change the events of all tasks "
+            "(none).",
+        ),
+        own(
+            "--drain",
+            type=Duration(),
+            metavar="<duration>",
+            help="Time that open requests have when the server stops (5s).",
+        ),
+        own(
+            "--allow-private",
+            switch=True,
+            default=None,
+            help="Let pushes go to private addresses and without TLS, for development (off).",
+        ),
+        own(
+            "--public",
+            switch=True,
+            in_environment=False,
+            help="Listen on an address that others reach, without authentication.",
+        ),
+    ]
+)
+
+
+def served(
+    run: Invocation, listen: Sequence[str], auth: Sequence[str], values: dict[str, Any]
+) -> "Settings":
+    """Return the settings of something that listens; raises `ConfigError` for an unknown one."""
+    from dragoman.cli.found_env import check_collector
+    from dragoman.config import check_names
+
+    check_collector(run)
+    check_names({**run.settings.environment, **run.environment})
+    places, ways = ",".join(listen) or None, ",".join(auth) or None
+    return settings_of(run, listen=places, auth=ways, **values)
+
+
+def record(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:
+    """Return what a program is told when we are ready."""
+    url = ready.urls[0]
+    return {
+        "url": url,
+        "urls": ready.urls,
+        "agents": [
+            {
+                "name": agent.title,
+                "url": url if position == 0 else f"{url}/agents/{agent.name}",
+                "card": f"{url}/.well-known/agent-card.json"
+                if position == 0
+                else f"{url}/agents/{agent.name}/.well-known/agent-card.json",
+            }
+            for position, agent in enumerate(agents)
+        ],
+        "store": ready.store,
+    }
+
+
+def tell(run: Invocation, found: dict[str, Any]) -> None:
+    """Say that we are ready: one record, which is all that goes to stdout."""
+    if run.out.is_json:
+        run.out.json({"ready": found})
+        return
+    run.out.field("Ready", found["url"])
+    for url in found["urls"][1:]:
+        run.out.field("Also", url)
+    if len(found["agents"]) > 1:
+        for agent in found["agents"]:
+            run.out.field("Agent", f"{agent['name']} {agent['url']}")
+    for line in found.get("try", []):
+        run.out.field("Try", line)

@@ -1,0 +1,83 @@
+"""What commands that play an agent share: where they listen, and how they say that they do."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dragoman.cli.failures import usage
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import added, own
+
+if TYPE_CHECKING:
+    # Brings the server: loaded when one is started.
+    from dragoman.testing.scripted.serve import App, ListenAddress
+
+PLAYING = added(
+    [
+        own(
+            "--listen",
+            default="127.0.0.1:0",
+            metavar="<host:port>",
+            help="Address to listen on, port 0 takes a free one.",
+        ),
+        own(
+            "--public-url",
+            default="",
+            metavar="<url>",
+            help="The address callers reach it at, for the card (as each request says).",
+        ),
+        own("--tls-cert", default="", metavar="<path>", help="Speak TLS with this certificate."),
+        own("--tls-key", default="", metavar="<path>", help="Its key, if in a file of its own."),
+        own(
+            "--client-ca",
+            default="",
+            metavar="<path>",
+            help="Let in only callers with a certificate of these authorities.",
+        ),
+        own(
+            "--public",
+            switch=True,
+            in_environment=False,
+            help="Listen on an address that others reach.",
+        ),
+    ]
+)
+
+
+def place_of(given: Mapping[str, Any]) -> "ListenAddress":
+    """Return where to listen."""
+    from dragoman.config import load_settings
+    from dragoman.testing.scripted.serve import ListenAddress
+
+    (host, port), *others = load_settings({}, listen=given["listen"]).addresses()
+    if others:
+        raise usage("--listen takes one address here")
+    place = ListenAddress(
+        host,
+        port,
+        tls_cert=given["tls_cert"],
+        tls_key=given["tls_key"],
+        client_ca=given["client_ca"],
+        public_url=given["public_url"],
+    )
+    if not place.is_local and not given["public"]:
+        raise usage(
+            f"{host} is reachable by others; listen on 127.0.0.1, or say --public if you mean it"
+        )
+    return place
+
+
+def ready(run: Invocation, url: str, more: Mapping[str, Any]) -> None:
+    """Say that we are ready: one record, which is all that goes to stdout."""
+    if run.out.is_json:
+        run.out.json({"ready": {"url": url, **more}})
+        return
+    run.out.field("Ready", url)
+    for name, value in more.items():
+        run.out.field(name.capitalize(), str(value))
+
+
+def serve(run: Invocation, app: "App", place: "ListenAddress", **more: Any) -> None:
+    """Serve an app until a signal; says where once it can be called."""
+    from dragoman.testing.scripted.serve import run as serve_app
+
+    serve_app(app, place, lambda url: ready(run, url, more))

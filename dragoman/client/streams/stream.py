@@ -1,0 +1,724 @@
+"""One task followed to where it rests, through every cut: no event twice, none left out.
+
+Where the peer's streams have positions, a broken one is taken up at the last that was shown. Where
+they have none, the peer is asked how the task stands, and the difference to what was shown is told
+as events. A peer that cannot stream is asked again and again. One that is silent with its
+connection open is asked too, and given up in the end: see `life_signs`.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from typing import Literal, Self
+
+import msgspec
+
+from dragoman.client.agent_connection import AgentConnection
+from dragoman.client.answer import Answer, is_empty, task_of
+from dragoman.client.remote import Idle
+from dragoman.client.second_tries import LONGEST_WAIT, TRIES, asked_wait
+from dragoman.client.streams.life_signs import (
+    LifeSigns,
+    NoSignOfLife,
+    Silence,
+    SilenceWatch,
+    StreamStalled,
+)
+from dragoman.client.streams.lost_messages import find_task
+from dragoman.client.streams.presence import is_away, show_of_life
+from dragoman.client.streams.replay_filter import ReplayFilter
+from dragoman.errors import (
+    A2AError,
+    DeliveryUnknown,
+    InternalError,
+    InvalidAgentResponse,
+    MethodNotFound,
+    Overloaded,
+    TaskNotFound,
+    TimedOut,
+    Unreachable,
+    UnsupportedOperation,
+)
+from dragoman.model import operations as ops
+from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
+from dragoman.model.identity import TaskId
+from dragoman.model.message import Message
+from dragoman.model.record import Recorded, TaskReading
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.service import Batch, Opening, Reply, TaskReply
+
+Shown = Task | Message | StatusUpdate | ArtifactUpdate
+Until = Literal["rest", "terminal"]
+
+# Seconds that a task under way may be out of reach before we say so.
+PATIENCE = 60.0
+# A stream that was open for so many seconds worked.
+LASTING = 5.0
+# So many that broke sooner, one after another, are taken up at once; later ones after a pause.
+BREAKS = 20
+POLL_EVERY, POLL_GROWTH, POLL_AT_MOST = 2.0, 1.5, 15.0
+# In place of a stream.
+POLL_SOON = 0.25
+# So many failed polls in a row are the end; after each, twice as much time, of at least this.
+FAILED_POLLS = 5
+AFTER_FAILURE = 1.0
+# What a stream may break with: a later try can find the task as good as ever.
+_BREAKS = (Unreachable, TimedOut, Overloaded, InternalError, InvalidAgentResponse)
+# What a peer answers that cannot stream, or where there is nothing left to stream.
+_NO_STREAM = (UnsupportedOperation, MethodNotFound)
+
+
+class Polling(msgspec.Struct, frozen=True):
+    """How often a peer is asked that cannot stream; None: less and less often."""
+
+    interval: float | None = None
+    # How much history the last read asks for; the others ask for none.
+    history: int | None = None
+    # The wait between two polls; news of the task from elsewhere may cut it short. True:
+    # the peer was heard from.
+    pause: Callable[[float], Awaitable[bool | None]] = asyncio.sleep
+
+
+class _TaskRests(StreamStalled):
+    """The task came to rest, and its stream does not show it"""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+
+
+class Stream:
+    """The events of one task. Iterate over it; what was shown so far is in `task` and `answer`."""
+
+    def __init__(
+        self,
+        line: AgentConnection,
+        operation: ops.SendMessage | ops.SubscribeToTask,
+        *,
+        after: int | None = None,
+        until: Until = "rest",
+        polling: Polling | None = None,
+        patience: float = PATIENCE,
+        polls_only: bool = False,
+        begun: Task | ReplayFilter | None = None,
+        is_light: bool = False,
+        silence: Silence | None = None,
+        signs: LifeSigns | None = None,
+    ) -> None:
+        """`begun` is what was shown before. One that `is_light` does not hold the contents of a
+        large task, which are then not in `task` and `answer` either. `signs` is the clock of who
+        follows the same task with several streams."""
+        self._line = line
+        self._operation = operation
+        self._until = until
+        self._polling = polling or Polling()
+        self._patience = patience
+        self._polls_only = polls_only
+        self._replay_filter = ReplayFilter(is_light=is_light)
+        self._cursor = after
+        self._is_done = False
+        # A send to a task that waits may open with it still waiting: that is not yet its answer.
+        self._waited_as: TaskStatus | None = None
+        # The task of a message whose answer was lost.
+        self._found_task_id = ""
+        # Whether the peer's streams know more than its task, so that only the task will do.
+        self._is_lagging = False
+        # Whether something was left out that looked like a repetition.
+        self._is_doubtful = False
+        # Whether a wait for an event was given up, so that its progress is unknown.
+        self._is_interrupted = False
+        self._is_closed = False
+        self._silence = line.options.silence if silence is None else silence.shortened()
+        self._signs = signs or LifeSigns()
+        self._watch = SilenceWatch(
+            self._signs, self._silence, self._poll_silent_peer, self._is_begun
+        )
+        # Whether the last question showed what the stream had not.
+        self._is_behind = False
+        # Who waits for the next event.
+        self._reader: asyncio.Task[object] | None = None
+        self.message: Message | None = None
+        # What of the agent's answers was not as its version has it, and read for what it means.
+        self.leniencies: set[str] = set()
+        # Waited for whenever the agent has sent much that is nothing to show.
+        self.idle: Idle | None = None
+        # Known already, and so not shown.
+        if isinstance(begun, ReplayFilter):
+            self._replay_filter = begun.copy()
+        elif begun is not None:
+            self._replay_filter.apply(begun)
+        self._events = self._run()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Shown:
+        if self._is_closed:
+            raise StopAsyncIteration
+        self._reader = asyncio.current_task()
+        self._signs.release()
+        try:
+            event = await anext(self._events)
+            # The reader pauses here; until it asks again, silence is not the agent's.
+            self._signs.hold_since_sign()
+            return event
+        except asyncio.CancelledError:
+            self._signs.hold()
+            if self._is_closed and self._reader is not None and not self._reader.uncancel():
+                # It was another task that closed the stream.
+                raise StopAsyncIteration from None
+            # A wait that timed out has not given up the stream: the next
+            # wait goes on from here.
+            self._is_interrupted = True
+            self._events = self._run()
+            raise
+        except A2AError as error:
+            if self._task_id():
+                error.facts.setdefault("taskId", self._task_id())
+            raise
+        finally:
+            self._reader = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop following. The task goes on."""
+        self._is_closed = True
+        if self._reader is not None and self._reader is not asyncio.current_task():
+            self._reader.cancel()
+            return
+        await self._events.aclose()
+
+    @property
+    def cursor(self) -> int | None:
+        """The position of the last event shown, for `subscribe(after=...)`; None: there is none."""
+        return self._cursor
+
+    @property
+    def task(self) -> Task | None:
+        """The task as shown so far."""
+        return self._replay_filter.task()
+
+    @property
+    def task_id(self) -> str:
+        """The task's id, empty before the agent has said it."""
+        return self._replay_filter.task_id
+
+    @property
+    def references(self) -> dict[str, list[str]]:
+        """Which other tasks the agent referred to in its statuses, by the task that said so: those
+        that it gave to others, for one."""
+        return {task: list(others) for task, others in self._replay_filter.references.items()}
+
+    @property
+    def answer(self) -> Answer:
+        """What the agent said so far."""
+        return Answer(self._replay_filter.task(), self.message)
+
+    # The way through
+
+    async def _run(self) -> AsyncGenerator[Shown]:
+        await self._line.open()
+        try:
+            if self._line.can_stream and not self._polls_only:
+                async with contextlib.aclosing(streamed := self._streamed()):
+                    async for event in streamed:
+                        yield event
+            if not self._is_done:
+                async with contextlib.aclosing(polled := self._polled()):
+                    async for event in polled:
+                        yield event
+        finally:
+            self._watch.close()
+
+    async def _streamed(self) -> AsyncGenerator[Shown]:
+        """Follow by streams; returns before the end when the peer turns out to have none."""
+        operation: ops.Operation = self._operation
+        after = self._cursor
+        if self._replay_filter.task_id:
+            if not self._line.has_positions and self._line.version != "1.0":
+                return
+            operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
+        elif self._is_interrupted and isinstance(operation, ops.SendMessage):
+            lost = DeliveryUnknown("The wait for the agent's answer was given up")
+            found = await self._before_the_task(operation, lost, 1)
+            if found is None:
+                return
+            operation, after = found
+        watch = self._watch
+        # Since something was shown: failures, and streams that just ended. In all: breaks in a row.
+        tries = ends = breaks = 0
+        broken_at = time.monotonic()
+        while True:
+            problem: A2AError | None = None
+            opened_at = time.monotonic()
+            is_alive = False
+            rested: Task | None = None
+            following = self._line.follow(
+                operation, after, watch.note_sign, self.idle, self.leniencies.add
+            )
+            watch.opening()
+            try:
+                async with contextlib.aclosing(following) as batches:
+                    while True:
+                        # Not a function of its own: this is on the way of every event.
+                        with watch:
+                            batch = await anext(batches, None)
+                        if batch is None:
+                            break
+                        self._is_behind = False
+                        unseen = self._unseen(batch, is_first=not is_alive)
+                        is_new = False
+                        async with contextlib.aclosing(unseen) as events:
+                            async for event in events:
+                                tries = ends = 0
+                                is_new = True
+                                yield event
+                        if not is_new and is_alive and self.idle is not None:
+                            await self.idle()
+                        is_alive = True
+                        if self._is_done or self._is_lagging:
+                            return
+            except _NO_STREAM as error:
+                if not self._replay_filter.task_id and operation is self._operation:
+                    # A message that was refused did nothing, and goes another way; a task that
+                    # ended is read.
+                    return
+                problem = error
+            except TaskNotFound:
+                if isinstance(operation, ops.SubscribeToTask):
+                    # Some know tasks that have ended only by `GetTask`: that tells whether this
+                    # one is lost.
+                    return
+                raise
+            except NoSignOfLife:
+                raise
+            except _TaskRests as error:
+                problem, rested = error, error.task
+            except StreamStalled as error:
+                is_sent = not self._is_begun()
+                # Whether it has the message only its answer would have told.
+                problem = DeliveryUnknown(error.public) if is_sent else error
+            except _BREAKS as error:
+                problem = error
+            if rested is not None:
+                for event in self._deliver(self._replay_filter.missing(rested)):
+                    tries = 0
+                    yield event
+                self._note_status(rested.status)
+                if self._is_done:
+                    return
+            if is_alive and time.monotonic() - opened_at > LASTING:
+                # It worked for a while: this is not the failure from before.
+                tries = breaks = 0
+            tries += 1
+            breaks += 1
+            if tries == 1:
+                broken_at = time.monotonic()
+            if not self._replay_filter.task_id:
+                found = await self._before_the_task(operation, problem, tries)
+                if found is None:
+                    return
+                operation, after = found
+                continue
+            # The stream broke off, or ended before its task did.
+            is_late = time.monotonic() - broken_at > self._patience
+            is_wrong = problem is not None and not _is_outage(problem)
+            # An agent that does not stream, or not any more, still answers reads of the task.
+            is_refused = isinstance(problem, _NO_STREAM)
+            # One that is wrong again and again might show something each time, and never end.
+            is_hopeless = is_late or (is_wrong and (tries > TRIES or breaks > BREAKS))
+            if problem is not None and is_hopeless and not is_refused:
+                raise problem
+            if problem is None and self._is_waiting():
+                # Ended by the peer and not cut: waiting is its answer.
+                self._is_done = True
+                return
+            ends = ends + 1 if problem is None else 0
+            if ends > TRIES:
+                # It ends its streams while the task goes on.
+                return
+            if not self._line.has_positions and (is_refused or self._line.version != "1.0"):
+                # It has ended, or its stream would begin without the Task. And a widespread server
+                # of 0.3 adds every chunk to its task once more for each who subscribes again.
+                return
+            if tries > 1 or breaks > BREAKS:
+                await self._line.pause(max(1, tries - 1), problem or Unreachable())
+            operation = ops.SubscribeToTask(task_id=TaskId(self._replay_filter.task_id))
+            after = self._cursor if self._line.has_positions and not is_refused else None
+            if after is None and (problem is None or is_wrong or tries > 1):
+                # The task may have come to rest meanwhile.
+                try:
+                    task = await self._read_task()
+                except NoSignOfLife:
+                    raise
+                except _BREAKS as error:
+                    if time.monotonic() - broken_at > self._patience:
+                        raise
+                    await self._line.pause(tries, error)
+                    continue
+                for event in self._deliver(self._replay_filter.missing(task)):
+                    tries = 0
+                    yield event
+                self._note_status(task.status)
+                if self._is_done:
+                    return
+                if tries > 1 and not isinstance(problem, Unreachable):
+                    # It ends its streams, or refuses them, while the task goes on.
+                    return
+
+    async def _before_the_task(
+        self, operation: ops.Operation, problem: A2AError | None, tries: int
+    ) -> tuple[ops.Operation, int | None] | None:
+        """Return how to go on when nothing was shown yet; raises where that might repeat work."""
+        if problem is None:
+            problem = DeliveryUnknown("The agent's stream ended before it began")
+        if tries >= TRIES * 2 or self._line.options.sends_once:
+            raise problem
+        if not isinstance(operation, ops.SendMessage):
+            if self._found_task_id and isinstance(problem, _NO_STREAM):
+                # The task that was found has ended meanwhile: it is read.
+                return None
+            if not isinstance(problem, Unreachable | TimedOut | Overloaded):
+                raise problem
+            await self._line.pause(tries, problem)
+            return operation, self._cursor
+        if self._line.may_repeat(operation, problem):
+            await self._line.pause(tries, problem)
+            # Sent again, the message leads to its task; from its beginning, if that began here.
+            is_resumable = self._line.has_positions and not operation.message.task_id
+            return operation, 0 if is_resumable else None
+        if isinstance(problem, DeliveryUnknown):
+            self._found_task_id = await find_task(self._line, operation.message)
+            if self._found_task_id:
+                return ops.SubscribeToTask(task_id=TaskId(self._found_task_id)), None
+        raise problem
+
+    # What is shown
+
+    async def _unseen(self, batch: Batch, *, is_first: bool) -> AsyncGenerator[Shown]:
+        """Yield what of a batch was not shown yet; each is noted as shown when it is, so that
+        a reader that stops between two has the cursor of the first."""
+        match batch:
+            case Message():
+                if self._replay_filter.task_id:
+                    raise InvalidAgentResponse("a message came where a task was under way")
+                self.message = batch
+                self._is_done = True
+                yield batch
+                return
+            case Opening():
+                for event in self._opened(await self._filled(batch)):
+                    yield event
+                return
+            case _:
+                pass
+        if is_first and self._replay_filter.task_id and not self._line.has_positions:
+            # Back without a Task: what fell between cannot be told from this.
+            self._is_lagging = True
+            return
+        for recorded in batch:
+            if self._is_done:
+                return
+            for event in self._deliver(await self._news(recorded)):
+                self._move(recorded.seq)
+                yield event
+            self._move(recorded.seq)
+
+    def _opened(self, opening: Opening) -> Iterator[Shown]:
+        task = opening.reply.reading.task
+        seq = opening.reply.reading.seq
+        events: list[Event] = [task]
+        if not self._replay_filter.task_id:
+            self._check(task.id, task.context_id)
+            if self._is_continuation() and task.status.state.is_interrupted:
+                self._waited_as = task.status
+        else:
+            self._check(task.id, task.context_id)
+            is_known = self._cursor is not None and 0 < seq <= self._cursor
+            if self._line.has_positions and not opening.is_reset and is_known:
+                # As of where we left off: all of it was shown.
+                return
+            if self._replay_filter.is_ahead_of(task):
+                # What it streams it keeps only later: until then there is nothing to go by.
+                self._is_lagging = True
+                return
+            if opening.is_reset:
+                # Its positions begin anew.
+                self._cursor = None
+            events = self._replay_filter.missing(task)
+        for event in self._deliver(events):
+            self._move(seq)
+            yield event
+        self._move(seq)
+        if not self._line.has_positions:
+            self._replay_filter.expect_repetition(task)
+
+    async def _news(self, recorded: Recorded) -> list[Event]:
+        """Return what an event tells that was not shown."""
+        is_placed = recorded.seq and self._line.has_positions
+        if is_placed and self._cursor is not None and recorded.seq <= self._cursor:
+            return []
+        event = recorded.event
+        if isinstance(event, Message):
+            raise InvalidAgentResponse("a message came where a task was under way")
+        if isinstance(event, Task):
+            self._check(event.id, event.context_id)
+            return self._replay_filter.missing(event)
+        if self._replay_filter.is_repetition(event):
+            # The peer told of it while it made the Task that this stream began with.
+            self._is_doubtful = True
+            return []
+        if self._is_doubtful and isinstance(event, StatusUpdate) and event.status.state.is_terminal:
+            # Two chunks may also be alike: the last look is the whole task.
+            return self._replay_filter.missing(await self._get())
+        if isinstance(event, StatusUpdate) and self._ends_empty(event.status):
+            again = await self._read_again()
+            return [event] if again is None else self._replay_filter.missing(again)
+        return [event]
+
+    def _ends_empty(self, status: TaskStatus) -> bool:
+        """Whether a task is complete with this, and no result of it was shown. What was said on the
+        way, how far it is or a question, need not be one."""
+        is_complete = status.state is TaskState.COMPLETED and status.message is None
+        return (
+            is_complete and not self._line.has_positions and not self._replay_filter.has_artifacts
+        )
+
+    async def _filled(self, opening: Opening) -> Opening:
+        """Return a task that opens a stream: one that is complete with nothing in it as the agent
+        shows it when it is asked once more."""
+        task = opening.reply.reading.task
+        if self._line.has_positions or self._replay_filter.task_id or not is_empty(task):
+            return opening
+        again = await self._line.read_again(task.id, self._polling.history, self.leniencies.add)
+        if again is None:
+            return opening
+        return Opening(TaskReply(TaskReading(0, again)), is_reset=opening.is_reset)
+
+    async def _read_again(self) -> Task | None:
+        return await self._line.read_again(
+            self._task_id(),
+            self._polling.history,
+            self.leniencies.add,
+            has_spoken=self._replay_filter.has_spoken,
+        )
+
+    def _deliver(self, events: Sequence[Event]) -> Iterator[Shown]:
+        for event in events:
+            if self._is_done:
+                return
+            match event:
+                case Task() | Message():
+                    pass
+                case StatusUpdate() | ArtifactUpdate():
+                    self._check(event.task_id, event.context_id)
+                case _:
+                    continue
+            self._replay_filter.apply(event)
+            if isinstance(event, Task):
+                self._note_status(event.status)
+            elif isinstance(event, StatusUpdate):
+                self._note_status(event.status)
+            yield event
+
+    def _note_status(self, status: TaskStatus) -> None:
+        """Note whether this is where the caller wanted to get to."""
+        if status.state.is_resting and (status.state.is_terminal or self._until == "rest"):
+            self._is_done = self._is_end(status)
+
+    def _is_end(self, status: TaskStatus) -> bool:
+        """Say whether a status is where the caller wanted to get to."""
+        if status.state.is_terminal:
+            return True
+        is_wanted = status.state.is_interrupted and self._until == "rest"
+        return is_wanted and status != self._waited_as
+
+    def _check(self, task_id: str, context_id: str) -> None:
+        task = self._replay_filter.task_id
+        if task and task_id and task_id != task:
+            raise InvalidAgentResponse("an event of another task came in this one's stream")
+        subscribed = (
+            self._operation.task_id if isinstance(self._operation, ops.SubscribeToTask) else ""
+        )
+        if subscribed and task_id and task_id != subscribed:
+            raise InvalidAgentResponse("the stream is of another task than was asked for")
+
+    def _is_continuation(self) -> bool:
+        operation = self._operation
+        return isinstance(operation, ops.SendMessage) and bool(operation.message.task_id)
+
+    def _is_waiting(self) -> bool:
+        """Whether the task waits, and that is what the caller wanted to get to."""
+        state = self._replay_filter.state
+        return self._until == "rest" and state is not None and state.is_interrupted
+
+    def _move(self, seq: int) -> None:
+        if seq and self._line.has_positions:
+            self._cursor = max(seq, self._cursor or 0)
+
+    # Asking
+
+    async def _get(self, history: int | None = None) -> Task:
+        operation = ops.GetTask(task_id=TaskId(self._task_id()), history=history)
+        reply = await self._line.answer(operation, self.leniencies.add)
+        task = task_of(reply)
+        self._check(task.id, task.context_id)
+        return task
+
+    async def _read_task(self, history: int | None = None) -> Task:
+        """Return how the task stands; raises `NoSignOfLife` where patience ends before that."""
+        self._watch.answering(may_ask=False)
+        with self._watch:
+            task = await self._get(history)
+        self._watch.note_sign()
+        return task
+
+    async def _poll_silent_peer(self) -> A2AError | None:
+        """Ask a peer that is silent how the task stands; return what its stream is to be broken
+        off with, if anything. Raises what shows no life."""
+        if not self._is_begun():
+            await show_of_life(self._line, self._operation)
+            return None
+        try:
+            operation = ops.GetTask(task_id=TaskId(self._task_id()), history=0)
+            task = task_of(await self._line.answer_once(operation))
+            self._check(task.id, task.context_id)
+            if self._is_end(task.status):
+                return _TaskRests(await self._get())
+        except A2AError as error:
+            if isinstance(error, TaskNotFound) or is_away(error):
+                raise
+            # It answers, if only that it will not tell.
+            return None
+        was_behind = self._is_behind
+        self._is_behind = not self._replay_filter.is_ahead_of(task) and bool(
+            self._replay_filter.missing(task)
+        )
+        # Twice: what the first time was on its way would be here by now.
+        is_dead = was_behind and self._is_behind
+        return StreamStalled("The stream does not show what the task has") if is_dead else None
+
+    def _is_begun(self) -> bool:
+        """Whether the peer has said which task it has."""
+        return bool(self._task_id())
+
+    async def _polled(self) -> AsyncGenerator[Shown]:
+        """Send without waiting, or read, then ask until the task rests."""
+        is_read = False
+        if not self._replay_filter.task_id:
+            is_read = isinstance(self._operation, ops.SubscribeToTask)
+            first = await self._sent_or_read()
+            async with contextlib.aclosing(self._unseen(first, is_first=True)) as events:
+                async for event in events:
+                    yield event
+        # In place of a stream, what was said between two looks has to be told in its order.
+        is_substitute = self._line.can_stream and not self._polls_only
+        history = None if is_substitute else 0
+        interval = self._polling.interval or (POLL_SOON if is_substitute else POLL_EVERY)
+        failures = 0
+        answered_at = time.monotonic()
+        # The first look is at once, unless there just was one.
+        is_first = not is_read
+        while not self._is_done:
+            if failures:
+                await asyncio.sleep(_spread(max(interval, AFTER_FAILURE), failures))
+            elif not is_first:
+                await self._pause(interval)
+            try:
+                task = await self._read_task(history)
+                if task.status.state.is_resting and history != self._polling.history:
+                    # Polls leave the history out; the last look has what the caller wants of it.
+                    task = await self._read_task(self._polling.history)
+                failures = 0
+                answered_at = time.monotonic()
+            except NoSignOfLife:
+                raise
+            except _BREAKS as error:
+                failures += 1
+                is_late = time.monotonic() - answered_at > max(self._patience, interval)
+                if failures >= FAILED_POLLS or is_late:
+                    raise
+                await asyncio.sleep(asked_wait(error))
+                continue
+            if not is_first:
+                # It had its time to take the message: if it still waits, that is its answer.
+                self._waited_as = None
+            for event in self._deliver(self._replay_filter.missing(task)):
+                yield event
+            self._note_status(task.status)
+            if not is_first and self._polling.interval is None:
+                longest = min(POLL_AT_MOST, self._silence.ask_after)
+                interval = min(interval * POLL_GROWTH, max(longest, interval))
+            is_first = False
+
+    async def _pause(self, seconds: float) -> None:
+        """Leave the peer alone between two looks, which is not its silence."""
+        self._signs.hold()
+        is_heard = await self._polling.pause(seconds)
+        self._signs.release()
+        if is_heard:
+            self._signs.note()
+
+    async def _sent_or_read(self) -> Batch:
+        operation = self._operation
+        if isinstance(operation, ops.SendMessage) and not self._found_task_id:
+            reply = await self._send(operation)
+        else:
+            read = ops.GetTask(task_id=TaskId(self._task_id()), history=self._polling.history)
+            self._watch.answering(may_ask=False)
+            with self._watch:
+                reply = await self._line.answer(read, self.leniencies.add)
+        self._watch.note_sign()
+        if isinstance(reply, Message):
+            return reply
+        return Opening(TaskReply(reply.reading)) if isinstance(reply, TaskReply) else []
+
+    async def _send(self, operation: ops.SendMessage) -> Reply:
+        try:
+            if self._is_interrupted and not self._line.works_once:
+                raise DeliveryUnknown("The wait for the agent's answer was given up")
+            self._watch.answering(may_ask=True)
+            with self._watch:
+                return await self._line.answer(_at_once(operation), self.leniencies.add)
+        except DeliveryUnknown:
+            if not self._line.options.sends_once:
+                self._found_task_id = await find_task(self._line, operation.message)
+            if not self._found_task_id:
+                raise
+            return await self._line.answer(ops.GetTask(task_id=TaskId(self._found_task_id)))
+
+    def _task_id(self) -> str:
+        """Return the task's id as far as anybody knows it."""
+        subscribed = (
+            self._operation.task_id if isinstance(self._operation, ops.SubscribeToTask) else ""
+        )
+        return self._replay_filter.task_id or subscribed or self._found_task_id
+
+
+def _at_once(operation: ops.SendMessage) -> ops.SendMessage:
+    """Return a send that does not wait, whatever it was."""
+    return ops.SendMessage(
+        message=operation.message,
+        accepted_output_modes=operation.accepted_output_modes,
+        history=operation.history,
+        wait=False,
+        push=operation.push,
+        metadata=operation.metadata,
+        tenant=operation.tenant,
+    )
+
+
+def _is_outage(error: A2AError) -> bool:
+    """Say whether the peer is away, and not wrong."""
+    return isinstance(error, Unreachable | Overloaded | TimedOut)
+
+
+def _spread(interval: float, failures: int) -> float:
+    return min(LONGEST_WAIT, interval * 2**failures) * (0.75 + random.random() / 2)

@@ -1,0 +1,139 @@
+"""Reads settings from the environment: `store` is read from `DRAGOMAN_STORE`.
+
+In the environment and on the command line settings have flat names, and a list is a text with
+commas. A value given on the command line wins.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import fields
+
+from dragoman.config.formats import did_you_mean
+from dragoman.config.group import ADDRESSES, SECRETS, allowed, refusal, variable_name
+from dragoman.config.settings import Settings
+from dragoman.errors import ConfigError
+from dragoman.model.duration import duration
+
+PREFIX = "DRAGOMAN_"
+# Variables of ours that are not settings: of single commands, of workers, of tests.
+OTHERS = frozenset(
+    """
+    AGENT CONCURRENCY DATA_DIR DURATION LIMIT LIMIT_P99 MESSAGE NAME PAYLOAD RATE SCENARIO SKILL
+    STATUS STRICT TCK TEMPLATE WARMUP
+    ADMIN_TOKEN GATEWAY MCP_TOKEN
+    CATALOG INHERITED PEERS_DIR WORKER_METRICS
+    """.split()  # noqa: SIM905 - twenty quoted words are harder to read
+)
+# What may be in a file that `DRAGOMAN_<NAME>_FILE` names.
+IN_FILES = SECRETS | ADDRESSES
+# What Kubernetes tells every container about a service that is called dragoman, or dragoman-x.
+_SERVICE = re.compile(
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
+# What people write for a switch, besides true and false.
+_SWITCHES = {"on": "true", "yes": "true", "off": "false", "no": "false"}
+
+
+class SettingField(NamedTuple):
+    """One setting: where it is, and what it may be."""
+
+    group: str
+    field: str
+    type: Any
+    meta: Meta
+    default: Any
+
+
+def _setting_fields() -> dict[str, SettingField]:
+    found: dict[str, SettingField] = {}
+    for group in fields(Settings):
+        defaults = group.type()
+        for field in fields(group.type):
+            kind, meta = get_args(field.type)
+            default = getattr(defaults, field.name)
+            found[variable_name(field)] = SettingField(group.name, field.name, kind, meta, default)
+    return found
+
+
+# Every setting by its flat name, in the order of the groups.
+FIELDS = _setting_fields()
+
+
+def value_of(settings: Settings, name: str) -> Any:
+    """Return the value of a setting by its flat name."""
+    field = FIELDS[name]
+    return getattr(getattr(settings, field.group), field.field)
+
+
+def check_names(environment: Mapping[str, str]) -> None:
+    """Refuse a variable that looks like a setting and is none: its author relies on it."""
+    settings = {name.upper() for name in (*FIELDS, *(f"{name}_file" for name in IN_FILES))}
+    for name in sorted(environment):
+        word = name.removeprefix(PREFIX)
+        if word != name and word not in settings | OTHERS and not _SERVICE.fullmatch(word):
+            near = did_you_mean(word, settings, PREFIX)
+            raise ConfigError(f"{name} is not a setting{near}; unset it, or correct it")
+
+
+def load_settings(environment: Mapping[str, str], **given: Any) -> Settings:
+    """Return the settings: what was given, else the environment, else the defaults."""
+    values: dict[str, Any] = {
+        name: environment[PREFIX + name.upper()]
+        for name in FIELDS
+        if PREFIX + name.upper() in environment
+    }
+    # A file that is a setting of its own is read where it is used, and again when it changes.
+    own_files = {name.removesuffix("_file") for name in FIELDS if name.endswith("_file")}
+    for name in IN_FILES - own_files:
+        if path := environment.get(f"{PREFIX}{name.upper()}_FILE"):
+            if values.get(name):
+                raise refusal(name, values[name], "given itself and as a file; unset one of them")
+            values[name] = _secret(name, path)
+            if name in ADDRESSES and "://" not in values[name]:
+                raise ConfigError(
+                    f"{PREFIX}{name.upper()}_FILE: {path} has no address of a database; "
+                    f"the path of a SQLite file is for {PREFIX}STORE"
+                )
+    values |= {name: value for name, value in given.items() if value is not None}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        if name not in FIELDS:
+            raise ConfigError(f"{name} is not a setting{did_you_mean(name, FIELDS)}")
+        field = FIELDS[name]
+        if isinstance(value, str):
+            value = _from_text(name, field, value)
+        groups.setdefault(field.group, {})[field.field] = value
+    types = {group.name: group.type for group in fields(Settings)}
+    return Settings(**{group: types[group](**found) for group, found in groups.items()})
+
+
+def _from_text(name: str, field: SettingField, text: str) -> Any:
+    """Return the value that a text stands for; the group says whether it is allowed."""
+    if get_origin(field.type) is list:
+        return text.split(",")
+    try:
+        if field.type is float:
+            return duration(text)
+        word = _SWITCHES.get(text.lower(), text) if field.type is bool else text
+        return msgspec.convert(word, field.type, strict=False)
+    except ValueError:
+        raise refusal(name, text, allowed(field.type, field.meta)) from None
+
+
+def _secret(name: str, path: str) -> str:
+    """Return the secret in a file, without the newline that editors add."""
+    variable = f"{PREFIX}{name.upper()}_FILE"
+    try:
+        text = Path(path).expanduser().read_text("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{variable}: {path} cannot be read ({reason})") from None
+    text = text.removesuffix("\n").removesuffix("\r")
+    if not text:
+        raise ConfigError(f"{variable}: {path} is empty; write the secret into it")
+    return text

@@ -1,0 +1,186 @@
+"""The settings of authentication, posts and dialled addresses."""
+
+from functools import partial
+from typing import Annotated
+
+import msgspec
+
+from dragoman.config.formats import (
+    each,
+    read_algorithm,
+    read_choices,
+    read_claim,
+    read_jwt_secret,
+    read_key_header,
+    read_push_secret,
+    read_token,
+    read_token_type,
+    read_web_address,
+    unless_empty,
+)
+from dragoman.config.group import SettingsGroup, about
+from dragoman.config.hosts import read_allowed
+
+# How callers may authenticate.
+WAYS = ("bearer", "api-key", "jwt", "oidc", "mtls")
+
+
+class SecuritySettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How callers authenticate, and what is logged as audit."""
+
+    auth: Annotated[
+        list[str],
+        about(
+            "How callers authenticate: `bearer` (tokens), `api-key`, `jwt`, `oidc`, `mtls`; any "
+            "one of those listed will do. `none`: they do not. Empty: `bearer` if there are "
+            "tokens, `mtls` if there is a `client_ca`, else `none`.",
+            check=partial(read_choices, known=WAYS, alone="none"),
+        ),
+    ] = msgspec.field(default_factory=list[str])
+    auth_token: Annotated[
+        str,
+        about(
+            "A bearer token that lets its holder in, of at least 16 characters.",
+            check=unless_empty(read_token),
+        ),
+    ] = ""
+    auth_tokens: Annotated[
+        str,
+        about(
+            "A file (TOML) of bearer tokens, one table for each holder: `token`, and if wanted "
+            "`scopes` and `tenant`. Read again when it changes: without the file it lets no caller "
+            "in, and while it cannot be parsed, its earlier content holds."
+        ),
+    ] = ""
+    api_keys: Annotated[
+        str,
+        about(
+            "The file of API keys, which `dragoman keys` writes. Empty: `keys.json` in the user's "
+            "data folder. Read again when it changes, as `auth_tokens` is.",
+            name="keys",
+        ),
+    ] = ""
+    api_key_header: Annotated[
+        str, about("The header that carries an API key.", check=read_key_header)
+    ] = "X-API-Key"
+    jwt_issuer: Annotated[
+        str,
+        about(
+            "The issuer of tokens (`iss`), character for character. `oidc` finds its keys there."
+        ),
+    ] = ""
+    jwt_audience: Annotated[
+        list[str], about("The audience of tokens (`aud`): any one of these names is ours.")
+    ] = msgspec.field(default_factory=list[str])
+    jwt_keys: Annotated[
+        str, about("The issuer's public keys: the URL or the file of a JWKS, or a file in PEM.")
+    ] = ""
+    jwt_secret: Annotated[
+        str,
+        about(
+            "A secret shared with the issuer, of at least 32 bytes, for tokens signed by HMAC.",
+            check=unless_empty(read_jwt_secret),
+        ),
+    ] = ""
+    jwt_algorithms: Annotated[
+        list[str],
+        about(
+            "Algorithms a token may be signed with. Empty: those that fit the keys: RS, PS, ES and "
+            "EdDSA for public keys, HS for a secret.",
+            check=each(read_algorithm),
+        ),
+    ] = msgspec.field(default_factory=list[str])
+    jwt_leeway: Annotated[
+        float, about("Seconds that the issuer's clock may be off.", ge=0, le=600)
+    ] = 60.0
+    jwt_type: Annotated[
+        str,
+        about(
+            "The `typ` a token must have: `at+jwt` (RFC 9068), and no other. Empty: `at+jwt`, "
+            "`JWT` or none.",
+            check=read_token_type,
+        ),
+    ] = ""
+    jwt_owner_claim: Annotated[
+        str, about("The claim that names the owner of a caller's tasks.", check=read_claim)
+    ] = "sub"
+    jwt_tenant_claim: Annotated[
+        str, about("The claim that names the caller's tenant. Empty: tokens name none.")
+    ] = ""
+    oauth_token_url: Annotated[
+        str,
+        about(
+            "Where callers get tokens, for the card: its scheme is then OAuth 2.",
+            check=unless_empty(read_web_address),
+        ),
+    ] = ""
+    oauth_authorization_url: Annotated[
+        str,
+        about(
+            "Where people log in for tokens by authorization code, for the card.",
+            check=unless_empty(read_web_address),
+        ),
+    ] = ""
+    oauth_device_url: Annotated[
+        str,
+        about("Where devices ask for tokens, for the card.", check=unless_empty(read_web_address)),
+    ] = ""
+    oauth_scopes: Annotated[list[str], about("Scopes of the issuer, for the card.")] = (
+        msgspec.field(default_factory=list[str])
+    )
+    audit: Annotated[
+        str,
+        about(
+            "The file of the audit log, or `off`. Empty: the file beside the store that has its "
+            "name and `.audit.jsonl`; none for `memory:`."
+        ),
+    ] = ""
+
+
+class PushSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Posts of events to receivers."""
+
+    enabled: Annotated[
+        bool, about("Whether callers may have a task's events posted to them.", name="push")
+    ] = True
+    secrets: Annotated[
+        list[str],
+        about(
+            "Secrets that posts are signed with, as `whsec_` texts; several while they are "
+            "replaced. Empty: one that lives with the store; `dragoman push secret` prints it.",
+            name="push_secret",
+            check=each(read_push_secret),
+        ),
+    ] = msgspec.field(default_factory=list[str])
+    tokens: Annotated[
+        bool,
+        about(
+            "Whether posts also carry a signed JWT, whose keys are at `/.well-known/jwks.json`. "
+            "Needs the extra `jwt`.",
+            name="push_tokens",
+        ),
+    ] = False
+    timeout: Annotated[
+        float, about("Seconds a receiver has to take a post.", name="push_timeout", gt=0)
+    ] = 15.0
+    slots: Annotated[int, about("Posts on their way at once.", name="push_slots", ge=1)] = 256
+
+
+class EgressSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which addresses may be dialled."""
+
+    allow: Annotated[
+        list[str],
+        about(
+            "Addresses that may be dialled although they are not public: hosts, `host:port` or "
+            "networks.",
+            check=each(read_allowed),
+        ),
+    ] = msgspec.field(default_factory=list[str])
+    allow_private: Annotated[
+        bool,
+        about(
+            "Whether we may dial any private address, loopback included, and without TLS. For "
+            "development."
+        ),
+    ] = False

@@ -1,0 +1,156 @@
+"""The settings of tasks: where they are stored and how they run."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from dragoman.config.formats import (
+    is_database,
+    read_bus,
+    read_database,
+    read_sealing_keys,
+    read_store,
+    unless_empty,
+)
+from dragoman.config.group import SettingsGroup, about, refusal
+
+
+class StoreSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where tasks are stored, and for how long."""
+
+    location: Annotated[
+        str,
+        about(
+            "Where tasks are stored: a SQLite file (a path, or `sqlite:` and a path), a PostgreSQL "
+            "database (`postgresql://user@host/name`; needs the extra `postgres`), or `memory:`. "
+            "Empty: `tasks.db` in the user's data folder.",
+            name="store",
+            check=read_store,
+        ),
+    ] = ""
+    session_url: Annotated[
+        str,
+        about(
+            "The address of the same database without a pooler, where `store` goes through one: "
+            "locks and wake-ups need a connection of their own. Empty: `store` is direct.",
+            name="store_session_url",
+            check=unless_empty(read_database),
+        ),
+    ] = ""
+    bus: Annotated[
+        str,
+        about(
+            "What carries wake-ups between the replicas on one database: `nats://host:4222` (needs "
+            "the extra `nats`). Empty: PostgreSQL itself.",
+            check=unless_empty(read_bus),
+        ),
+    ] = ""
+    sealing_keys: Annotated[
+        list[str],
+        about(
+            "Keys that seal the secrets in the store: 32 bytes in base64 each, the present one "
+            "first and older ones after it while they are replaced. Empty: as in `store_key_file`.",
+            name="store_key",
+            check=read_sealing_keys,
+        ),
+    ] = msgspec.field(default_factory=list[str])
+    sealing_key_file: Annotated[
+        str,
+        about(
+            "A file with these keys, one a line. Empty: the file beside the store that has its "
+            "name and `.key`; the first server makes it.",
+            name="store_key_file",
+        ),
+    ] = ""
+    synchronous: Annotated[
+        Literal["full", "normal", "off"],
+        about(
+            "How SQLite waits for the disk. Below `full` a power cut loses acknowledged tasks, so "
+            "it is refused unless `accept_data_loss` is on."
+        ),
+    ] = "full"
+    accept_data_loss: Annotated[
+        bool, about("Whether settings that lose acknowledged tasks may be used.")
+    ] = False
+    new_store: Annotated[
+        bool,
+        about(
+            "Whether to begin with an empty store where one was whose file is gone. For one start "
+            "only: left on, it would hide that a store was lost."
+        ),
+    ] = False
+    retain_seconds: Annotated[int, about("How long finished tasks are stored.", ge=86_400)] = (
+        30 * 86_400
+    )
+    retain_tasks: Annotated[int, about("How many finished tasks are stored.", ge=1)] = 1_000_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("store_session_url", self.session_url), ("bus", self.bus)):
+            if value and not self.is_postgres:
+                raise refusal(name, value, "goes with a store on PostgreSQL alone")
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether tasks are stored in PostgreSQL."""
+        return is_database(self.location)
+
+
+class EngineSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tasks run, and how large they may get."""
+
+    idempotency: Annotated[
+        bool, about("Whether a repeated message is answered by the task it made before.")
+    ] = True
+    max_events: Annotated[
+        int, about("Events in one task's log; more end it as failed.", ge=10, le=1_000_000)
+    ] = 100_000
+    max_task_bytes: Annotated[
+        int, about("Bytes in one task's log; more end it as failed.", ge=1024)
+    ] = 256 * 1024 * 1024
+    max_stored_bytes: Annotated[
+        int,
+        about(
+            "Bytes that the logs of one principal's tasks may have in the store, together: then "
+            "its tasks end as failed and new ones are refused, until old ones are deleted. 0: no "
+            "limit; there is none for callers that do not authenticate.",
+            ge=0,
+        ),
+    ] = 8 * 1024 * 1024 * 1024
+    max_live_tasks: Annotated[
+        int, about("Tasks running at once; further ones are refused as overload.", ge=1)
+    ] = 10_000
+    max_queued_messages: Annotated[
+        int, about("Messages waiting behind one running task.", ge=1)
+    ] = 100
+    max_tasks_per_caller: Annotated[
+        int, about("Tasks of one principal that run at once, in all replicas on PostgreSQL.", ge=1)
+    ] = 1_000
+    max_attempts: Annotated[
+        int,
+        about(
+            "How often the process may die while a task alone is under way there, without progress "
+            "of the task, before the task fails.",
+            ge=1,
+        ),
+    ] = 3
+    suspect_seconds: Annotated[
+        float,
+        about(
+            "Seconds for which a task that was under way when two processes died runs alone; each "
+            "time it outlives them and is still suspected doubles them, up to 32 times. Other "
+            "tasks wait meanwhile: six times as long, or for one such longer turn.",
+            gt=0,
+        ),
+    ] = 5.0
+    lease: Annotated[
+        float,
+        about(
+            "Seconds after which a process that does not renew its lease loses its tasks to "
+            "another one on the same store. One that ended loses them at once.",
+            ge=1,
+        ),
+    ] = 30.0
+    cancel_grace: Annotated[
+        float, about("Seconds an agent has to stop before it is stopped.", ge=0)
+    ] = 5.0

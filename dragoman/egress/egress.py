@@ -1,0 +1,355 @@
+"""The one client for everything that dials out: webhooks, cards, keys, files, other agents.
+
+It goes to public addresses unless the operator allows more: `dial.py` opens sockets to addresses
+that were checked and to nothing else, and redirects are followed here, so every hop passes the
+same checks. There are no proxies and no cookies.
+
+A person who calls agents from their own machine may call any address: that client is made with the
+policy `Anywhere`, which no server uses.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Self
+
+from dragoman.egress import descriptors
+from dragoman.egress.answers import EgressResponse, StreamedResponse, read_whole
+from dragoman.egress.dial import (
+    AddressNotAllowed,
+    Dial,
+    NotConnected,
+    NotReached,
+    Resolve,
+    default_tls,
+)
+from dragoman.egress.errors import CLOSED, EgressClosed, EgressFailed, EgressRefused
+from dragoman.egress.http1 import ConnectionBroke, Http1Connection, HungUp, WireError, kind_of
+from dragoman.egress.outgoing import BODILESS, checked_headers, request_head
+from dragoman.egress.pool import Pool
+from dragoman.egress.resolver import Names
+from dragoman.egress.targets import (
+    USUAL_PORTS,
+    NotCanonical,
+    Policy,
+    Target,
+    read_location,
+    read_target,
+)
+from dragoman.egress.waits import Waits
+
+MOST_REDIRECTS = 3
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CONNECTIONS = 512
+# One receiver that answers slowly holds no more than these.
+CONNECTIONS_PER_HOST = 32
+# Seconds that an idle connection is kept: peers hang up after five or more, and a request that
+# crosses their good-bye is lost.
+IDLE = 2.0
+# The only headers another origin gets to see: a key may hide in any that we do not know.
+HARMLESS_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
+_REPEATABLE = BODILESS | {"PUT", "DELETE"}
+
+
+def _closed_error() -> EgressFailed:
+    """Return what ends a wait that came before there was anything to send on."""
+    return EgressFailed(CLOSED, is_sent=False)
+
+
+class Egress:
+    """Dials out, to public addresses unless the operator allows more."""
+
+    def __init__(
+        self,
+        *,
+        allow: Sequence[str] = (),
+        allow_private: bool = False,
+        ports: Collection[int] = USUAL_PORTS,
+        policy: Policy | None = None,
+        resolver: Resolve | None = None,
+        connect_timeout: float = 5.0,
+        tls: ssl.SSLContext | None = None,
+        keep_alive: bool = False,
+        per_host: int = CONNECTIONS_PER_HOST,
+    ) -> None:
+        self._policy = policy or Policy(allow=allow, allow_private=allow_private, ports=ports)
+        self._names = Names()
+        self._resolve = resolver or self._names.resolve
+        self._connect_timeout = connect_timeout
+        self._tls = tls
+        # A context may have a certificate, and an answer be for its owner alone.
+        self.identity = os.urandom(8).hex() if tls else ""
+        self._keep_alive = keep_alive
+        self._per_host = per_host
+        self._waits = Waits()
+        # By their loop, and whether their connections serve more than one request.
+        self._pools: dict[tuple[asyncio.AbstractEventLoop, bool], Pool] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what is open, for good: what is under way fails, and later requests are refused
+        with `EgressClosed`."""
+        self._waits.close()
+        pools, self._pools = self._pools, {}
+        here = asyncio.get_running_loop()
+        for (loop, _), pool in pools.items():
+            if loop is here:
+                pool.close()
+            else:
+                # It ends there after us; a loop that has ended took its connections along.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(pool.close)
+        # The loop closes sockets when it is back from us.
+        await asyncio.sleep(0)
+        self._names.close()
+
+    def allow(self, entry: str) -> None:
+        """Dial one more target: a host, a host with a port, or a network."""
+        self._policy.admit(entry)
+
+    def check(self, url: str) -> None:
+        """Raise EgressRefused for a URL that can be refused without resolving its name."""
+        self._target(url)
+
+    async def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        timeout: float = 15.0,
+        max_answer: int = 64 * 1024,
+    ) -> EgressResponse:
+        """Return what a peer says to a body. A redirect is an answer like any other."""
+        target = self._target(url)
+        sent = checked_headers(headers)
+        async with _at_most(timeout):
+            return await self._ask("POST", target, sent, body, max_answer)
+
+    async def get(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 10.0,
+        max_answer: int = 256 * 1024,
+        redirects: int = 0,
+    ) -> EgressResponse:
+        """Return what is at a URL, after at most so many redirects; one more is the answer.
+
+        From https no redirect leads to http, and to another origin none takes credentials along.
+        """
+        if not 0 <= redirects <= MOST_REDIRECTS:
+            raise ValueError(f"between 0 and {MOST_REDIRECTS} redirects are followed")
+        target = self._target(url)
+        sent = checked_headers(headers or {})
+        async with _at_most(timeout):
+            answer = await self._ask("GET", target, sent, None, max_answer)
+            for _ in range(redirects):
+                if answer.status not in REDIRECTS or "location" not in answer.headers:
+                    break
+                following = self._following(target, answer.headers["location"])
+                if following.origin != target.origin:
+                    sent = {name: sent[name] for name in sent.keys() & HARMLESS_HEADERS}
+                target = following
+                answer = await self._ask("GET", target, sent, None, max_answer)
+            return answer
+
+    def _target(self, url: str) -> Target:
+        try:
+            target = read_target(url)
+        except NotCanonical as error:
+            raise EgressRefused(str(error)) from None
+        if reason := self._policy.refusal(target):
+            raise EgressRefused(reason)
+        return target
+
+    def _following(self, target: Target, location: str) -> Target:
+        try:
+            following = self._target(read_location(target, location).url)
+        except NotCanonical as error:
+            raise EgressRefused(f"the redirect is of no use: {error}") from None
+        if target.scheme == "https" and following.scheme != "https":
+            raise EgressRefused("the redirect leads from https to http")
+        return following
+
+    def open(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        reuse: bool = False,
+    ) -> "_Exchange":
+        """Send a request and wait for the head of the answer, which is closed with the context.
+
+        Only connecting has a limit of time: a stream may last for days. A POST has a connection of
+        its own unless `reuse` says that it may be made twice: one that meets a peer's good-bye on
+        an older connection is lost, and it is not known whether it arrived.
+        """
+        return _Exchange(self, method, url, headers, body, reuse)
+
+    async def _ask(
+        self, method: str, target: Target, headers: Mapping[str, str], body: bytes | None, most: int
+    ) -> EgressResponse:
+        reply = await self._reply(method, target, headers, body, reuse=False)
+        try:
+            return await read_whole(reply, most)
+        finally:
+            reply.done()
+
+    async def reach(self, url: str) -> None:
+        """Open a connection and close it; raises `EgressRefused` where we do not go, `EgressFailed`
+        where none is accepted."""
+        target = self._target(url)
+        if self._waits.is_closed:
+            raise EgressClosed
+        await self._prepare_tls(target)
+        try:
+            with self._waits.until_closed(_closed_error):
+                connection = await self._dialled(target)
+        except AddressNotAllowed as error:
+            raise EgressRefused(str(error)) from None
+        except WireError as error:
+            raise EgressFailed(_reason(error), is_sent=False) from None
+        connection.close()
+
+    async def begin(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, reuse: bool
+    ) -> StreamedResponse:
+        """Send a request; return the answer, which is to be told when it is `done` with."""
+        target, sent = self._target(url), checked_headers(headers)
+        return await self._reply(method, target, sent, body, reuse=reuse)
+
+    async def _reply(
+        self,
+        method: str,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        reuse: bool,
+    ) -> StreamedResponse:
+        if self._waits.is_closed:
+            raise EgressClosed
+        await self._prepare_tls(target)
+        may_keep = self._keep_alive and (reuse or method != "POST")
+        head = request_head(method, target, headers, body, may_keep)
+        pool = self._pool(may_keep)
+        origin = target.scheme, target.host, target.port
+        if not pool.enter(origin):
+            with self._waits.until_closed(_closed_error):
+                await pool.wait(origin)
+        try:
+            connection = await self._exchange(pool, target, method, head, body)
+        except BaseException as error:
+            pool.leave(origin)
+            # Without its cause: a trace of it would show the whole URL.
+            if isinstance(error, AddressNotAllowed):
+                raise EgressRefused(str(error)) from None
+            if isinstance(error, WireError):
+                reason = CLOSED if self._waits.is_closed else _reason(error)
+                is_sent = not isinstance(error, NotConnected)
+                raise EgressFailed(reason, is_sent=is_sent) from None
+            raise
+        return StreamedResponse(connection, pool, origin, self._waits)
+
+    async def _prepare_tls(self, target: Target) -> None:
+        if target.scheme == "https" and self._tls is None:
+            # Reads the machine's certificates, which takes a while: not on the loop.
+            self._tls = await asyncio.to_thread(default_tls)
+
+    async def _exchange(
+        self, pool: Pool, target: Target, method: str, head: bytes, body: bytes | None
+    ) -> Http1Connection:
+        """Return a connection on which a request was answered; it has a place already."""
+        connection = pool.take_idle((target.scheme, target.host, target.port))
+        if connection is not None:
+            try:
+                await connection.ask(head, body, is_head_only=method == "HEAD")
+                return connection
+            except BaseException as error:
+                pool.drop(connection)
+                is_good_bye = isinstance(error, HungUp | ConnectionBroke)
+                if not is_good_bye or method not in _REPEATABLE or self._waits.is_closed:
+                    raise
+                # The peer's good-bye crossed with our request.
+        with self._waits.until_closed(_closed_error):
+            connection = await self._dialled(target)
+        pool.hold(connection)
+        try:
+            await connection.ask(head, body, is_head_only=method == "HEAD")
+            return connection
+        except BaseException:
+            pool.drop(connection)
+            raise
+
+    async def _dialled(self, target: Target) -> Http1Connection:
+        tls = self._tls if target.scheme == "https" else None
+        return await Dial(target, self._policy).connect(self._resolve, tls, self._connect_timeout)
+
+    def _pool(self, may_keep: bool) -> Pool:
+        """Return the connections of this loop: none can move to another."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get((loop, may_keep))
+        if pool is None:
+            for known in [known for known in self._pools if known[0].is_closed()]:
+                del self._pools[known]
+            pool = self._pools[loop, may_keep] = Pool(
+                most=descriptors.for_peers(max(CONNECTIONS, self._per_host)),
+                per_origin=self._per_host,
+                # Unless told otherwise each attempt is checked anew, and none meets a connection
+                # that its peer just closed.
+                idle=IDLE if may_keep else None,
+            )
+        return pool
+
+
+def _reason(error: WireError) -> str:
+    """Return why there is no answer, for the operator."""
+    return str(error.__cause__) if isinstance(error, NotReached) else kind_of(error)
+
+
+@asynccontextmanager
+async def _at_most(seconds: float) -> AsyncGenerator[None]:
+    """Bound the time a request may take in all."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as late:
+        raise EgressFailed(f"no answer in {seconds:g} s") from late
+
+
+class _Exchange:
+    """A request and its answer, for as long as the answer is read."""
+
+    __slots__ = ("_egress", "_reply", "_request")
+
+    def __init__(
+        self,
+        egress: Egress,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        reuse: bool,
+    ) -> None:
+        self._egress = egress
+        self._request = method, url, headers, body, reuse
+        self._reply: StreamedResponse | None = None
+
+    async def __aenter__(self) -> StreamedResponse:
+        self._reply = reply = await self._egress.begin(*self._request)
+        return reply
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._reply is not None:
+            self._reply.done()

@@ -1,0 +1,196 @@
+"""How readers follow the log of a task: subscribers, callers that wait, receivers of posts.
+
+A reader holds a position and nothing else. What it has not read waits in the store, so a slow
+reader costs no memory. Recent events come from the log that this process writes, all others from
+the store.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dragoman.engine.gathered_reads import GatheredReads
+from dragoman.engine.live_tasks import LiveTasks
+from dragoman.engine.log import Bell, TaskLog
+from dragoman.engine.reading import TaskReader
+from dragoman.errors import StoreUnavailable, UnsupportedOperation
+from dragoman.model import operations as ops
+from dragoman.model.events import StatusUpdate
+from dragoman.model.identity import Scope, TaskId
+from dragoman.model.record import Recorded
+from dragoman.model.task import TaskState
+from dragoman.service import Batch, Call, Opening, TaskReply
+from dragoman.stores.interface import Push, Store, TaskRow
+
+# Seconds until a store that was away is read again.
+_AWAY_PAUSE = 0.5
+
+
+class LogPosition(msgspec.Struct, frozen=True):
+    """Where a reader stands: a task and a position in its log."""
+
+    scope: Scope
+    task_id: TaskId
+    number: int
+    after: int
+
+    @classmethod
+    def of(cls, head: TaskRow, after: int) -> "LogPosition":
+        """Return a position in the log of a stored task."""
+        return cls(head.scope, head.task_id, head.number, after)
+
+
+class Following:
+    """Follows the logs of one agent's tasks, wherever they are written."""
+
+    def __init__(self, store: Store, live: LiveTasks, reader: TaskReader) -> None:
+        self._store = store
+        self._reads = GatheredReads(store)
+        self._live = live
+        self._reader = reader
+
+    def batches(
+        self, position: LogPosition, log: TaskLog | None
+    ) -> AsyncGenerator[Sequence[Recorded]]:
+        """Return all events after a position, without end."""
+        return tail(self._reads, self._live.bell, self._live, log, position)
+
+    def stream(
+        self, position: LogPosition, call: Call, log: TaskLog | None
+    ) -> AsyncGenerator[Sequence[Recorded]]:
+        """Return what the stream of a call shows after a position."""
+        return follow(self.batches(position, log), closes_on_input=call.closes_on_input)
+
+    async def look(self) -> None:
+        """Wake readers of tasks that another process wrote without our hearing of it."""
+        places = self._live.bell.places()
+        if not places:
+            return
+        for number, last in (await self._store.last_seqs(list(places))).items():
+            if last > places[number]:
+                self._live.bell.ring_number(number)
+
+    async def subscribe(
+        self, scope: Scope, call: Call, operation: ops.SubscribeToTask
+    ) -> AsyncGenerator[Batch]:
+        """Answer `SubscribeToTask`."""
+        head = await self._reader.find(scope, operation.task_id)
+        upto = resume_position(call.after, head)
+        if upto is None and head.standing.state.is_terminal:
+            raise UnsupportedOperation("The task has ended; there is nothing to follow")
+        reading = await self._reader.read(head, upto)
+        yield Opening(TaskReply(reading), is_reset=call.after is not None and upto is None)
+        if reading.task.status.state.is_terminal:
+            return
+        log = self._live.get(head.scope, head.task_id)
+        shown = self.stream(LogPosition.of(head, reading.seq), call, log)
+        async with contextlib.aclosing(shown):
+            async for batch in shown:
+                yield batch
+
+    async def follow_push(self, push: Push) -> AsyncGenerator[Sequence[Recorded]]:
+        """Yield a task's events after a receiver's cursor, until there will be no more."""
+        head = await self._store.head(push.scope, push.config.task_id)
+        if head is None or (
+            head.standing.state.is_terminal and push.cursor >= head.standing.last_seq
+        ):
+            return
+        log = self._live.get(head.scope, head.task_id)
+        batches = self.batches(LogPosition.of(head, push.cursor), log)
+        async with contextlib.aclosing(shown := follow(batches, closes_on_input=False)):
+            async for batch in shown:
+                yield batch
+
+    async def rest_elsewhere(
+        self, scope: Scope, task_id: TaskId, after: int = 0, *, at_end: bool = False
+    ) -> None:
+        """Wait until a task that another process writes rests, or until its end."""
+        head = await self._reader.find(scope, task_id)
+        state = head.standing.state
+        if state.is_terminal or (state.is_resting and not at_end):
+            return
+        batches = self.batches(LogPosition.of(head, after or head.standing.last_seq), None)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                for event in (recorded.event for recorded in batch):
+                    if isinstance(event, StatusUpdate) and (
+                        event.status.state.is_terminal
+                        or (event.status.state.is_resting and not at_end)
+                    ):
+                        return
+
+
+def resume_position(after: int | None, head: TaskRow) -> int | None:
+    """Return where a reader left off; None for a position that the log never had."""
+    if after is None or not 0 <= after <= head.standing.last_seq:
+        return None
+    # The log begins with its task, so a reader that has seen nothing begins there.
+    return max(after, 1)
+
+
+async def tail(
+    reads: GatheredReads, bell: Bell, live: LiveTasks, log: TaskLog | None, position: LogPosition
+) -> AsyncGenerator[Sequence[Recorded]]:
+    """Yield all that follows a position, without end."""
+    after = position.after
+    while True:
+        ring: asyncio.Future[None] | None = None
+        if log is not None and (log.is_retired or log.failure) and after >= log.durable_seq:
+            log = live.get(position.scope, position.task_id)
+            if log is not None and log.failure:
+                log = None
+        batch = log.recent(after) if log is not None else None
+        if batch is None:
+            log = log or live.get(position.scope, position.task_id)
+            # Listen before reading: what is written in between rings.
+            ring = bell.listen(position.task_id, position.number, None if log else after)
+            try:
+                batch = await reads.read(position.number, after)
+            except StoreUnavailable:
+                # The reader stays: what it has not seen is still there when the store is back.
+                ring.cancel()
+                await asyncio.sleep(_AWAY_PAUSE)
+                continue
+        if batch:
+            if ring is not None:
+                ring.cancel()
+            after = batch[-1].seq
+            yield batch
+            continue
+        await (ring or bell.listen(position.task_id, position.number))
+
+
+async def follow(
+    batches: AsyncGenerator[Sequence[Recorded]], *, closes_on_input: bool
+) -> AsyncGenerator[Sequence[Recorded]]:
+    """Yield what a stream shows of a log, until the task ends or the reader's dialect stops."""
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            shown = _shown_of(batch, closes_on_input=closes_on_input)
+            if shown.events:
+                yield shown.events
+            if shown.is_last:
+                return
+
+
+class ShownBatch(NamedTuple):
+    """What a stream shows of a batch, and whether it ends there."""
+
+    events: list[Recorded]
+    is_last: bool
+
+
+def _shown_of(batch: Sequence[Recorded], *, closes_on_input: bool) -> ShownBatch:
+    shown: list[Recorded] = []
+    for recorded in batch:
+        if not recorded.is_public:
+            continue
+        shown.append(recorded)
+        if recorded.is_status and isinstance(event := recorded.event, StatusUpdate):
+            state = event.status.state
+            if state.is_terminal or (state is TaskState.INPUT_REQUIRED and closes_on_input):
+                return ShownBatch(shown, True)
+    return ShownBatch(shown, False)

@@ -1,0 +1,789 @@
+"""Runs an agent's code on one task and records what it does.
+
+A worker belongs to one task. It gives the code one message after another until none waits, and
+whatever the code does, the task reaches a resting point: a sentence for the caller, and for the
+operator an incident with the cause.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from types import FrameType
+from typing import NoReturn, Protocol
+
+import msgspec
+
+from dragoman.engine.lifecycle import TaskIsFinished
+from dragoman.engine.log import LogIsFull, TaskLog
+from dragoman.engine.running.author_code import AuthorRun, author, owner_in
+from dragoman.engine.running.chunks import HeldChunks
+from dragoman.engine.running.failures import FAILED, outcome, report_incident
+from dragoman.engine.running.questions import Questions
+from dragoman.engine.running.replay import (
+    ELSEWHERE,
+    CodeChanged,
+    QuestionRecord,
+    RecalledStep,
+    Replay,
+)
+from dragoman.engine.running.withholding import encode_withheld, placeholder
+from dragoman.engine.task_events import (
+    CANCELED,
+    observe,
+    relayed_status,
+    status_update,
+    turn_span,
+)
+from dragoman.errors import (
+    A2AError,
+    StoreRefused,
+    StoreUnavailable,
+    TaskFailed,
+    TaskRejected,
+)
+from dragoman.model.artifact import Artifact
+from dragoman.model.clock import Clock
+from dragoman.model.events import (
+    ArtifactUpdate,
+    AttemptStarted,
+    Delegated,
+    Event,
+    Forwarded,
+    MessageAdded,
+    StepKind,
+    StepRecorded,
+    TurnBegan,
+)
+from dragoman.model.identity import ANONYMOUS, Caller, Scope
+from dragoman.model.message import Message, Metadata, Part
+from dragoman.model.operations import SendMessage
+from dragoman.model.order import Order
+from dragoman.model.record import Recorded
+from dragoman.model.requests import open_requests
+from dragoman.model.task import TaskState, TaskStatus
+from dragoman.telemetry import figures, tracing
+from dragoman.telemetry.tracing import Here, Span
+
+logger = logging.getLogger("dragoman")
+
+# Seconds within which a loop that cancels its tasks ends.
+LOOP_ENDS_WITHIN = 3.0
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What an agent will do with a message: decided, checked, not begun."""
+
+    run: "Callable[[Worker], Awaitable[Message | None]]"
+    # Whether the code may answer with a message instead of a task.
+    may_reply: bool = False
+    # Seconds a task that begins with it has; None: as many as it needs.
+    deadline: float | None = None
+    # How many tasks it counts as: one for each agent that works on it at once.
+    tasks: int = 1
+    # What a task that begins with it means to the ledger.
+    order: Order | None = None
+    # Whether the code may begin before the task is on disk, and so before it is certain that no
+    # other process was given the same message: what both do takes effect once.
+    may_begin_early: bool = False
+    # The name of the skill, if it is one.
+    name: str = ""
+
+
+class AgentCode(Protocol):
+    """The author's code as the engine sees it."""
+
+    name: str
+    streaming: bool
+    required_extensions: frozenset[str]
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether any skill is for some callers only."""
+        ...
+
+    def admit(
+        self, caller: Caller, operation: SendMessage, began: SendMessage | None = None
+    ) -> None:
+        """Raise `PermissionDenied` if a message is for a skill that this caller may not use. That
+        the skill exists is no secret: the card shows it."""
+        ...
+
+    def plan(
+        self,
+        operation: SendMessage,
+        began: SendMessage | None = None,
+        *,
+        is_answer: bool = False,
+        caller: Caller = ANONYMOUS,
+    ) -> Plan:
+        """Return what will be done; raises an `A2AError` for a message that cannot be served.
+
+        `began` is what the task began with, if this is a further message to it; an answer goes to
+        code that waits for it, whatever it says. `caller` begins the task."""
+        ...
+
+    def withdraw(self, replay: Replay) -> None:
+        """Tell other agents that were given parts of a task that it ends; no code works on it any
+        more. Does not wait for them."""
+        ...
+
+
+class Ended(Exception):
+    """The task ended elsewhere: by a cancel, a limit, or another worker."""
+
+
+class TaskCompleted(Exception):
+    """The code is done, with a last message."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        super().__init__()
+        self.parts = parts
+
+
+class TaskEnded(Exception):
+    """The code has recorded the end of its task itself."""
+
+
+class TaskWaits(Exception):
+    """The code has put a question and is done with this message: the next one is the answer."""
+
+
+class Worker:
+    """One task being worked on."""
+
+    def __init__(
+        self,
+        log: TaskLog,
+        replay: Replay,
+        plan: Plan,
+        caller: Caller,
+        clock: Clock,
+        keep: Callable[[Message], Awaitable[Message]],
+        *,
+        is_local: bool = False,
+    ) -> None:
+        """`keep` stores a reply without a task; `is_local`: only this machine reaches us."""
+        self.log = log
+        self._is_local = is_local
+        self.replay = replay
+        self._keep = keep
+        self.operation = replay.messages[replay.turn]
+        self.caller = caller
+        self.clock = clock
+        self.is_cancelled = False
+        # The event that has to be durable before the code begins, what else the code waits for, and
+        # whether it has begun.
+        self.begins_after = 0
+        self.gate: Callable[[Worker], Awaitable[None]] | None = None
+        self.is_begun = False
+        # Whether its code was started, be it to wait.
+        self.is_started = False
+        # Whether its code may have ended processes.
+        self.is_suspect = False
+        self._is_dismissed = False
+        self.plan = plan
+        # The places of messages the code was not given yet; by place, what further messages are for
+        # and who sent them.
+        self._inbox: deque[int] = deque()
+        self._further: dict[int, tuple[Plan, Caller]] | None = None
+        # What the code asked and has no answer to yet; made when it asks.
+        self._questions: Questions | None = None
+        # The latest event that says where the task was forwarded to.
+        self._forwarded_event: Recorded | None = None
+        self._artifacts = 0
+        # The chunks that may be the last of their artifacts; made with the first.
+        self._chunks: HeldChunks | None = None
+        # Why the code cannot go on, even if it swallows the exception.
+        self._changed = ""
+        self._arrival: asyncio.Future[None] | None = None
+        self._run: AuthorRun | None = None
+        # Whether some of the code tried to end the process.
+        self._is_given_up = False
+        # Done when it is decided whether there is a task (None) or only a reply.
+        self.decision: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self.on_end: Callable[[], None] | None = None
+        # The turn that is under way, while it is traced.
+        self.span: Span | None = None
+        # Keys of the messages it was given, for as long as the store may not have them.
+        self.keys: list[tuple[Scope, bytes]] = []
+        if not plan.may_reply:
+            self.decision.set_result(None)
+
+    @property
+    def message(self) -> Message:
+        """The message being worked on."""
+        return self.operation.message
+
+    @property
+    def metadata(self) -> Metadata:
+        """The request's metadata."""
+        return self.operation.metadata
+
+    @property
+    def may_know(self) -> bool:
+        """Whether the caller may learn which addresses of this machine could not be reached."""
+        return self.caller.operates(is_local=self._is_local)
+
+    @property
+    def attempt(self) -> int:
+        """How often the task was begun."""
+        return self.replay.attempt
+
+    @property
+    def deadline(self) -> int:
+        """When the task has to have ended, in milliseconds; 0: at any time."""
+        return self.replay.deadline
+
+    @property
+    def queued(self) -> int:
+        """How many messages wait."""
+        return len(self._inbox)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the code asked its caller something and has no answer yet."""
+        if self._questions is not None and self._questions.are_open:
+            return True
+        return self._arrival is not None and not self._arrival.done()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the author's code is under way, be it waiting for its caller, or about to begin
+        once its task is recorded."""
+        if self._is_dismissed:
+            return False
+        return not self.is_started or (self._run is not None and not self._run.done())
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the author's code is doing something: it has begun, and neither waits for its
+        caller nor sleeps."""
+        if not (self.is_begun and self.is_running and self.log.is_active):
+            return False
+        return not self.replay.is_asleep(self.clock.now())
+
+    def start(self) -> None:
+        """Begin; the code's first slice runs before anything is written."""
+        self.is_started = True
+        self._run = AuthorRun(self._work(), loop=asyncio.get_running_loop())
+        self._run.owner = self
+        self._run.add_done_callback(self._ended)
+        if self.is_cancelled:
+            # While its task was being recorded.
+            self._interrupt()
+
+    def give(self, place: int, plan: Plan, caller: Caller) -> None:
+        """Queue one more of the task's messages."""
+        self._inbox.append(place)
+        if self._further is None:
+            self._further = {}
+        self._further[place] = plan, caller
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+        if self._questions is not None:
+            self._questions.arrived()
+
+    def take(self, place: int) -> None:
+        """Make a further message the one that the code works on."""
+        assert self._further is not None, "it was given"
+        self.plan, self.caller = self._further[place]
+        self.operation = self.replay.messages[place]
+
+    def add_message(self, operation: SendMessage, plan: Plan, caller: Caller) -> int:
+        """Record a further message and give it to the code; return the position from which on the
+        task is as the message leaves it."""
+        log = self.log
+        is_withheld = self.replay.is_discreet
+        scopes = sorted(caller.scopes)
+        if is_withheld:
+            shown = msgspec.structs.replace(placeholder(operation), scopes=scopes)
+            recorded = log.emit(shown, withheld=encode_withheld(operation))
+        else:
+            recorded = log.emit(MessageAdded(operation.message, operation.metadata, scopes=scopes))
+        if not log.is_active:
+            # In the same write: a caller that waits for the task waits for what comes of this.
+            working, at = status_update(log, TaskState.WORKING)
+            recorded = log.emit(working, at=at)
+            if self.span is not None:
+                observe(self.span, log, working)
+        place = self.replay.add(operation, withheld=is_withheld, scopes=caller.scopes)
+        self.give(place, plan, caller)
+        return recorded.seq
+
+    def cancel(self) -> None:
+        """Ask the code to stop: a flag that it may read, `CancelledError` where it awaits."""
+        self.is_cancelled = True
+        self._interrupt()
+
+    def abandon(self) -> None:
+        """Stop and record nothing: the process ends and the task goes on in the next one."""
+        self.on_end = None
+        if self._chunks is not None:
+            self._chunks.drop()
+        self.log.fail(StoreRefused("the server is stopping"))
+        self._interrupt()
+
+    def dismiss(self) -> None:
+        """Stop code that waits for its caller; the next message starts it afresh."""
+        self._is_dismissed = True
+        self._interrupt()
+
+    def give_up(self, error: BaseException) -> None:
+        """End the task: some of its code tried to end the process."""
+        if not self._is_given_up:
+            self._is_given_up = True
+            self._incident(FAILED, error)
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._run is not None:
+            self._run.interrupt()
+        # Code in a thread waits outside the run: without this its thread would never end.
+        if self._arrival is not None:
+            self._arrival.cancel()
+        if self._questions is not None:
+            self._questions.interrupt()
+
+    # Called by the author's code, through its turn
+
+    def decide(self) -> None:
+        """There will be a task: from here on everything is recorded."""
+        if not self.decision.done():
+            self.decision.set_result(None)
+            self.log.release()
+            self._begin()
+
+    def _begin(self) -> None:
+        """Say that the work began, once."""
+        if self.log.draft is not None and self.log.draft.state is TaskState.SUBMITTED:
+            self.status(TaskState.WORKING)
+
+    def status(
+        self,
+        state: TaskState,
+        parts: list[Part] | None = None,
+        metadata: Metadata | None = None,
+        references: Sequence[str] = (),
+    ) -> Recorded:
+        """Record a status, optionally with something the agent says."""
+        self.decide()
+        update, at = status_update(self.log, state, parts, metadata, references)
+        return self.emit(update, at=at)
+
+    def relay(self, status: TaskStatus, metadata: Metadata | None = None) -> Recorded:
+        """Record a status of another agent as the task's own."""
+        self.decide()
+        if any(request.sensitive for request in open_requests(status)):
+            self._be_discreet()
+        update, at = relayed_status(self.log, status, metadata)
+        return self.emit(update, at)
+
+    def _be_discreet(self) -> None:
+        """Withhold the messages that come: they answer a sensitive question of another agent."""
+        if not self.replay.is_discreet:
+            is_sensitive = QuestionRecord(sensitive=True).encoded()
+            self.note(StepRecorded(StepKind.ASK, ELSEWHERE, "relay", is_sensitive))
+
+    def forward(self, forwarded: Forwarded) -> None:
+        """Record where the task was sent, or what became of it there."""
+        self.decide()
+        before = self.replay.forwarded
+        is_more = (
+            before is not None
+            and (before.moves, before.turn) == (forwarded.moves, forwarded.turn)
+            and before.task_id in ("", forwarded.task_id)
+        )
+        # An unwritten event that says less of the same place is replaced; a written one stays.
+        if (
+            self._forwarded_event is None
+            or not is_more
+            or not self.log.amend_last(self._forwarded_event, forwarded)
+        ):
+            self._forwarded_event = self.emit(forwarded)
+        self.replay.apply(forwarded)
+
+    def delegate(self, delegated: Delegated) -> None:
+        """Record the id that another agent gave to its part of the task."""
+        self.decide()
+        self.emit(delegated)
+        self.replay.apply(delegated)
+
+    def say(
+        self,
+        parts: list[Part],
+        metadata: Metadata | None = None,
+        references: Sequence[str] = (),
+    ) -> None:
+        """Record a message of the agent, and the tasks that it refers to. While a question is open,
+        the task keeps its state."""
+        draft = self.log.draft
+        state = TaskState.WORKING
+        if self.is_waiting and draft is not None and draft.state.is_interrupted:
+            state = draft.state
+            parts, metadata = self.questions.beside(parts, metadata)
+        self.status(state, parts, metadata, references)
+
+    def artifact(self, artifact: Artifact, *, append: bool = False, last: bool = True) -> Recorded:
+        """Record an artifact or a chunk of one."""
+        self.decide()
+        return self.emit(self._artifact_update(artifact, append, last))
+
+    def chunk(self, artifact: Artifact, *, append: bool) -> None:
+        """Record a chunk of an artifact that may be its last: it is held back for a moment."""
+        if not self.decision.done():
+            self.decide()
+        if self._chunks is None:
+            self._chunks = HeldChunks(self._record, self._fail_outside)
+        log = self.log
+        self._chunks.put(ArtifactUpdate(log.task_id, log.context_id, artifact, append, False))
+
+    def close_artifact(self, artifact_id: str) -> bool:
+        """Mark the latest chunk as the last one; False: it is out already."""
+        return self._chunks is not None and self._chunks.close(artifact_id)
+
+    def _artifact_update(self, artifact: Artifact, append: bool, last: bool) -> ArtifactUpdate:
+        return ArtifactUpdate(
+            task_id=self.log.task_id,
+            context_id=self.log.context_id,
+            artifact=artifact,
+            append=append,
+            last_chunk=last,
+        )
+
+    def _fail_outside(self, error: BaseException) -> None:
+        """End the task with what recording raised while none of the code waited for it."""
+        self._conclude(error)
+        self._interrupt()
+
+    async def keep_pace(self) -> None:
+        """Wait for the disk if the code runs too far ahead of it, and for its turn beside others
+        whose code does."""
+        log, chunks = self.log, self._chunks
+        if not log.is_full:
+            return
+        if chunks is not None:
+            chunks.pause()
+        try:
+            await log.durable(log.seq)
+            await log.shares.turn(log.account, log.agent)
+        finally:
+            if chunks is not None:
+                chunks.resume()
+
+    def artifact_id(self) -> str:
+        """Return an id for the turn's next artifact: the same one if the turn runs again, so that
+        what a dead attempt left is replaced and not doubled."""
+        self._artifacts += 1
+        place = f"{self.log.task_id}\n{self.replay.turn}\n{self._artifacts}"
+        return hashlib.blake2b(place.encode(), digest_size=16).hexdigest()
+
+    # Durable steps
+
+    @property
+    def questions(self) -> Questions:
+        """What the code asks its caller."""
+        if self._questions is None:
+            self._questions = Questions(self.log, self.replay, self._inbox)
+        return self._questions
+
+    def recall(self, kind: StepKind, name: str, place: int | None = None) -> RecalledStep:
+        """Return the place of the code's next step, and the step if it was done already."""
+        if self._changed:
+            # Code that swallowed the first refusal does nothing more.
+            raise TaskFailed(self._changed)
+        for failure in self.replay.failures(kind, name):
+            self.note(failure)
+        try:
+            return self.replay.recall(kind, name, place)
+        except CodeChanged as change:
+            raise self.refusal(change) from None
+
+    def refusal(self, change: CodeChanged) -> TaskFailed:
+        """Return why the code cannot go on; the task fails with it whatever the code does next."""
+        self._changed = self._changed or str(change)
+        return TaskFailed(self._changed)
+
+    async def remember(
+        self, kind: StepKind, index: int, name: str, value: msgspec.Raw, spent: float = 0.0
+    ) -> None:
+        """Record a step; once this returns it will not be done again."""
+        self.note(StepRecorded(kind, index, name, value, spent))
+        await self.log.durable(self.log.seq)
+
+    def note(self, event: TurnBegan | StepRecorded, withheld: bytes = b"") -> Recorded:
+        """Record what the code does."""
+        self.decide()
+        recorded = self.emit(event, withheld=withheld)
+        self.replay.apply(event)
+        return recorded
+
+    async def mark_turn(self, *, is_on: bool, is_alone: bool = False) -> None:
+        """Record that it is the turn of this suspect, and whether nothing else runs beside it; or
+        that its turn is over."""
+        turn_in = self.log.worker if is_on else 0
+        alone_in = turn_in if is_alone else 0
+        event = AttemptStarted(self.attempt, counts=False, alone_in=alone_in, turn_in=turn_in)
+        self.emit(event)
+        self.replay.apply(event)
+        await self.log.durable(self.log.seq)
+
+    async def wait_until_stored(self) -> None:
+        """Wait until the task is on disk: only then can anything be withheld from its log."""
+        self.decide()
+        await self.log.durable(1)
+
+    def emit(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
+        """Let an event happen."""
+        if self._chunks is not None:
+            self._release_before(event)
+        return self._record(event, at, withheld)
+
+    def _release_before(self, event: Event) -> None:
+        """Record the chunks that come before an event: readers see them in this order, and a step
+        is not on record before what was written until then."""
+        assert self._chunks is not None
+        is_artifact = isinstance(event, ArtifactUpdate)
+        self._chunks.release(event.artifact.artifact_id if is_artifact else "")
+
+    def _record(self, event: Event, at: int = 0, withheld: bytes = b"") -> Recorded:
+        if self._is_dismissed:
+            # The log may have another worker; what this one does on its way out is void.
+            raise Ended
+        try:
+            recorded = self.log.emit(event, at=at, withheld=withheld)
+        except TaskIsFinished:
+            raise Ended from None
+        except LogIsFull as full:
+            self.exceed(str(full))
+        if self.span is not None:
+            observe(self.span, self.log, event)
+        return recorded
+
+    def exceed(self, reason: str) -> NoReturn:
+        """End a task that reached a limit, whatever its code makes of the exception."""
+        self.end(TaskState.FAILED, reason)
+        raise Ended
+
+    async def _work(self) -> None:
+        """The border around the author's code: no exception of any class passes it, except our own
+        cancellation."""
+        # The trace of the task, whatever request or sweep started this run.
+        tracing.here.set(Here(self.replay.trace, self.log.task_id, self.log.scope.agent))
+        author.set(self)
+        try:
+            if self.begins_after:
+                await self.log.durable(self.begins_after)
+            if self.gate is not None:
+                await self.gate(self)
+            self.is_begun = True
+            reply = await self._serve_messages()
+            if reply is not None:
+                self._end_span()
+                self.decision.set_result(await self._keep(reply))
+        except BaseException as error:
+            if self._passes(error):
+                raise
+            try:
+                self._conclude(error)
+            except BaseException as problem:
+                # The exception itself cannot be inspected.
+                self._incident(FAILED, problem)
+        finally:
+            self._end_span()
+            # The context of the task outlives it, and would hold the worker.
+            author.set(None)
+
+    def _passes(self, error: BaseException) -> bool:
+        """Tell whether an exception is ours: the engine stopped the code, or the process ends and
+        closes it."""
+        if isinstance(error, GeneratorExit):
+            return not self._is_current()
+        run = self._run
+        if run is None or self.is_cancelled or not isinstance(error, asyncio.CancelledError):
+            return False
+        return run.is_interrupted or run.is_cancelled_outside
+
+    def _is_current(self) -> bool:
+        try:
+            return asyncio.current_task() is self._run
+        except RuntimeError:
+            return False
+
+    def _conclude(self, error: BaseException) -> None:
+        """Record the outcome of code that raised."""
+        if isinstance(error, Ended | StoreRefused):
+            logger.info("task %s ended elsewhere; its worker stops", self.log.task_id)
+            if isinstance(error, StoreRefused) and not self.decision.done():
+                # The caller that waits for the reply learns why there is none.
+                self.decision.set_exception(error)
+                self.decision.exception()
+            elif isinstance(error, StoreUnavailable) and self.log.failure is None:
+                # Its own log may be well, but the code did not get what it needs: it is tried
+                # again, as if its log could not be written.
+                self.log.fail(error)
+            return
+        state, sentence, is_incident = outcome(
+            error, is_cancelled=self.is_cancelled, may_know_cause=self.may_know
+        )
+        if is_incident:
+            self._incident(sentence, error)
+        else:
+            self._finish(state, sentence)
+
+    async def _serve_messages(self) -> Message | None:
+        while True:
+            self._end_span()
+            if tracing.on:
+                self.span = turn_span(self.log, self.replay.turn, self.attempt)
+            if self.decision.done():
+                self._begin()
+            last_parts: list[Part] = []
+            reply = None
+            self._artifacts = 0
+            try:
+                reply = await self._take_turn()
+            except TaskCompleted as completed:
+                last_parts = completed.parts
+            except TaskWaits:
+                await self._next_message()
+            except TaskEnded:
+                return None
+            except TaskRejected:
+                self._check_end()
+                raise
+            except Exception as error:
+                if self._changed:
+                    raise TaskFailed(self._changed) from error
+                raise
+            self._check_end()
+            if reply is not None:
+                if not self.decision.done():
+                    return reply
+                # Once there is a task, what the agent answers belongs to it.
+                last_parts = reply.parts
+            if self._inbox:
+                self.questions.drop_late()
+            if not self._inbox:
+                self.status(TaskState.COMPLETED, last_parts)
+                return None
+            if last_parts:
+                self.status(TaskState.WORKING, last_parts)
+            place = self._inbox.popleft()
+            self.take(place)
+            self.note(TurnBegan(place))
+
+    async def _next_message(self) -> None:
+        """Wait for the answer of a question that the code does not wait for itself."""
+        while not self._inbox:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._arrival)
+
+    async def _take_turn(self) -> Message | None:
+        """Let the code work on its message, measured and traced."""
+        began = time.perf_counter()
+        if self.span is not None:
+            self.span.enter()
+        try:
+            return await self.plan.run(self)
+        except (TaskCompleted, TaskWaits, TaskEnded):
+            raise
+        except BaseException as error:
+            if self.span is not None:
+                self.span.fail(type(error).__name__)
+            raise
+        finally:
+            figures.turn_seconds.add(time.perf_counter() - began, self.log.scope.agent)
+            if self.span is not None:
+                self.span.leave()
+
+    def _end_span(self) -> None:
+        if self.span is not None:
+            self.span.end()
+            self.span = None
+
+    def _check_end(self) -> None:
+        """Fail code that ended without the steps it had done before."""
+        try:
+            self.replay.check_end()
+        except CodeChanged as change:
+            raise self.refusal(change) from None
+        if self._changed:
+            raise TaskFailed(self._changed)
+
+    def _incident(self, sentence: str, error: BaseException) -> None:
+        self._finish(TaskState.FAILED, report_incident(self.log.task_id, error, sentence))
+
+    def _finish(self, state: TaskState, sentence: str = "") -> None:
+        try:
+            self.status(state, [Part(text=sentence)] if sentence else None)
+        except (Ended, StoreRefused):
+            logger.info("task %s ended elsewhere first", self.log.task_id)
+        except A2AError as error:
+            logger.info("task %s cannot become %s: %s", self.log.task_id, state.value, error)
+        except UnicodeError:
+            # Half a surrogate pair, which cannot be encoded.
+            readable = sentence.encode("utf-8", "replace").decode()
+            self.status(state, [Part(text=readable)])
+
+    def end(self, state: TaskState, sentence: str) -> None:
+        """End the task although its code may not stop; what the code does later is not recorded."""
+        self._finish(state, sentence)
+        self._interrupt()
+
+    def _ended(self, run: asyncio.Task[None]) -> None:
+        self._questions = None
+        if self._chunks is not None:
+            self._chunks.drop()
+            self._chunks = None
+        if self._run is not None:
+            # A reference cycle, which only the garbage collector would find.
+            self._run.owner = None
+        if run.cancelled() and self._is_cut_short():
+            # Most often the loop ends. If it goes on, the author's code cancelled the run.
+            asyncio.get_running_loop().call_later(LOOP_ENDS_WITHIN, self._end_cut_short)
+            return
+        if run.cancelled() and self.is_cancelled:
+            # Cancelled before its first slice: the code's own border was never entered.
+            self._finish(TaskState.CANCELED, CANCELED)
+        elif not run.cancelled() and (error := run.exception()) is not None:
+            # The border itself broke: the task ends all the same.
+            self._incident(FAILED, error)
+        self._leave()
+
+    def _is_cut_short(self) -> bool:
+        """Whether the code was stopped neither by us nor by the code of a task."""
+        run = self._run
+        if run is None or self.is_cancelled or run.is_interrupted:
+            return False
+        return run.is_cancelled_outside and self._is_ours()
+
+    def _is_ours(self) -> bool:
+        """Whether the task is under way, and has no other worker."""
+        log = self.log
+        return not (log.is_over or log.is_retired or log.failure is not None)
+
+    def _end_cut_short(self) -> None:
+        if self._is_ours():
+            self._incident(FAILED, asyncio.CancelledError("by code outside of any task"))
+        self._leave()
+
+    def _leave(self) -> None:
+        if not self.decision.done():
+            self.decision.cancel()
+        if self.on_end is not None:
+            self.on_end()
+
+
+# Frames below it run the author's code.
+_AUTHOR_FRAME = Worker._take_turn.__code__  # pyright: ignore[reportPrivateUsage]  # here, where it is
+
+
+def worker_in(frame: FrameType) -> Worker | None:
+    """Return the worker whose author's code runs below a frame, if the frame tells."""
+    if frame.f_code is _AUTHOR_FRAME:
+        return frame.f_locals["self"]
+    owner = owner_in(frame)
+    return owner if isinstance(owner, Worker) else None

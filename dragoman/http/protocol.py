@@ -1,0 +1,609 @@
+"""HTTP/1.1 as strict as it is written: uvicorn's protocol with what it lacks in front of the app.
+
+One connection of a caller: what is read from it, what is refused, what it waits for and how it
+ends. Sizes, counts and deadlines hold while a request is being read; what two readers could
+understand differently is refused; what is refused is answered as a problem of RFC 9457. A good
+request costs a few comparisons.
+"""
+
+import asyncio
+import time
+from functools import partial
+from typing import Any, cast
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from dragoman.http import connections as counts
+from dragoman.http.admission import Ticket
+from dragoman.http.connections import Connections, CountedRefusal
+from dragoman.http.deadlines import NEVER, Deadlines
+from dragoman.http.delayed_refusals import RefusalWriter
+from dragoman.http.early_refusals import EarlyRefusal, EarlyRefusals
+from dragoman.http.head_rules import (
+    BAD_FRAMING,
+    BAD_LENGTH,
+    LARGE_HEAD,
+    LONG_URL,
+    MAX_LENGTH_DIGITS,
+    NO_MEMORY,
+    TOO_SLOW,
+    WATCHED,
+    HeadRefused,
+    check,
+    is_heavy,
+    meaning,
+    repeated,
+)
+from dragoman.http.raw_request import RawRequest
+from dragoman.http.request import MAX_URL_BYTES
+
+# How far the request has come that is being read.
+IDLE, HEAD, BODY = range(3)
+# Requests one connection may have waiting behind the one that is being answered.
+MAX_PIPELINED = 100
+# What we go on reading after an answer that did not need it, besides twice the largest body: many
+# callers send all they have before they read, and would never see why it was too much.
+MAX_DISCARDED_BYTES = 1024 * 1024
+# A length of more digits than this is a large body: one to hang up on rather than to read.
+LARGE_DIGITS = 5
+
+
+class _EndOfReading(Exception):
+    """Stops the parser: no further request is read here, and those that were are answered."""
+
+
+class _Answered:
+    """Stands for a request that has its answer and needs nothing more."""
+
+    response_started = response_complete = True
+    waiting_for_100_continue = disconnected = False
+    keep_alive = True
+    message_event = asyncio.Event()
+
+
+_ANSWERED = cast("RequestResponseCycle", _Answered())
+
+
+class _Unfinished:
+    """The transport of a request whose body is still coming.
+
+    Its answer may be given before the body has come, and closing then must not take it back.
+    """
+
+    def __init__(self, connection: "HttpProtocol") -> None:
+        self.write = connection.transport.write
+        self.is_closing = connection.transport.is_closing
+        self.close = connection.linger
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection of a caller, and the request that is being read from it."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._all = connections
+        self.address = ""
+        self._extensions: dict[str, Any] | None = None
+        self.deadlines = Deadlines(connections)
+        self._early = EarlyRefusals(connections)
+        self._refusals = RefusalWriter(self, connections.delayed)
+        # The request that is being answered.
+        self._running: RequestResponseCycle | None = None
+        # Nothing more is read as a request; bytes that were dropped since.
+        self._is_deaf = False
+        self._discarded = 0
+        # A refusal that ends the connection and has to wait for the answers before it.
+        self._last_refusal: CountedRefusal | None = None
+
+        # The request that is being read.
+        self._raw = RawRequest()
+        self._phase = IDLE
+        # Nothing has come yet: the time of the first head counts from the connection on.
+        self._is_new = True
+        self.url = b""
+        self._version = ""
+        # The fields of its head that say where and how it ends.
+        self._head_fields: dict[bytes, bytes] = {}
+        # The host of the request before it, which need not be checked twice.
+        self._host: bytes | None = None
+        self._upgrades = False
+        self._body_bytes = 0
+        self._is_large = False
+        # Whether the connection would stay open after a large body, had it come.
+        self._keeps_alive = True
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
+        """A caller has connected, and shaken hands where there is TLS."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        certificate: bytes | None = None
+        if self.scheme == "https":
+            certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            self._extensions = {"tls": {"client_cert": certificate}}
+        self._early.connect(self.client, self.address, certificate)
+        self.deadlines.await_head()
+        refused = self._all.admit(self)
+        if refused is not None:
+            self._all.count(refused.reason)
+            self._is_deaf = True
+            transport.write(refused.answer)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone; the request that is being answered is told."""
+        super().connection_lost(exc)
+        self._all.forget(self)
+        if self._all.admission is not None:
+            self._all.admission.forget(self.client)
+        self._refusals.clear()
+        self.pipeline.clear()
+        running = self._running
+        # The base class knows only of the last request that was read.
+        if running is not None and not running.response_complete:
+            self._leave(running)
+            running.disconnected = True
+            running.message_event.set()
+
+    def shutdown(self) -> None:
+        """The server ends; a connection without a request is closed."""
+        self.flush_refusals()
+        super().shutdown()
+
+    def pause_writing(self) -> None:
+        """The caller does not take what is written; a plain answer has a deadline for that."""
+        super().pause_writing()
+        running = self._running
+        streams = (
+            running is not None
+            and running.response_started
+            and not running.response_complete
+            and running.chunked_encoding
+        )
+        if not streams:
+            self._bound_writing()
+
+    def resume_writing(self) -> None:
+        """The caller has taken most of it."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self.deadlines.write_by = NEVER
+            if self._phase == IDLE and self.is_waiting:
+                self.deadlines.await_request()
+
+    # Reading
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what there is no memory for is refused, and nothing else."""
+        if self._is_deaf:
+            self._discarded += len(data)
+            if self._discarded > MAX_DISCARDED_BYTES + 2 * self._all.max_body_bytes:
+                self.drop()
+            return
+        if self._refusals.waiting and self._refusals.postpone(data):
+            return
+        try:
+            if self._phase == IDLE:
+                is_first, self._is_new = self._is_new, False
+                if (
+                    self._early.is_active
+                    and not self._is_answering
+                    and (refused := self._early.unread(data)) is not None
+                ):
+                    self._refuse_early(refused, is_last=True)
+                    self.deadlines.await_request()
+                    return
+                self._phase = HEAD
+                self._raw.begin()
+                if not is_first:
+                    self.deadlines.await_head()
+            if not self._raw.take(data):
+                self._refuse(BAD_FRAMING)
+                return
+            self._parse(data)
+        except MemoryError:
+            self._refuse(NO_MEMORY)
+        if self._phase != IDLE and not self._is_deaf:
+            self._check_unfinished()
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if isinstance(cause, _EndOfReading):
+                self._is_deaf = True
+                if self._phase != BODY:
+                    self.deadlines.read_by = NEVER
+            elif isinstance(cause, MemoryError):
+                self._refuse(NO_MEMORY)
+            else:
+                self._refuse(meaning(error, cause, self._raw.begins))
+        self._raw.keep(is_head=self._phase == HEAD and not self._is_deaf)
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Read a request that asks for another protocol as the plain request that it also is.
+
+        The parser stops behind the head of one and would take its body for the next request, so
+        it is given the head again, without that wish.
+        """
+        self._upgrades = False
+        hops = (b"upgrade", b"http2-settings", b"connection")
+        closes = not self.parser.should_keep_alive()
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % field for field in self.headers if field[0] not in hops]
+        lines += [b"connection: close"] if closes else []
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._phase = HEAD
+        data = b"\r\n".join([*lines, b"", rest])
+        self._raw.replace(data)
+        self._parse(data)
+
+    def _check_unfinished(self) -> None:
+        """Refuse what is too large already, before it has fully come."""
+        if self._phase == HEAD:
+            if len(self.url) > MAX_URL_BYTES:
+                self._refuse(LONG_URL)
+            elif self._raw.is_head_too_long():
+                self._refuse(LARGE_HEAD)
+        elif b"transfer-encoding" in self._head_fields and self._raw.is_framing_too_long(
+            self._body_bytes
+        ):
+            self._refuse(BAD_FRAMING)
+
+    # Called by the parser
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._head_fields = {}
+        if self._phase == IDLE:
+            self._phase = HEAD
+            self.deadlines.await_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field is read. Those behind a body are ignored: what they say comes too late."""
+        if self._phase == BODY:
+            return
+        name = name.lower()
+        self.headers.append((name, value))
+        if name in WATCHED:
+            if name in self._head_fields:
+                raise repeated(name)
+            self._head_fields[name] = value
+
+    def on_headers_complete(self) -> None:
+        """The head is read: refuse it, or give it to the app."""
+        self._check_head()
+        if self.parser.should_upgrade():
+            self._upgrades = True
+            return
+        length = self._head_fields.get(b"content-length", b"")
+        is_large = len(length) > LARGE_DIGITS or b"transfer-encoding" in self._head_fields
+        if len(length) > MAX_LENGTH_DIGITS:
+            raise HeadRefused(BAD_LENGTH)
+        if is_large and not length:
+            self._raw.begin_chunks()
+        refused = None
+        if self._early.is_active and self._is_plain():
+            refused = self._early.after_head(self.headers)
+        if refused is None:
+            self._begin_cycle(self._early.take_ticket())
+        else:
+            self._refuse_early(refused, is_last=False)
+            # The body is read all the same, and dropped.
+            self.cycle = _ANSWERED
+        self._phase = BODY
+        self._body_bytes = 0
+        self._is_large = False
+        self.deadlines.await_body()
+        if is_large:
+            self._expect_much()
+
+    def _check_head(self) -> None:
+        """Refuse a head that is too large, or that two readers could understand differently."""
+        if len(self.url) > MAX_URL_BYTES:
+            raise HeadRefused(LONG_URL)
+        if is_heavy(self.headers, self._raw.most):
+            raise HeadRefused(LARGE_HEAD)
+        seen = self._head_fields
+        version, method = self.parser.get_http_version(), self.parser.get_method()
+        self._version = version
+        self._raw.check_line(method, self.url, version)
+        self.url = check(version, method, self.url, seen, self._host)
+        self._host = seen.get(b"host")
+        self.expect_100_continue = b"expect" in seen and version == "1.1"
+        if len(self.pipeline) >= MAX_PIPELINED:
+            # The last one that waits is the last one that is answered.
+            self.pipeline[0][0].keep_alive = False
+            raise _EndOfReading
+
+    def _is_plain(self) -> bool:
+        """Whether a refusal may be given before the body has come, and the connection kept."""
+        return (
+            not self._is_answering
+            and self.parser.get_method() == b"POST"
+            and self.parser.should_keep_alive()
+            and b"expect" not in self._head_fields
+            and 0 < len(self._head_fields.get(b"content-length", b"")) <= LARGE_DIGITS
+            and not any(name == b"last-event-id" for name, _ in self.headers)
+        )
+
+    def _begin_cycle(self, ticket: Ticket | None) -> None:
+        """Give the request to the app, now or when those before it are answered."""
+        self._refusals.flush()
+        parser = self.parser
+        scope = cast("dict[str, Any]", self.scope)
+        version = self._version
+        scope["http_version"] = version
+        scope["method"] = parser.get_method().decode("ascii")
+        raw, _, query = self.url.partition(b"?")
+        path = raw.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"], scope["query_string"] = raw, query
+        state = scope["state"]
+        # None: the app decides whether it may begin.
+        state["is_admitted"] = None if ticket is None else True
+        state["came_at"], state["ticket"] = time.monotonic(), ticket
+        if self._extensions is not None:
+            scope["extensions"] = self._extensions
+        # The base class says there is always one; before the first there is none.
+        before = cast("RequestResponseCycle | None", self.cycle)
+        self.cycle = cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version == "1.1" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn's types
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, app))
+
+    def _expect_much(self) -> None:
+        """An answer before the end of this body is the last one here."""
+        self._is_large = True
+        self._keeps_alive = self.cycle.keep_alive
+        self.cycle.keep_alive = False
+        self.cycle.transport = cast("asyncio.Transport", _Unfinished(self))
+
+    def on_body(self, body: bytes) -> None:
+        """Give a piece to the app; of what is beyond the limit, the first tells that it is."""
+        cycle = self.cycle
+        if cycle.response_complete or self._body_bytes > self._all.max_body_bytes:
+            return
+        self._body_bytes += len(body)
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        """A request is read."""
+        if self._upgrades:
+            return
+        cycle = self.cycle
+        if self._body_bytes > self._all.max_body_bytes:
+            # Not all of it was given to the app, so to the app it has no end.
+            if not self._is_large:
+                self._expect_much()
+            raise _EndOfReading
+        self._phase = IDLE
+        self._raw.end()
+        if self._is_large:
+            cycle.transport = self.transport
+            if not cycle.response_started:
+                cycle.keep_alive = self._keeps_alive
+        if cycle.response_complete:
+            self.deadlines.await_request()
+            return
+        self.deadlines.read_by = NEVER
+        cycle.more_body = False
+        cycle.message_event.set()
+
+    # Answers
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._early.forget_caller()
+        self._running = cycle
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self._end_task)
+        self.tasks.add(task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if self.transport.is_closing():
+            # Closed by an app that broke its answer off; what is unsent is not waited for.
+            self._bound_writing()
+
+    def on_response_complete(self) -> None:
+        """An answer is given; the next request has its turn."""
+        self.server_state.total_requests += 1
+        if self._running is not None:
+            self._leave(self._running)
+        if self.transport.is_closing():
+            self._bound_writing()
+            return
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self._last_refusal is not None:
+            self._write_last(self._last_refusal)
+        elif not self._is_deaf:
+            self.flow.resume_reading()
+            if self._phase == IDLE:
+                self.deadlines.await_request()
+
+    def _leave(self, cycle: RequestResponseCycle) -> None:
+        """A request that was admitted is under way no longer."""
+        ticket: Ticket | None = cycle.scope.get("state", {}).pop("ticket", None)
+        if ticket is not None and self._all.admission is not None:
+            self._all.admission.end(ticket)
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether an answer is under way, or owed to a request before this one."""
+        return bool(self.pipeline) or not self.is_waiting
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is being answered: also if the rest of a body is still coming whose
+        request has its answer."""
+        running = self._running
+        return running is None or running.response_complete
+
+    # Refusals that leave the connection open
+
+    def _refuse_early(self, refused: EarlyRefusal, *, is_last: bool) -> None:
+        """Refuse a request without the app. Behind the last one nothing has come."""
+        answer, reason, is_at_once = refused
+        self._all.count(reason)
+        if is_at_once:
+            self.transport.write(answer)
+            return
+        self.server_state.total_requests += 1
+        self._refusals.write(answer, is_last=is_last)
+
+    def flush_refusals(self) -> None:
+        """Write the refusals that wait."""
+        self._refusals.flush()
+
+    # Refusals that end it
+
+    def _refuse(self, refused: CountedRefusal) -> None:
+        """Answer, once those before it are answered, and close."""
+        self._all.count(refused.reason)
+        self._is_deaf = True
+        self.deadlines.read_by = NEVER
+        if self._phase == BODY:
+            cycle = self.cycle
+            if cycle.response_started:
+                self._hang_up(cycle)
+                return
+            # To the app its caller is gone.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle is self._running:
+                self._write_last(refused)
+                return
+            self.pipeline.popleft()
+        running = self._running
+        if running is None or running.response_complete or running.disconnected:
+            self._write_last(refused)
+        else:
+            self._last_refusal = refused
+
+    def _hang_up(self, cycle: RequestResponseCycle) -> None:
+        """Close without a refusal: the request has its answer, or is getting it."""
+        if cycle.response_complete:
+            self._close()
+        else:
+            cycle.keep_alive = False
+
+    def _write_last(self, refused: CountedRefusal) -> None:
+        self._last_refusal = None
+        self._refusals.flush()
+        self.transport.write(refused.answer)
+        # From a caller that was late nothing more is read.
+        if refused is TOO_SLOW:
+            self._close()
+        else:
+            self.linger()
+
+    def linger(self) -> None:
+        """Close once the caller has had time to read why."""
+        self._is_deaf = True
+        if not self.transport.can_write_eof():
+            self._close()
+            return
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.deadlines.linger()
+        self._bound_writing()
+
+    # Deadlines
+
+    def expire(self) -> None:
+        """Act on the deadline that has passed."""
+        if self.deadlines.is_late_to_take():
+            self._all.count(counts.UNREAD)
+            self.drop()
+        elif self._is_deaf:
+            self._end_lingering()
+        elif self._phase == IDLE:
+            self._end_idling()
+        elif self.flow.read_paused or (self._phase == BODY and self._is_awaited):
+            # Our back-pressure paused reading, or the caller waits for our word; it is not late.
+            self.deadlines.await_body()
+        elif self._phase != BODY or not self.deadlines.extend_body(self._body_bytes):
+            self._refuse(TOO_SLOW)
+
+    def _end_idling(self) -> None:
+        if not self.transport.get_write_buffer_size():
+            self._all.count(counts.IDLE)
+            self._close()
+        elif self.deadlines.write_by == NEVER:
+            self._all.count(counts.UNREAD)
+            self.drop()
+        else:
+            # The caller still reads a long answer.
+            self.deadlines.read_by = NEVER
+
+    def _end_lingering(self) -> None:
+        if self.transport.get_write_buffer_size():
+            # The answer is still on its way, and has a deadline of its own.
+            self.deadlines.read_by = NEVER
+        else:
+            self.drop()
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the caller waits for our word before it sends the body."""
+        return self.cycle.waiting_for_100_continue
+
+    def drop(self) -> None:
+        """Close at once, whatever is unsent."""
+        self.deadlines.read_by = self.deadlines.write_by = NEVER
+        self.transport.abort()
+
+    def _close(self) -> None:
+        self._is_deaf = True
+        self.deadlines.read_by = NEVER
+        self.transport.close()
+        self._bound_writing()
+
+    def _bound_writing(self) -> None:
+        self.deadlines.bound_writing(self.transport.get_write_buffer_size())
+
+
+def protocol(connections: Connections) -> type[asyncio.Protocol]:
+    """Return what uvicorn makes a connection with."""
+    # uvicorn only calls it.
+    return cast("type[asyncio.Protocol]", partial(HttpProtocol, connections))

@@ -1,0 +1,297 @@
+"""One HTTP request as ASGI gives it, and the plain ways to answer it."""
+
+import functools
+import math
+from typing import Any
+from urllib.parse import parse_qs
+
+from dragoman.dialects import negotiate
+from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
+from dragoman.http.limits import Room, network
+from dragoman.http.mount import Mount
+from dragoman.model.identity import Caller
+from dragoman.security.authentication import Evidence, Pass
+from dragoman.security.json_values import MAX_VALUES
+from dragoman.service import LARGE_BYTES, reserve
+from dragoman.telemetry.observation import RequestObservation
+from dragoman.transports import json_text, sse
+
+# ASGI's own types are plain dictionaries.
+Scope = dict[str, Any]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+A2A_JSON = b"application/a2a+json"
+MAX_URL_BYTES = 8 * 1024
+MAX_HEADERS = 100
+MAX_HEADER_BYTES = 32 * 1024
+# What is read of a body on paths that need no authentication.
+PUBLIC_BODY_BYTES = 64 * 1024
+# Bodies and answers from here on count as memory of their caller.
+_HELD_BYTES = 16 * 1024
+# Answers from here on are waited for until the caller has taken them.
+_AWAITED_BYTES = 64 * 1024
+# Digits of the length of a body that is too small to count, and of any real length.
+_SMALL_DIGITS = 4
+_LENGTH_DIGITS = 19
+_NO_EXTENSIONS: frozenset[str] = frozenset()
+_REFUSED_TYPES = (
+    b"application/x-www-form-urlencoded",
+    b"multipart/",
+    b"application/xml",
+    b"text/xml",
+    b"text/html",
+    b"application/octet-stream",
+)
+
+
+class HttpRequest:
+    """One HTTP request; its body is read when it is asked for."""
+
+    __slots__ = (
+        "_query",
+        "_unknown",
+        "address",
+        "challenge",
+        "extensions",
+        "extra",
+        "headers",
+        "is_answered",
+        "most_body_bytes",
+        "mount",
+        "pass_",
+        "path",
+        "receive",
+        "room",
+        "scope",
+        "send",
+        "size",
+        "verb",
+        "version",
+        "watched",
+    )
+
+    def __init__(
+        self, scope: Scope, receive: sse.Receive, send: sse.Send, mount: Mount, path: str
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.mount = mount
+        self.path = path
+        self.verb: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._query: dict[str, list[str]] | None = None
+        # The version the request names in its header and in its query.
+        self.version = self.header(b"a2a-version"), self._query_value("A2A-Version")
+        # The extensions the caller asks for.
+        self.extensions = _NO_EXTENSIONS
+        if b"a2a-extensions" in self.headers or b"x-a2a-extensions" in self.headers:
+            self.extensions = negotiate.extensions(scope["headers"])
+        # Whether an answer has begun.
+        self.is_answered = False
+        # Headers of its answer, whatever that is.
+        self.extra: Headers = []
+        # What an unauthenticated caller is asked for.
+        self.challenge = "Bearer"
+        # Where it comes from, also behind a proxy; and what it takes of its caller's share.
+        client = scope.get("client")
+        self.address: str = client[0] if client else ""
+        self.room: Room | None = None
+        # What is read of its body at most, whatever answers it; the path decides.
+        self.most_body_bytes: float = math.inf
+        # Bytes of its body that were read.
+        self.size = 0
+        # The caller, once authenticated; None: there is no authentication.
+        self.pass_: Pass | None = None
+        self._unknown: Caller | None = None
+        self.watched = RequestObservation()
+
+    @property
+    def caller(self) -> Caller:
+        """The caller of the request."""
+        if self.pass_ is not None:
+            return self.pass_.caller
+        if self._unknown is None:
+            self._unknown = _unknown(network(self.address))
+        return self._unknown
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the request shows of its sender."""
+        scope = self.scope
+        tls = scope.get("extensions", {}).get("tls")
+        client = scope.get("client")
+        return Evidence(
+            scope["headers"],
+            tls.get("client_cert") if tls else None,
+            client[0] if client else "",
+        )
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send a whole response; raises `RateLimited` for a large one if its caller has not taken
+        those before it."""
+        is_long = len(body) > _AWAITED_BYTES
+        if is_long and self.room is not None:
+            self.room.hold_answer(len(body))
+        self.is_answered = True
+        self.watched.responded(status)
+        head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
+        await self.send(head)
+        if is_long:
+            # What follows is sent once most of this is taken: until then it is in memory.
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+            body = b""
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def refuse_verb(self, allow: str) -> None:
+        """Say which verbs a path takes."""
+        await self.respond(405, [(b"allow", allow.encode()), (b"content-length", b"0")], b"")
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header's text."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def _query_value(self, name: str) -> str | None:
+        """Return a parameter of the query."""
+        query = self.scope["query_string"]
+        # A longer one is refused by the guard, which comes after the first look at it.
+        if not query or len(query) > MAX_URL_BYTES:
+            return None
+        if self._query is None:
+            self._query = parse_qs(query.decode("latin-1"))
+        values = self._query.get(name)
+        return values[0] if values else None
+
+    @property
+    def after(self) -> int | None:
+        """The last position the reader has seen, as its header or the query says; None: it has
+        seen nothing. -1: what it says is no position, which is not the same as none."""
+        text = self.header(b"last-event-id") or self._query_value("lastEventId")
+        if not text:
+            return None
+        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+            return -1
+        return int(text)
+
+    @property
+    def reads_events_alone(self) -> bool:
+        """Whether a caller of 0.x can read an error only as a server-sent event: the libraries of
+        its time, which name no version. Later ones read JSON, and lose the class of an error that
+        comes in a stream."""
+        accept = self.headers.get(b"accept", b"")
+        is_strict = b"json" not in accept and b"*/*" not in accept
+        return b"text/event-stream" in accept and is_strict and not any(self.version)
+
+
+@functools.lru_cache(1024)
+def _unknown(place: str) -> Caller:
+    return Caller(place=place)
+
+
+async def read_body(request: HttpRequest, limit: int) -> bytes:
+    """Read the body, and not a byte more than is allowed; raises `BodyTooLarge`, or `RateLimited`
+    if its caller has enough under way."""
+    if len(request.headers.get(b"content-length", b"")) > _SMALL_DIGITS:
+        return await _read_large(request, min(limit, request.most_body_bytes))
+    message = await request.receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body") or len(body) > _HELD_BYTES:
+        return await _read_on(request, message, min(limit, request.most_body_bytes))
+    if len(body) > limit:
+        raise BodyTooLarge
+    request.size = len(body)
+    return body
+
+
+async def _read_large(request: HttpRequest, most: float) -> bytes:
+    """Return a body whose length is known, and not small."""
+    length = _length(request)
+    if length > most:
+        raise BodyTooLarge
+    # All of it before any of it is read.
+    _hold(request, length)
+    return await _read_on(request, await request.receive(), most, is_held=True)
+
+
+async def _read_on(
+    request: HttpRequest, message: Any, most: float, *, is_held: bool = False
+) -> bytes:
+    """Return a body of which the first piece has come; what it takes is counted unless that was
+    done."""
+    chunks: list[bytes] = []
+    size = held = 0
+    while True:
+        if message["type"] == "http.disconnect":
+            # What came so far may read like a whole request, but its sender never finished it.
+            raise ParseFailed
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > most:
+            raise BodyTooLarge
+        if not is_held and size > held:
+            # Seldom, and as much again.
+            _hold(request, 2 * size - held)
+            held = 2 * size
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            request.size = size
+            return b"".join(chunks)
+        message = await request.receive()
+
+
+def _hold(request: HttpRequest, size: int) -> None:
+    """Count bytes of a body before they are read; raises `RateLimited`, or `MemoryError` where a
+    connection that is being read would break for want of memory."""
+    if request.room is not None:
+        request.room.hold(size)
+    if size > LARGE_BYTES:
+        # In pieces, and then in one.
+        reserve(2 * size)
+
+
+async def skip_body(request: HttpRequest, limit: int) -> None:
+    """Read a body of which nothing is wanted, and keep none of it; raises `BodyTooLarge`."""
+    size, is_last = 0, False
+    while not is_last:
+        # One whose sender is gone has no more.
+        message = await request.receive()
+        is_last = not message.get("more_body")
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise BodyTooLarge
+
+
+def _length(request: HttpRequest) -> int:
+    """Return the length that a request says its body has."""
+    length = request.headers[b"content-length"]
+    # Python reads no number of thousands of digits, and this is no place to find out.
+    is_length = length.isdigit() and len(length) <= _LENGTH_DIGITS
+    return int(length) if is_length else 10**_LENGTH_DIGITS
+
+
+async def read_value(body: bytes, most_values: int = MAX_VALUES) -> Any:
+    """Return the value of a body; raises `ParseFailed`."""
+    return await json_text.read(body, most_values)
+
+
+def check_type(request: HttpRequest) -> None:
+    """Refuse bodies that cannot be JSON."""
+    kind = request.headers.get(b"content-type", b"").lower()
+    if kind.startswith(_REFUSED_TYPES):
+        raise ContentTypeNotSupported("Send JSON as application/json")
+    if request.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise ContentTypeNotSupported("Send the body without Content-Encoding")
+
+
+def rest_type(request: HttpRequest, version: str) -> bytes:
+    """Return the media type a REST caller wants; 0.x has one."""
+    if version != "1.0":
+        return JSON
+    accept = request.headers.get(b"accept", b"")
+    if A2A_JSON in accept:
+        return A2A_JSON
+    if JSON in accept or request.headers.get(b"content-type", b"").startswith(JSON):
+        return JSON
+    return A2A_JSON

@@ -1,1 +1,0 @@
-"""Agents that play a script, for demonstrations and tests: well-behaved ones and others."""

@@ -1,0 +1,40 @@
+"""Joins the endpoints of all bindings, and says at which paths they answer."""
+
+from dragoman.config import Settings
+from dragoman.http.open_streams import OpenStreams
+from dragoman.http.routes import BY_REQUEST, Access, Routes
+from dragoman.model.card import JSONRPC
+from dragoman.security.audit.log import Audit
+from dragoman.server.discovery import Discovery
+from dragoman.server.endpoints.corvid_endpoints import CorvidEndpoints
+from dragoman.server.endpoints.houses import Houses
+from dragoman.server.endpoints.jsonrpc_endpoint import JsonRpcEndpoint
+from dragoman.server.endpoints.responder import Responder
+from dragoman.server.endpoints.rest_endpoint import RestEndpoint
+
+_RPC_PATHS = ("", "/", "/rpc", "/rpc/", "/a2a", "/a2a/")
+
+
+class Endpoints:
+    """The operations of the protocol, over JSON-RPC and REST."""
+
+    def __init__(
+        self, settings: Settings, discovery: Discovery, streams: OpenStreams, audit: Audit
+    ) -> None:
+        self._settings = settings
+        self._houses = Houses(settings)
+        self.responder = Responder(settings, discovery, streams, audit)
+        self.answer_rest = RestEndpoint(self.responder, self._houses.over_rest).answer
+
+    def add_to(self, routes: Routes) -> None:
+        """Serve JSON-RPC and the requests of corvid; REST answers every other path."""
+        official = self.responder.official
+        shared = JsonRpcEndpoint(self.responder, self._houses.on_shared_paths(official))
+        if JSONRPC in self._settings.bindings():
+            for path in _RPC_PATHS:
+                routes.add(path, shared.answer, Access.CALLER, BY_REQUEST)
+            for path, house in self._houses.paths(official).items():
+                endpoint = JsonRpcEndpoint(self.responder, *house)
+                routes.add(path, endpoint.answer, Access.CALLER, BY_REQUEST)
+        if self._houses.serves("corvid"):
+            CorvidEndpoints(self._settings, self.responder).add_to(routes, self.answer_rest)

@@ -1,0 +1,120 @@
+"""Which requests are those of houses, the dialects of single systems: by the path that is theirs
+alone, or by what only they send to a path of all. A call of 1.0 is not looked at, and one of 0.3
+that is plainly official only once."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dragoman.config import Settings
+from dragoman.dialects import house, negotiate
+from dragoman.dialects.dialect import Dialect
+from dragoman.dialects.house import nexus, r, selectools
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3, V0_3_OBJECTS
+from dragoman.http.request import HttpRequest
+from dragoman.transports import jsonrpc
+
+# Returns the dialect of a JSON-RPC request, given the first member of its envelope.
+Choose = Callable[[HttpRequest, jsonrpc.Envelope, str], Dialect]
+
+_SENDS = ("SendMessage", "SendStreamingMessage")
+
+
+class HousePath(NamedTuple):
+    """How JSON-RPC is answered at the path of one house."""
+
+    choose: Choose
+    # In which errors are written before a dialect is chosen.
+    default: Dialect
+    # Whether a denied permission is an error of JSON-RPC rather than an answer of HTTP alone.
+    denies_in_body: bool = False
+
+
+class Houses:
+    """The house dialects that are served."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._served = settings.houses()
+        self._at_nexus = nexus.NEXUS if settings.dialects.nexus_sync else nexus.NEXUS_DOOR
+        self._over_rest = r.RX_REST_WRAPPED if settings.dialects.rx_rest_wrap else r.RX_REST
+        self._needs_text = settings.dialects.require_text_part and "selectools" in self._served
+        # How a task is shown to a caller that names no version, by dialect and id or none.
+        self._unversioned: dict[tuple[Dialect, bool], Dialect] = {
+            (plain, has_id): house.Unversioned(plain, self._served, has_id=has_id)
+            for plain in (V0_3, V0_3_OBJECTS)
+            for has_id in (True, False)
+        }
+
+    def serves(self, name: str) -> bool:
+        """Tell whether a house is served."""
+        return name in self._served
+
+    def paths(self, official: Choose) -> dict[str, HousePath]:
+        """Return where houses take JSON-RPC on paths of their own, and how."""
+
+        def at_nexus(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
+            return self._at_nexus
+
+        def at_r(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
+            # This house judges the whole envelope before what is in it.
+            jsonrpc.check_answerable(envelope)
+            dialect = official(request, envelope, first)
+            if dialect.version == "1.0":
+                return dialect
+            return r.RX_FOLLOWING if _reads_events(request) else r.RX
+
+        found: dict[str, HousePath] = {}
+        if "nexus" in self._served:
+            found[nexus.PATH] = HousePath(at_nexus, self._at_nexus)
+        if "r" in self._served:
+            found[r.PATH] = HousePath(at_r, r.RX, denies_in_body=True)
+        return found
+
+    def on_shared_paths(self, official: Choose) -> Choose:
+        """Return how the dialect is chosen at the paths of all dialects."""
+
+        def choose(request: HttpRequest, envelope: jsonrpc.Envelope, first: str) -> Dialect:
+            header, query = request.version
+            method = envelope.method
+            is_versioned = bool(header or query)
+            is_old = "/" in method
+            if is_versioned:
+                is_old = negotiate.error_version(header, query, method) != "1.0"
+            if not is_old:
+                return official(request, envelope, first)
+            found = self._by_request(request, envelope, is_versioned=is_versioned)
+            if found is not None:
+                return found
+            dialect = official(request, envelope, first)
+            if method == "tasks/get" and not is_versioned:
+                return self._unversioned.get((dialect, envelope.id is not None), dialect)
+            return dialect
+
+        return choose
+
+    def _by_request(
+        self, request: HttpRequest, envelope: jsonrpc.Envelope, *, is_versioned: bool
+    ) -> Dialect | None:
+        """Return the house that makes such a request of 0.x; None: no house does."""
+        method, params = envelope.method, envelope.params
+        found = None
+        if not house.is_official(method, params):
+            reads_events = _reads_events(request)
+            found = house.by_request(method, params, self._served, reads_events=reads_events)
+        if found is house.FASTA2A and is_versioned:
+            # Its client names no version; a request that does is answered in that one.
+            found = None
+        is_text = self._needs_text and request.path in selectools.PATHS
+        if is_text and found in (None, selectools.SELECTOOLS):
+            return selectools.SELECTOOLS_TEXT
+        return found
+
+    def over_rest(self, dialect: Dialect, method: str) -> Dialect:
+        """Return the dialect of a REST call of 0.3, whose body is that of its JSON schema: only
+        one house sends these."""
+        is_core = dialect in (V0_3, V0_2) and method in _SENDS
+        return self._over_rest if is_core and "r" in self._served else dialect
+
+
+def _reads_events(request: HttpRequest) -> bool:
+    return b"text/event-stream" in request.headers.get(b"accept", b"")

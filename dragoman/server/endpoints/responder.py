@@ -1,0 +1,145 @@
+"""What the endpoints of all bindings share: from an operation to a call, from a call to its reply
+or its stream, from any error to what the caller may know of it."""
+
+import asyncio
+
+import msgspec
+
+from dragoman.config import Settings
+from dragoman.dialects import negotiate
+from dragoman.dialects.dialect import Dialect, with_transitions
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.errors import A2AError, Overloaded, PermissionDenied, TaskNotFound
+from dragoman.http.incidents import incident
+from dragoman.http.open_streams import OpenStreams
+from dragoman.http.request import Headers, HttpRequest
+from dragoman.model import operations as ops
+from dragoman.security.audit.log import Audit
+from dragoman.server.discovery import Discovery
+from dragoman.server.endpoints.event_stream import EventStreams, forgive_cancellation
+from dragoman.service import Call, Reply, TaskReply
+from dragoman.transports.jsonrpc import Envelope
+
+
+class Responder:
+    """Answers operations, whatever envelope they came in."""
+
+    def __init__(
+        self, settings: Settings, discovery: Discovery, streams: OpenStreams, audit: Audit
+    ) -> None:
+        self.settings = settings
+        self.discovery = discovery
+        self.stream = EventStreams(settings, streams).serve
+        self._streams = streams
+        self._audit = audit
+        self._infers = settings.dialects.version_mode == "infer"
+
+    def official(self, request: HttpRequest, envelope: Envelope, first: str) -> Dialect:
+        """Return the dialect of a JSON-RPC call by the version it names or its method shows;
+        `first` is the first member of its envelope."""
+        dialect = negotiate.for_jsonrpc(envelope.method, *request.version, infer=self._infers)
+        dialect = self.discovery.offered(dialect, request)
+        if dialect is V1_0 or first == "jsonrpc":
+            # No library is known by such a request.
+            return dialect
+        return negotiate.for_library(dialect, request.header(b"user-agent") or "", first)
+
+    def call(self, request: HttpRequest, operation: ops.Operation, dialect: Dialect) -> Call:
+        """Return the call that asks for an operation."""
+        is_old = dialect.version != "1.0"
+        name = type(operation).__name__
+        agent = request.mount.name
+        request.watched.is_for(name, dialect.version, agent, _task_of(operation))
+        is_followed = not is_old and isinstance(operation, ops.SubscribeToTask)
+        caller, after = request.caller, request.after
+        return Call(
+            operation=operation if caller.tenant is None else _in_tenant(operation, caller.tenant),
+            caller=caller,
+            after=after,
+            extensions=request.extensions,
+            closes_on_input=not is_followed and not dialect.keeps_open,
+            patience=self.settings.dialects.max_block_seconds if is_old else 0.0,
+            client_task_id=dialect.names_tasks
+            or (is_old and self.settings.dialects.client_task_ids),
+            size=request.size,
+        )
+
+    async def reply(self, request: HttpRequest, call: Call, dialect: Dialect) -> Reply:
+        """Return the one reply to a call."""
+        if isinstance(call.operation, ops.GetExtendedCard):
+            return await self.discovery.extended_card(request, dialect)
+        service = dialect.around(request.mount.service, request.scope["headers"])
+        reply = await service.answer(call)
+        return with_transitions(reply, dialect) if isinstance(reply, TaskReply) else reply
+
+    def public_error(self, request: HttpRequest, error: BaseException) -> A2AError:
+        """Return what the caller is told of any error in hand; a cancellation that is not our own
+        way to end a request is raised."""
+        if isinstance(error, PermissionDenied):
+            self._note_denial(request, error)
+        if isinstance(error, A2AError):
+            return error
+        if not isinstance(error, asyncio.CancelledError):
+            return incident()
+        if not self._streams.is_stopping:
+            raise error
+        forgive_cancellation()
+        return Overloaded()
+
+    def _note_denial(self, request: HttpRequest, error: PermissionDenied) -> None:
+        self._audit.record(
+            "access.denied",
+            outcome="denied",
+            who=request.caller.principal.text,
+            object=f"{request.mount.name} {error.facts.get('skill', '')}".strip(),
+            reason=error.facts.get("scope", ""),
+            address=request.address,
+        )
+
+
+async def respond(
+    request: HttpRequest,
+    kind: bytes,
+    body: bytes,
+    version: str,
+    *,
+    status: int = 200,
+    private: bool = False,
+    retry_after: int = 1,
+) -> None:
+    """Send a whole answer in a version of the protocol."""
+    headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+    headers += common_headers(request, version)
+    if private:
+        headers.append((b"cache-control", b"private, no-store"))
+    if status in (429, 503):
+        headers.append((b"retry-after", b"%d" % retry_after))
+    await request.respond(status, headers, body)
+
+
+def common_headers(request: HttpRequest, version: str) -> Headers:
+    """Return the headers of every answer in a version of the protocol."""
+    headers: Headers = [(b"a2a-version", version.encode()), (b"vary", b"A2A-Version, Accept")]
+    extensions = request.extensions
+    if extensions:
+        active = ", ".join(sorted(extensions & request.mount.extensions)).encode()
+        if active:
+            name = b"a2a-extensions" if version == V1_0.version else b"x-a2a-extensions"
+            headers.append((name, active))
+    return headers
+
+
+def _in_tenant(operation: ops.Operation, tenant: str) -> ops.Operation:
+    """Return an operation in the tenant its caller's credential is for. What it asks for in
+    another tenant is not found, whether it exists or not."""
+    if operation.tenant == tenant:
+        return operation
+    if operation.tenant:
+        raise TaskNotFound(taskId=_task_of(operation))
+    return msgspec.structs.replace(operation, tenant=tenant)
+
+
+def _task_of(operation: ops.Operation) -> str:
+    if isinstance(operation, ops.SendMessage):
+        return operation.message.task_id
+    return getattr(operation, "task_id", "")

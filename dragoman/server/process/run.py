@@ -1,0 +1,276 @@
+"""Run an app on a port: uvicorn in this process, which ends although clients keep streams open."""
+
+import asyncio
+import gc
+import itertools
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from dragoman.authoring.agent import Agent
+from dragoman.config import Settings
+from dragoman.egress.descriptors import for_callers
+from dragoman.engine.running.author_code import AuthorThreads
+from dragoman.errors import ConfigError
+from dragoman.http.admission import Admission
+from dragoman.http.connections import Connections
+from dragoman.http.deadlines import HANDSHAKE_SECONDS
+from dragoman.http.protocol import protocol
+from dragoman.server.app import App
+from dragoman.server.authenticators import unused
+from dragoman.server.process.listening import is_local, listen, shared_listeners, url_of
+from dragoman.server.process.tls import tls_options
+from dragoman.server.process.workers import inherited, supervise
+from dragoman.server.push_service import check as check_push
+from dragoman.telemetry import figures, logs, page
+
+logger = logging.getLogger("dragoman")
+
+# Seconds that agent code has to end after everything else has.
+_LAST_WORDS = 0.5
+
+
+class Server(uvicorn.Server):
+    """Ends open streams when it has to stop: their clients would keep it running for ever."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        app: App,
+        on_ready: Callable[[], None],
+        line: socket.socket | None = None,
+        urls: Sequence[str] = (),
+    ) -> None:
+        super().__init__(config)
+        self._urls = urls
+        self._app = app
+        self._on_ready = on_ready
+        self._line = line
+        app.site.on_broken = self._end
+
+    def _end(self) -> None:
+        """Stop serving, as a signal would."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, then report it."""
+        loop = asyncio.get_running_loop()
+        if self.config.ssl is not None:
+            # uvicorn does not pass this option of the loop on; its default is a minute.
+            vars(loop)["create_server"] = partial(
+                loop.create_server, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+        await super().startup(sockets)
+        if self.started:
+            if self._line is not None:
+                loop.add_reader(self._line, self._end_alone)
+            await self._app.listening(self._urls)
+            self._on_ready()
+
+    def _end_alone(self) -> None:
+        """Stop serving: the parent is gone, and no signal will come from it."""
+        assert self._line is not None
+        asyncio.get_running_loop().remove_reader(self._line)
+        self._end()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams before uvicorn waits for them."""
+        self._app.end_streams()
+        await super().shutdown(sockets)
+
+
+class Ready(NamedTuple):
+    """What is served, once it is."""
+
+    # Where we listen, the first address first.
+    urls: list[str]
+    store: str
+
+
+def run(
+    agents: Sequence[Agent],
+    settings: Settings,
+    *,
+    public: bool,
+    on_ready: Callable[[Ready], None],
+    command: Sequence[str] = (),
+    make: Callable[..., App] = App,
+) -> None:
+    """Serve until a signal ends it; `on_ready` is called once callers can connect.
+
+    `command` starts this program again, for each of several workers. `make` makes the app.
+    """
+    logs.configure(
+        settings.telemetry.log_format,
+        settings.telemetry.log_level,
+        access=settings.telemetry.access_log,
+    )
+    worker = inherited()
+    only_local = all(is_local(host) for host, _ in settings.addresses())
+    if worker is None:
+        _check(settings, is_local=only_local, public=public)
+    # Before anything is opened, so that mistakes in the settings are reported first.
+    app = make(*agents, settings=settings, is_local=only_local)
+    tls = tls_options(settings)
+    with ExitStack() as stack:
+        if worker is not None:
+            stack.enter_context(worker.line)
+            listeners = [stack.enter_context(listener) for listener in worker.listeners]
+            code = _work(app, listeners, tls, worker.tell_ready, worker.line)
+        else:
+            addresses = settings.addresses()
+            listeners = [stack.enter_context(listen(host, port)) for host, port in addresses]
+            urls = [url_of("https" if tls else "http", listener) for listener in listeners]
+
+            def ready() -> None:
+                on_ready(Ready(urls, settings.store_name))
+
+            if settings.server.workers > 1:
+                _check_start(app)
+                stack.enter_context(page.gathering())
+                shares = [
+                    shared_listeners(listener, settings.server.workers) for listener in listeners
+                ]
+                for one in itertools.chain(*shares):
+                    stack.enter_context(one)
+                theirs = list(zip(*shares, strict=True))
+                code = supervise(command, theirs, drain=settings.server.drain, on_ready=ready)
+            else:
+                code = _work(app, listeners, tls, ready)
+    _leave_threads(code)
+    sys.exit(code)
+
+
+def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
+    """Refuse settings that are unsafe unless confirmed, or contradictory."""
+    if not is_local and not settings.ways() and not public:
+        raise ConfigError(
+            f"{', '.join(settings.http.listen)} is reachable by others and nothing would "
+            "authenticate them; "
+            "listen on 127.0.0.1, say how callers authenticate (--auth), or say --public if "
+            "every caller is welcome"
+        )
+    if settings.server.workers > 1 and settings.stores.location == "memory:":
+        raise ConfigError("workers: memory: is in one process; several share a file: --store")
+    warnings = unused(settings)
+    if settings.egress.allow_private:
+        warnings.append(
+            "--allow-private lets callers have us dial addresses of this machine and its "
+            "networks. Do not use it where callers are not trusted."
+        )
+    share = for_callers(settings.http.max_connections)
+    if share.connections < settings.http.max_connections:
+        warnings.append(
+            f"max_connections: {share.connections} instead of {settings.http.max_connections}, "
+            f"since this process may have {share.limit} files and connections open; allow it more "
+            "(ulimit -n), or ask for fewer."
+        )
+    for warning in warnings:
+        print(f"Warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _check_start(app: App) -> None:
+    """Find what would keep the workers from starting, to report it once and not once per worker."""
+    check_push(app.settings)
+    asyncio.run(app.check())
+
+
+def _work(
+    app: App,
+    listeners: list[socket.socket],
+    tls: dict[str, Any],
+    on_ready: Callable[[], None],
+    line: socket.socket | None = None,
+) -> int:
+    """Serve in this process; return its exit code."""
+    app.access.admission = Admission()
+    connections = Connections(app.settings, app.access.admission, app.access.refusals)
+    connections.max_connections = for_callers(app.settings.http.max_connections).connections
+    figures.connections.watch(connections.__len__)
+    figures.connections_taken.watch(lambda: connections.opened)
+    figures.connection_refusals.watch_each(lambda: connections.refused)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        ws="none",
+        # The caller is not what a header claims; proxies are named in the settings.
+        proxy_headers=False,
+        http=protocol(connections),
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=max(1, int(app.settings.server.drain)),
+        **tls,
+    )
+    urls = [url_of("https" if tls else "http", listener) for listener in listeners]
+    server = Server(config, app, on_ready, line, urls)
+    page.share()
+    # uvicorn raises the signal again once it is done; by then everything is closed.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignore)
+    # Objects alive after start-up stay; collect seldom, since requests make no cycles.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        run_through(runner.get_loop(), _serve(app, server, listeners))
+    return 0 if server.started and app.site.fault is None else 1
+
+
+def run_through(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end although other code stops the loop or raises an exit: signals are
+    handled elsewhere, so these come from an agent's code."""
+    loop.set_default_executor(AuthorThreads())
+    running = loop.create_task(main)
+    running.add_done_callback(lambda _: loop.stop())
+    while not running.done():
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if not running.done():
+                logger.error("an agent's code wanted to end the server", exc_info=error)
+    running.result()
+
+
+async def _serve(app: App, server: Server, listeners: list[socket.socket]) -> None:
+    # Before uvicorn, which would report a mistake in the settings as its own failure.
+    await app.start()
+    await server.serve(sockets=listeners)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others and (await asyncio.wait(others, timeout=_LAST_WORDS))[1]:
+        # Agent code that ignores its cancellation.
+        _leave(0 if app.site.fault is None else 1)
+
+
+def _leave_threads(code: int) -> None:
+    """End the process although an agent's plain function still blocks its thread: Python would
+    wait for it for ever."""
+    deadline = time.monotonic() + _LAST_WORDS
+    for thread in threading.enumerate():
+        if thread.name.startswith("agent-"):
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _leave(code)
+
+
+def _leave(code: int) -> None:
+    """End at once. The store is closed, and the next process takes over the tasks that still run:
+    they are in the log."""
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """Everything is closed already."""

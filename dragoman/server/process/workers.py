@@ -1,0 +1,165 @@
+"""Several processes on one port and one store: their parent starts them and ends them together.
+
+Each has a socket to its parent. It reports there that it serves; end of file says that the other
+side is gone. The parent restarts no worker: it ends all, and its supervisor restarts the whole.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from dragoman.errors import ConfigError
+
+logger = logging.getLogger("dragoman")
+
+# In the environment of a worker only, and only until it has read it: descriptors by number, the
+# socket to the parent first.
+_VARIABLE = "DRAGOMAN_INHERITED"
+_READY = b"r"
+# Seconds beyond the time for open requests before a worker that does not end is killed.
+_GRACE = 10.0
+
+
+class Inherited(NamedTuple):
+    """The sockets that a worker inherits from its parent."""
+
+    line: socket.socket
+    listeners: list[socket.socket]
+
+    def tell_ready(self) -> None:
+        """Tell the parent that we serve."""
+        self.line.sendall(_READY)
+
+
+def inherited() -> Inherited | None:
+    """Return what our parent handed over; None: this process is not a worker."""
+    text = os.environ.pop(_VARIABLE, "")
+    if not text:
+        return None
+    line, *listeners = map(int, text.split(","))
+    for descriptor in (line, *listeners):
+        # A program that an agent starts must not hold the port open, nor the socket to the parent.
+        os.set_inheritable(descriptor, False)
+    return Inherited(socket.socket(fileno=line), [_tcp(number) for number in listeners])
+
+
+def _tcp(descriptor: int) -> socket.socket:
+    found = socket.socket(fileno=descriptor)
+    # Declared as TCP, because asyncio sends small answers at once only on such sockets.
+    return socket.socket(
+        found.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=found.detach()
+    )
+
+
+class _Worker(NamedTuple):
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+
+
+def supervise(
+    command: Sequence[str],
+    listeners: Sequence[Sequence[socket.socket]],
+    *,
+    drain: float,
+    on_ready: Callable[[], None],
+) -> int:
+    """Run workers until a signal comes or one of them ends; return the exit code for all. There is
+    one for each group of listeners."""
+    if sys.platform == "win32":
+        raise ConfigError("workers: there is no way to share a port on this system; start one")
+    with ExitStack() as stack, _signals() as signals:
+        workers: list[_Worker] = []
+        try:
+            for group in listeners:
+                workers.append(_start(command, group))
+                stack.enter_context(workers[-1].line)
+            was_asked = _watch(workers, signals, on_ready)
+        finally:
+            codes = _end(workers, drain + _GRACE)
+    return 0 if was_asked and not any(codes) else 1
+
+
+def _start(command: Sequence[str], listeners: Sequence[socket.socket]) -> _Worker:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        descriptors = [theirs.fileno(), *(listener.fileno() for listener in listeners)]
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, _VARIABLE: ",".join(map(str, descriptors))},
+            stdin=subprocess.DEVNULL,
+            # Only the parent writes its record to stdout.
+            stdout=sys.stderr.fileno(),
+            pass_fds=descriptors,
+        )
+    return _Worker(process, ours)
+
+
+def _watch(
+    workers: Sequence[_Worker], signals: socket.socket, on_ready: Callable[[], None]
+) -> bool:
+    """Wait until a signal comes or a worker ends; tell whether it was a signal."""
+    starting = len(workers)
+    with selectors.DefaultSelector() as selector:
+        selector.register(signals, selectors.EVENT_READ)
+        for worker in workers:
+            selector.register(worker.line, selectors.EVENT_READ, worker.process.pid)
+        while True:
+            for key, _ in selector.select():
+                if key.data is None:
+                    return True
+                assert isinstance(key.fileobj, socket.socket)
+                if _receive(key.fileobj) != _READY:
+                    logger.error("worker %d ended, so all of them end", key.data)
+                    return False
+                starting -= 1
+                if not starting:
+                    on_ready()
+
+
+def _receive(line: socket.socket) -> bytes:
+    try:
+        return line.recv(1)
+    except ConnectionResetError:
+        return b""
+
+
+def _end(workers: Sequence[_Worker], within: float) -> list[int]:
+    """End all workers; return their exit codes."""
+    for worker in workers:
+        worker.process.terminate()
+    until = time.monotonic() + within
+    for worker in workers:
+        try:
+            worker.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+    return [worker.process.wait() for worker in workers]
+
+
+@contextmanager
+def _signals() -> Generator[socket.socket]:
+    """Give a socket that becomes readable when a signal asks us to end."""
+    readable, written = socket.socketpair()
+    written.setblocking(False)
+
+    def note(number: int, frame: Any) -> None:
+        """The wake-up descriptor reports it."""
+
+    with readable, written:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        descriptor = signal.set_wakeup_fd(written.fileno(), warn_on_full_buffer=False)
+        before = [signal.signal(number, note) for number in numbers]
+        try:
+            yield readable
+        finally:
+            for number, action in zip(numbers, before, strict=True):
+                signal.signal(number, action)
+            signal.set_wakeup_fd(descriptor)

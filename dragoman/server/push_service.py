@@ -1,0 +1,133 @@
+"""Push notifications: joins the engines' logs, the guarded client and the sender."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dragoman.config import Settings, refusal
+from dragoman.dialects.v0_2 import V0_2
+from dragoman.dialects.v0_3 import V0_3
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.engine.engine import Engine
+from dragoman.engine.store_clock import StoreClock
+from dragoman.errors import ConfigError
+from dragoman.model.push import PushConfig
+from dragoman.model.record import Recorded
+from dragoman.model.task import Task
+from dragoman.stores.interface import Push, Store
+
+if TYPE_CHECKING:
+    from dragoman.egress.egress import Egress
+    from dragoman.push.sender import Sender
+    from dragoman.push.token import Tokens
+
+_GRACE = 2.0
+_CLAIM_AT_ONCE = 200
+
+
+class PushService:
+    """Delivers for every agent of an app. The client is loaded with the first receiver: most
+    processes never have one, and it takes as long to load as all the rest."""
+
+    def __init__(self, store: Store, settings: Settings, engines: Mapping[str, Engine]) -> None:
+        self._store = store
+        self._settings = settings
+        self._engines = engines
+        self._sender: Sender | None = None
+        self._egress: Egress | None = None
+        check(settings)
+        # Reading the secret takes a while, so only where it is needed.
+        self._tokens = tokens_of(settings, store.secret if settings.push.tokens else b"")
+
+    def keys(self) -> dict[str, Any] | None:
+        """Return the public keys of our tokens, if posts carry any."""
+        return None if self._tokens is None else self._tokens.document()
+
+    def check(self, config: PushConfig) -> None:
+        """Raise `InvalidParams` for a receiver to which nothing could be posted."""
+        self._open().check(config)
+
+    def add(self, push: Push) -> None:
+        """Begin to deliver to a receiver."""
+        self._open().add(push)
+
+    def drop(self, push: Push) -> None:
+        """Deliver to a receiver no more."""
+        if self._sender is not None:
+            self._sender.drop(push)
+
+    async def claim(self) -> None:
+        """Take over the receivers of workers that are gone."""
+        while pushes := await self._store.claim_pushes(_CLAIM_AT_ONCE):
+            await self._store.prepare()
+            for push in pushes:
+                self.add(push)
+
+    async def stop(self) -> None:
+        """End; posts on their way have a moment to be answered."""
+        if self._sender is not None:
+            await self._sender.stop(_GRACE)
+        if self._egress is not None:
+            await self._egress.close()
+        self._sender = self._egress = None
+
+    def _open(self) -> "Sender":
+        if self._sender is None:
+            from dragoman.egress.egress import Egress
+            from dragoman.push.sender import Sender
+            from dragoman.push.signature import secrets_of
+
+            settings = self._settings
+            self._egress = Egress(
+                allow=allowed(settings), allow_private=settings.egress.allow_private
+            )
+            self._sender = Sender(
+                self._store,
+                self._egress,
+                follow=self._follow,
+                read=self._read,
+                dialects={"1.0": V1_0, "0.3": V0_3, "0.2": V0_2},
+                secrets=secrets_of(settings.push.secrets, self._store.secret),
+                tokens=self._tokens,
+                clock=StoreClock(self._store),
+                slots=settings.push.slots,
+                timeout=settings.push.timeout,
+            )
+        return self._sender
+
+    async def _follow(self, push: Push) -> AsyncGenerator[Sequence[Recorded]]:
+        # Another process may serve that agent; any engine reads its log in the store.
+        engine = self._engines.get(push.scope.agent) or self._any_engine()
+        async for batch in engine.follow_push(push):
+            yield batch
+
+    async def _read(self, push: Push, seq: int) -> Task:
+        return await self._any_engine().task_as_of(push, seq)
+
+    def _any_engine(self) -> Engine:
+        return next(iter(self._engines.values()))
+
+
+def allowed(settings: Settings) -> list[str]:
+    """Return the addresses that may be dialled although they are not public."""
+    return settings.egress.allow
+
+
+def tokens_of(settings: Settings, secret: bytes) -> "Tokens | None":
+    """Return what makes the tokens of posts, if they carry any."""
+    if not settings.push.tokens:
+        return None
+    try:
+        from dragoman.push.token import Tokens, key_from
+    except ImportError:
+        raise ConfigError("push_tokens needs the extra: pip install 'dragoman[jwt]'") from None
+    if not settings.cards.public_url:
+        raise refusal("push_tokens", True, "needs public_url, the issuer of the tokens")
+    return Tokens(settings.cards.public_url, [key_from(secret)])
+
+
+def check(settings: Settings) -> None:
+    """Raise `ConfigError` for a mistake in the settings: it must end the start, not the request
+    that names the first receiver."""
+    if not settings.push.enabled:
+        return
+    tokens_of(settings, b"")

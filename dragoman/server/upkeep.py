@@ -1,0 +1,145 @@
+"""What a running app does by itself: renews its lease, takes over tasks that other processes left,
+forgets old ones, keeps streams open or ends them, watches the store. No caller asks for any of it,
+so a failure is logged and the chore goes on."""
+
+import asyncio
+import contextlib
+import logging
+
+from dragoman.engine.store_clock import StoreClock
+from dragoman.errors import StoreBroken, StoreUnavailable
+from dragoman.server.site import Site
+from dragoman.stores.interface import Duty, Rung
+
+logger = logging.getLogger("dragoman")
+
+PRUNE_EVERY = 3600.0
+SWEEP_EVERY = 1.0
+EXPIRE_EVERY = 0.5
+LOOK_EVERY = 0.75
+
+
+class Upkeep:
+    """The chores of an app, each in a task of its own."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        # Set when another worker left tasks: they do not wait for the next sweep.
+        self._freed = asyncio.Event()
+        site.store.listen(self._heard)
+        chores = (
+            self._keep_streams_alive(),
+            self._end_expired_streams(),
+            self._renew_lease(),
+            self._sweep(),
+            self._look(),
+            self._prune(),
+            self._watch_store(),
+        )
+        self.chores = [asyncio.get_running_loop().create_task(chore) for chore in chores]
+
+    async def stop(self) -> None:
+        """End all chores."""
+        for chore in self.chores:
+            chore.cancel()
+        await asyncio.gather(*self.chores, return_exceptions=True)
+
+    async def _keep_streams_alive(self) -> None:
+        keepalive = self._site.settings.http.keepalive
+        while True:
+            await asyncio.sleep(keepalive / 4)
+            self._site.streams.keep_alive(keepalive)
+
+    async def _end_expired_streams(self) -> None:
+        """End the streams of readers whose credential was revoked or has expired."""
+        site = self._site
+        while True:
+            await asyncio.sleep(min(EXPIRE_EVERY, site.settings.http.keepalive / 4))
+            if site.gatekeeper is not None:
+                site.streams.end_expired(site.gatekeeper.holds)
+
+    async def _renew_lease(self) -> None:
+        """Renew our lease. Two renewals may be lost before another process takes our tasks over; if
+        this process was only frozen, the fence stops it."""
+        while True:
+            await asyncio.sleep(self._site.settings.engine.lease / 3)
+            try:
+                await self._site.store.renew()
+            except StoreBroken:
+                # The chore that watches the store reports it.
+                return
+            except StoreUnavailable as error:
+                logger.warning("the lease cannot be renewed: %s", error)
+            except Exception:
+                # Whatever it was: without the next renewal another process takes our tasks over.
+                logger.exception("the lease could not be renewed")
+
+    async def _sweep(self) -> None:
+        """Take over tasks that other processes left, and end those that are overdue. The server
+        answers before the first sweep is done: there may be thousands of tasks."""
+        while True:
+            try:
+                await self._take_over()
+            except StoreUnavailable as error:
+                logger.warning("tasks cannot be looked after: %s", error)
+            except Exception:
+                # Whatever it was: tasks of dead processes depend on the next sweep.
+                logger.exception("no task could be taken over; trying again")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(SWEEP_EVERY, self._site.settings.engine.lease / 4)):
+                    await self._freed.wait()
+            self._freed.clear()
+
+    async def _look(self) -> None:
+        """Look for what other processes wrote, should a ring of theirs have been lost."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                for engine in list(self._site.engines.values()):
+                    if not self._site.store.knows_all:
+                        await engine.look()
+            except StoreUnavailable:
+                # It says so itself.
+                continue
+            except Exception:
+                logger.exception("tasks of other processes could not be looked at; trying again")
+
+    def _heard(self, rung: Rung | None) -> None:
+        if rung is not None and rung.freed:
+            self._freed.set()
+
+    async def _take_over(self) -> None:
+        if self._site.streams.is_stopping:
+            # What we took now we would hand on in a moment, begun once more for nothing.
+            return
+        for engine in list(self._site.engines.values()):
+            await engine.sweep()
+        if self._site.push is not None and await self._site.store.lead(Duty.CLAIM_PUSHES):
+            await self._site.push.claim()
+
+    async def _prune(self) -> None:
+        settings, clock = self._site.settings, StoreClock(self._site.store)
+        while True:
+            ended_before = clock.now() - int(settings.stores.retain_seconds * 1000)
+            try:
+                count = 0
+                if await self._site.store.lead(Duty.PRUNE):
+                    count = await self._site.store.prune(
+                        ended_before=ended_before, keep=settings.stores.retain_tasks
+                    )
+                if count:
+                    logger.info("forgot %d finished tasks", count)
+            except StoreUnavailable as error:
+                logger.warning("finished tasks cannot be forgotten yet: %s", error)
+            except Exception:
+                # Whatever it was: without the next round the store grows without end.
+                logger.exception("finished tasks could not be forgotten; trying again")
+            await asyncio.sleep(PRUNE_EVERY)
+
+    async def _watch_store(self) -> None:
+        """Stop serving once the store is lost or the disk lost a write: what the store holds is
+        unknown until it is read again, which the next process does."""
+        self._site.fault = await self._site.store.broken()
+        logger.critical("%s; nothing more is acknowledged", self._site.fault)
+        if self._site.on_broken is not None:
+            self._site.on_broken()

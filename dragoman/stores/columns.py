@@ -1,0 +1,77 @@
+"""How tasks and events stand in columns: the same in every store that keeps them on a disk."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dragoman.model.events import ArtifactUpdate
+from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.record import Recorded
+from dragoman.model.task import TaskState
+from dragoman.stores.interface.inspection import TaskLine
+from dragoman.stores.interface.tasks import TaskPosition, TaskRow
+
+# The numbers on disk; they are for ever.
+STATE_NUMBERS = {
+    TaskState.SUBMITTED: 1,
+    TaskState.WORKING: 2,
+    TaskState.COMPLETED: 3,
+    TaskState.FAILED: 4,
+    TaskState.CANCELED: 5,
+    TaskState.INPUT_REQUIRED: 6,
+    TaskState.REJECTED: 7,
+    TaskState.AUTH_REQUIRED: 8,
+}
+STATES = {number: state for state, number in STATE_NUMBERS.items()}
+
+_CHUNK = b'{"artifactUpdate"'
+
+
+def packed(events: Sequence[Recorded]) -> tuple[int, int, int, bytes]:
+    """Return the events of one write as a row: the last position, how many, whether all are chunks
+    of artifacts, and their bodies."""
+    is_chunks = all(isinstance(recorded.event, ArtifactUpdate) for recorded in events)
+    # JSON never holds a bare newline, so lines are safe to split again.
+    bodies = b"\n".join([recorded.body for recorded in events])
+    return events[-1].seq, len(events), int(is_chunks), bodies
+
+
+def unpacked(
+    rows: Iterable[tuple[int, int, bytes]],
+    *,
+    after: int,
+    limit: int,
+    size: int,
+    artifacts: bool = True,
+) -> list[Recorded]:
+    """Return the events of rows after a position, until there are so many or so many bytes."""
+    events: list[Recorded] = []
+    for last, count, bodies in rows:
+        # The first row may begin before the position asked for.
+        for seq, body in enumerate(bodies.split(b"\n"), last - count + 1):
+            if seq > after and (artifacts or not body.startswith(_CHUNK)):
+                events.append(Recorded(seq, body=body))
+                size -= len(body)
+                if len(events) >= limit or size <= 0:
+                    return events
+    return events
+
+
+def task_row(row: Iterable[Any], scope: Scope) -> TaskRow:
+    """Return a task from its columns; the fourth is the number of its scope."""
+    number, task_id, context, _, state, status_at, last_seq, fence, holder = row
+    return TaskRow(
+        number,
+        TaskId(task_id),
+        ContextId(context),
+        scope,
+        TaskPosition(STATES[state], status_at, last_seq),
+        fence,
+        holder,
+    )
+
+
+def task_line(row: Iterable[Any]) -> TaskLine:
+    """Return a task as tools see it from its columns."""
+    number, task_id, context, state, status_at, last_seq, agent, tenant, owner = row
+    ids = number, TaskId(task_id), ContextId(context)
+    return TaskLine(*ids, STATES[state], status_at, last_seq, agent, tenant, owner)

@@ -1,0 +1,238 @@
+"""A SQLite file as one side of a copy. Nothing is waited for: a copy has the file to itself."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from dragoman.errors import ConfigError, StoreRefused
+from dragoman.stores.copying.tables import TABLES, Key, Marks, Place, Row, Table
+from dragoman.stores.sqlite.files.generations import renew_generation
+from dragoman.stores.sqlite.inspection import Inspection, open_to_read
+from dragoman.stores.sqlite.schema import (
+    connect,
+    executor,
+    insert,
+    migrate,
+    migrations,
+    run,
+    transaction,
+)
+from dragoman.stores.sqlite.writer import MAX_SEQ, SEQ_BITS
+
+# How what is under way is called until it is a store.
+_PART = ".copying"
+_decode_place = msgspec.msgpack.Decoder(Place).decode
+_STATE = (
+    "SELECT count(*), coalesce(sum(last_seq), 0), coalesce(max(status_at), 0) FROM tasks",
+    "SELECT coalesce(max(number), 0) FROM transfers",
+    "SELECT coalesce(max(number), 0) FROM trust_events",
+    "SELECT version FROM agents_watch",
+    "SELECT version FROM agent_keys_version",
+    "SELECT hex(value) FROM facts WHERE name IN ('secret', 'sealed_secret')",
+)
+
+
+class FileReader:
+    """Reads a file."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    async def living(self) -> int:
+        """Return how many processes serve from it."""
+        with_others = open_to_read(self._path)
+        try:
+            workers = await Inspection(with_others, self._path, 0).workers()
+        finally:
+            with_others.close()
+        return sum(worker.state != "dead" for worker in workers)
+
+    async def identity(self) -> str:
+        """Return what tells this store, as it is now, from others and from itself later."""
+        found = [run(self._connection, sql) for sql in _STATE]
+        return sha256(msgspec.json.encode(found)).hexdigest()
+
+    async def marks(self) -> Marks:
+        """Return what is no row of a table."""
+        sequences = dict(run(self._connection, "SELECT name, seq FROM sqlite_sequence"))
+        ((task,),) = run(
+            self._connection,
+            "SELECT max(coalesce((SELECT max(number) FROM tasks), 0), "
+            "coalesce((SELECT max(task) FROM errands), 0), "
+            "coalesce((SELECT CAST(value AS INTEGER) FROM facts "
+            "WHERE name = 'retired_number'), 0))",
+        )
+        ((agents,),) = run(self._connection, "SELECT version FROM agents_watch")
+        ((keys,),) = run(self._connection, "SELECT version FROM agent_keys_version")
+        push, note = (int(sequences.get(name, 0)) for name in ("pushes", "notes"))
+        return Marks(task, push, note, agents, keys)
+
+    async def count(self, table: Table) -> int:
+        """Return how many rows a table has."""
+        sql = f"SELECT count(*) FROM {table.file_name} WHERE {table.where}"
+        return int(run(self._connection, sql)[0][0])
+
+    async def rows(self, table: Table, after: Key | None) -> Sequence[Row]:
+        """Return the rows that follow a key."""
+        if table.name == "events":
+            return self._events(table, after)
+        columns, key = ", ".join(table.columns), ", ".join(table.key)
+        follows, values = "true", ()
+        if after is not None:
+            marks = ", ".join("?" * len(table.key))
+            follows, values = f"({key}) > ({marks})", tuple(after)
+        return run(
+            self._connection,
+            f"SELECT {columns} FROM {table.file_name} WHERE {table.where} AND {follows} "
+            f"ORDER BY {key} LIMIT {table.at_once}",
+            values,
+        )
+
+    def _events(self, table: Table, after: Key | None) -> Sequence[Row]:
+        """Return rows of events, whose key is one number in a file."""
+        place = -1 if after is None else after[0] << SEQ_BITS | after[1]
+        return run(
+            self._connection,
+            f"SELECT position >> {SEQ_BITS}, position & {MAX_SEQ}, n, kind, bodies FROM events "
+            f"WHERE position > ? ORDER BY position LIMIT {table.at_once}",
+            (place,),
+        )
+
+
+class FileWriter(FileReader):
+    """Writes a file that has another name until it is finished."""
+
+    def __init__(self, connection: apsw.Connection, part: Path, path: Path) -> None:
+        super().__init__(connection, part)
+        self._target = path
+
+    async def living(self) -> int:
+        """Return 0: no server starts on half a copy."""
+        return 0
+
+    async def place(self) -> Place | None:
+        """Return how far an earlier copy came."""
+        if not run(self._connection, "SELECT 1 FROM sqlite_schema WHERE name = 'copying'"):
+            return None
+        return _decode_place(run(self._connection, "SELECT place FROM copying")[0][0])
+
+    async def is_empty(self) -> bool:
+        """Tell whether there is nothing: a file of the target's own name is never touched."""
+        return not self._target.exists()
+
+    async def begin(self, place: Place) -> None:
+        """Empty the file, and say that a copy is under way."""
+        connection = self._connection
+        with transaction(connection):
+            # Transfers are final, which half a copy is not.
+            triggers = run(connection, "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+            for name, _ in triggers:
+                run(connection, f"DROP TRIGGER {name}")
+            for table in TABLES:
+                run(connection, f"DELETE FROM {table.file_name}")
+            for _, sql in triggers:
+                run(connection, sql)
+            run(connection, "CREATE TABLE IF NOT EXISTS copying (place BLOB NOT NULL)")
+            run(connection, "DELETE FROM copying")
+            run(connection, "INSERT INTO copying VALUES (?)", (msgspec.msgpack.encode(place),))
+
+    async def write(self, table: Table, rows: Sequence[Row], place: Place) -> None:
+        """Write rows, and how far the copy is with them."""
+        with transaction(self._connection):
+            if rows:
+                self._insert(table, rows)
+            run(self._connection, "UPDATE copying SET place = ?", (msgspec.msgpack.encode(place),))
+
+    def _insert(self, table: Table, rows: Sequence[Row]) -> None:
+        execute = executor(self._connection)
+        if table.name == "events":
+            found = [(task << SEQ_BITS | last, *rest) for task, last, *rest in rows]
+            insert(execute, "INSERT INTO events (position, n, kind, bodies)", found)
+            return
+        names = ", ".join([*table.columns, *(name for name, _ in table.fixed)])
+        fixed = tuple(value for _, value in table.fixed)
+        into = f"INSERT INTO {table.file_name} ({names})"
+        insert(execute, into, [(*row, *fixed) for row in rows])
+
+    async def finish(self, marks: Marks) -> None:
+        """Make it a store that can be served, under its own name."""
+        connection = self._connection
+        with transaction(connection):
+            run(connection, "DELETE FROM counts")
+            run(
+                connection,
+                "INSERT INTO counts (scope, state, n) "
+                "SELECT scope, state, count(*) FROM tasks GROUP BY scope, state",
+            )
+            agents, keys = marks.agents_version, marks.agent_keys_version
+            run(connection, "UPDATE agents_watch SET version = ?", (agents,))
+            run(connection, "UPDATE agent_keys_version SET version = ?", (keys,))
+            run(connection, "DELETE FROM facts WHERE name = 'retired_number'")
+            run(connection, "INSERT INTO facts VALUES ('retired_number', ?)", (marks.task,))
+            for name, last in (("pushes", marks.push), ("notes", marks.note)):
+                run(connection, "DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+                run(connection, "INSERT INTO sqlite_sequence VALUES (?, ?)", (name, last))
+            run(connection, "DROP TABLE copying")
+            renew_generation(connection)
+        found = [str(line) for (line,) in run(connection, "PRAGMA integrity_check(5)")]
+        if found != ["ok"]:
+            raise StoreRefused(f"the copy is damaged: {found[0]}")
+        # The file is to be whole by itself.
+        run(connection, "PRAGMA wal_checkpoint(truncate)")
+        connection.close()
+        for place in (self._path, self._path.parent):
+            _sync(place)
+        # A link never replaces a file that another process made meanwhile.
+        os.link(self._path, self._target)
+        self._path.unlink()
+        _sync(self._path.parent)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@asynccontextmanager
+async def file_reader(path: Path) -> AsyncGenerator[FileReader]:
+    """Read a file as of one moment; raises `ConfigError`."""
+    connection = open_to_read(path)
+    try:
+        ((schema,),) = run(connection, "PRAGMA user_version")
+        if schema != migrations()[-1][0]:
+            raise ConfigError(f"{path}: is of an earlier release; start a server on it once")
+        run(connection, "BEGIN")
+        yield FileReader(connection, path)
+    finally:
+        connection.close()
+
+
+def _check_target(path: Path) -> None:
+    if path.exists():
+        raise StoreRefused(f"{path}: exists, and is not what a copy left there; name another")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path.parent}: there is no such folder")
+
+
+@asynccontextmanager
+async def file_writer(path: Path) -> AsyncGenerator[FileWriter]:
+    """Write a file; what is there after a copy was cut off is gone on with."""
+    _check_target(path)
+    part = path.with_name(path.name + _PART)
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT, 0o600))
+    # Half a copy that a power cut shortens is gone on with; the whole is synced at the end.
+    connection = connect(str(part), "normal")
+    try:
+        migrate(connection)
+        yield FileWriter(connection, part, path)
+    finally:
+        connection.close()

@@ -1,0 +1,69 @@
+"""What a store promises, one small Protocol per group, each with the rows it speaks of.
+
+Every promise is a test in `dragoman.testing`. This room imports the model and the errors only; the
+engine, the gateway and the stores import it. Begin with `tasks.py`; `Store` is the sum of what the
+engine needs.
+"""
+
+from dragoman.stores.interface.bus import Bus, Heard, Rung
+from dragoman.stores.interface.leases import Duty, Leases, died_alone
+from dragoman.stores.interface.limits import Draw, Drawn, SharedLimits
+from dragoman.stores.interface.pushes import DeadLetter, Push, PushStore
+from dragoman.stores.interface.sealing import Sealing
+from dragoman.stores.interface.store import Store, StoreTrouble
+from dragoman.stores.interface.tasks import (
+    READ_BYTES,
+    Append,
+    Bodies,
+    Create,
+    Done,
+    KeepReply,
+    Known,
+    LeaveNote,
+    Note,
+    Query,
+    Snapshot,
+    Survey,
+    TaskPosition,
+    TaskRow,
+    TaskRows,
+    TaskStore,
+    Write,
+    write,
+)
+
+__all__ = [
+    "READ_BYTES",
+    "Append",
+    "Bodies",
+    "Bus",
+    "Create",
+    "DeadLetter",
+    "Done",
+    "Draw",
+    "Drawn",
+    "Duty",
+    "Heard",
+    "KeepReply",
+    "Known",
+    "Leases",
+    "LeaveNote",
+    "Note",
+    "Push",
+    "PushStore",
+    "Query",
+    "Rung",
+    "Sealing",
+    "SharedLimits",
+    "Snapshot",
+    "Store",
+    "StoreTrouble",
+    "Survey",
+    "TaskPosition",
+    "TaskRow",
+    "TaskRows",
+    "TaskStore",
+    "Write",
+    "died_alone",
+    "write",
+]

@@ -1,0 +1,59 @@
+"""Whether an address leads to a session of our own: locks and LISTEN belong to a session.
+
+A pooler that shares sessions by transaction takes both without a word, and loses them. So the
+session is tried at start, while another one is in a transaction: what we heard, locked and were
+called before has to be ours still.
+"""
+
+import asyncio
+from secrets import randbits, token_hex
+from typing import Any
+
+from dragoman.errors import ConfigError
+from dragoman.stores.postgres.connections import LOST, Connection, Connections, ServerError
+
+# Seconds until a ring counts as lost.
+HEARD_WITHIN = 5.0
+_PID = "SELECT pg_backend_pid()"
+# Another first half than our locks have.
+_LOCK = "SELECT pg_try_advisory_lock(1685217640, $1)"
+_HAS_LOCK = """
+SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217640
+    AND objid = $1::int::oid AND objsubid = 2 AND granted AND pid = pg_backend_pid())"""
+
+
+async def check_session(connections: Connections) -> None:
+    """Refuse an address behind which sessions are shared; raises `ConfigError`."""
+    session = await connections.session()
+    other = await connections.session()
+    try:
+        async with asyncio.timeout(HEARD_WITHIN):
+            is_own = await _is_own(session, other)
+    except (*LOST, ServerError):
+        is_own = False
+    finally:
+        session.terminate()
+        other.terminate()
+    if not is_own:
+        raise ConfigError(
+            "store: a pooler before PostgreSQL shares sessions by transaction, so that locks and "
+            "wake-ups are lost; give the server's own address as store_session_url"
+        )
+
+
+async def _is_own(session: Connection, other: Connection) -> bool:
+    heard, channel, key = asyncio.Event(), f"dragoman_{token_hex(8)}", randbits(31)
+
+    def listener(*_: Any) -> None:
+        heard.set()
+
+    pid = await session.fetchval(_PID)
+    await session.add_listener(channel, listener)
+    await session.fetchval(_LOCK, key)
+    async with other.transaction():
+        # A pooler gives it the session that was used last: ours, if it can.
+        is_same = await other.fetchval(_PID) != pid == await session.fetchval(_PID)
+        has_lock = await session.fetchval(_HAS_LOCK, key)
+    await other.execute("SELECT pg_notify($1, '')", channel)
+    await heard.wait()
+    return is_same and has_lock

@@ -1,0 +1,136 @@
+"""The schema of the database: numbered migrations, run by one process at a time.
+
+A migration that older releases can live with begins with `-- compatible`. Any other is run only
+while no worker of an older release lives; until then the newer process refuses to start, in words.
+"""
+
+from dragoman.errors import ConfigError
+from dragoman.stores import named_sql
+from dragoman.stores.postgres.connections import Connection, ServerError, plain
+
+_PACKAGE = "dragoman.stores.postgres"
+# The second half of the advisory lock of migrations; workers have positive numbers.
+_LOCK = "SELECT pg_advisory_xact_lock(1685217639, -2)"
+_VERSIONS = """
+CREATE TABLE IF NOT EXISTS dragoman_schema (
+    version int NOT NULL, -- the last migration that was run
+    oldest  int NOT NULL -- the last migration that a program has to know to use the database
+)"""
+COMPATIBLE = "-- compatible"
+_OLDEST_SERVER = 140_000
+# What a script may meet in a database of another program, and without rights.
+_TAKEN = ("42P07", "42710", "42723")
+_FORBIDDEN = "42501"
+# What has to be on for a commit to be on disk, and what it would cost to lose it.
+_DURABLE = {
+    "fsync": "a power cut could damage the database",
+    "full_page_writes": "a power cut could damage the database",
+    "synchronous_commit": "a crash could lose what was acknowledged",
+}
+
+
+def migrations() -> tuple[tuple[int, str], ...]:
+    """Return the migrations in order."""
+    return named_sql.migrations(_PACKAGE)
+
+
+def latest() -> int:
+    """Return the number of the last migration of this release."""
+    return migrations()[-1][0]
+
+
+async def check_server(connection: Connection) -> None:
+    """Refuse a server that would not keep what it acknowledges; raises `ConfigError`."""
+    for name, harm in _DURABLE.items():
+        if await connection.fetchval("SELECT current_setting($1)", name) == "off":
+            raise ConfigError(f"store: PostgreSQL has {name} = off: {harm}; switch it on")
+    if await connection.fetchval("SELECT pg_is_in_recovery()"):
+        raise ConfigError("store: this PostgreSQL is a standby; give the address of the primary")
+    if await connection.fetchval("SHOW server_encoding") != "UTF8":
+        raise ConfigError("store: the database is not in UTF8; make one: CREATE DATABASE … UTF8")
+    number = int(await connection.fetchval("SHOW server_version_num"))
+    if number < _OLDEST_SERVER:
+        version = await connection.fetchval("SHOW server_version")
+        raise ConfigError(
+            f"store: this is PostgreSQL {version}; at least {_OLDEST_SERVER // 10_000} is needed"
+        )
+
+
+async def migrate(connection: Connection, *, is_copying: bool = False) -> None:
+    """Bring the database to the present schema; raises `ConfigError` where that cannot be.
+
+    Half a copy of another store is refused, but for who goes on with it (`is_copying`)."""
+    async with connection.transaction():
+        # Another process that migrates is waited for.
+        await connection.execute(_LOCK)
+        if not is_copying and await connection.fetchval("SELECT to_regclass('copying')"):
+            raise ConfigError(
+                "store: a copy into this database was cut off; finish it: dragoman store copy"
+            )
+        await _run(connection, _VERSIONS)
+        row = await connection.fetchrow("SELECT version, oldest FROM dragoman_schema")
+        done, oldest = row or (0, 0)
+        if oldest > latest():
+            raise ConfigError(
+                f"store: a newer release made this database (schema {done}, this release knows "
+                f"{latest()}); run a release that knows it"
+            )
+        wanted = [(number, script) for number, script in migrations() if number > done]
+        if not wanted:
+            return
+        breaking = [number for number, script in wanted if not script.startswith(COMPATIBLE)]
+        if done and breaking and (living := await _living(connection)):
+            raise ConfigError(
+                f"store: the database has schema {done}, this release needs {latest()}, and "
+                f"{living} process(es) of an older release still use it; stop them first"
+            )
+        if done and breaking:
+            # One of them that is frozen must not wake up to write.
+            await connection.execute(
+                "UPDATE workers SET gone_at = clock_timestamp() WHERE gone_at IS NULL"
+            )
+        for _, script in wanted:
+            await _run(connection, script)
+        await connection.execute("DELETE FROM dragoman_schema")
+        await connection.execute(
+            "INSERT INTO dragoman_schema VALUES ($1, $2)", latest(), max([oldest, *breaking])
+        )
+
+
+async def _living(connection: Connection) -> int:
+    """Return how many workers may write; one that is dead was perhaps not marked so by any."""
+    return await connection.fetchval(
+        "SELECT count(*) FROM workers LEFT JOIN beats ON worker = number WHERE gone_at IS NULL "
+        "AND (has_session(number) OR coalesce(at, joined_at) + lease > clock_timestamp())"
+    )
+
+
+async def _run(connection: Connection, script: str) -> None:
+    """Run a script; say in words what keeps it from running."""
+    try:
+        await connection.execute(script)
+    except ServerError as error:
+        code = getattr(error, "sqlstate", "")
+        if code in _TAKEN:
+            raise ConfigError(
+                f"store: another program uses this database ({plain(error)}); give Dragoman a "
+                "database of its own"
+            ) from None
+        if code == _FORBIDDEN:
+            raise ConfigError(
+                f"store: the user may not make tables ({plain(error)}); "
+                "let it own the database: ALTER DATABASE … OWNER TO …"
+            ) from None
+        raise
+
+
+async def check_present(connection: Connection) -> None:
+    """Refuse a database that a server has not made ready; raises `ConfigError`."""
+    if await connection.fetchval("SELECT to_regclass('dragoman_schema') IS NULL"):
+        raise ConfigError("store: this database has no tasks of ours; start a server on it once")
+    version = await connection.fetchval("SELECT version FROM dragoman_schema")
+    if version != latest():
+        raise ConfigError(
+            f"store: the database has schema {version}, this release knows {latest()}; "
+            + ("start a server on it once" if version < latest() else "use a newer release")
+        )

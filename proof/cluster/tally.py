@@ -1,0 +1,66 @@
+"""What all sections of the proof found, together."""
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from proof.crash.checker import History, Verdict
+
+_TOLD = 20
+# Processes that want to run for each processor, above which times say little about us.
+_CROWD = 3
+
+
+class Tally:
+    """Counts over all sections."""
+
+    def __init__(self) -> None:
+        self.acked = self.tasks = self.unknown = 0
+        self.lost = self.doubled = self.hanging = self.gaps = self.changed = self.repeated = 0
+        self.double_charges = self.unbalanced = self.charges = 0
+        # How often each section did what it does, and for how long.
+        self.done: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        # Milliseconds until another replica went on, by what was done to the first; and those seen
+        # while the machine had far more to do than it has processors.
+        self.takeovers: defaultdict[str, list[float]] = defaultdict(list)
+        self.crowded: defaultdict[str, list[float]] = defaultdict(list)
+        # Milliseconds of the longest silence a reader saw, by what was done to the listeners.
+        self.lags: defaultdict[str, list[float]] = defaultdict(list)
+        self.buried = 0
+        self.promises = self.broken_promises = 0
+        self.findings: list[str] = []
+
+    def find(self, fact: str) -> None:
+        """Keep the facts of a violation, if they are among the first."""
+        if len(self.findings) < _TOLD:
+            self.findings.append(fact)
+
+    def took_over(self, kind: str, taken: float) -> None:
+        """Note how long a takeover took."""
+        crowd = os.getloadavg()[0] > _CROWD * (os.cpu_count() or 1)
+        (self.crowded if crowd else self.takeovers)[kind].append(taken)
+
+    @contextmanager
+    def timed(self, section: str) -> Generator[None]:
+        """Count the time of a section."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[section] = round(self.seconds[section] + time.monotonic() - began, 1)
+
+    def add(self, history: History, verdict: Verdict) -> None:
+        """Add what the tasks of a database show."""
+        self.acked += len(history.acked)
+        self.tasks += verdict.tasks
+        self.lost += verdict.lost
+        self.doubled += verdict.doubled
+        self.hanging += verdict.hanging
+        self.changed += verdict.changed
+        self.repeated += verdict.repeated
+        self.gaps += verdict.gaps + verdict.torn
+        for fact in verdict.findings:
+            self.find(fact)

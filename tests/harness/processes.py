@@ -1,0 +1,51 @@
+"""The `dragoman` command as a process, the way a user types it."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from dragoman.testing.processes import ServerProcess, clean_environment
+from harness import nursery
+from harness.nursery import ROOT
+from harness.waiting import WAIT
+
+START_WITHIN = 60.0
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def running(
+    *arguments: str | Path,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    command: tuple[str, ...] = ("-m", "dragoman"),
+) -> Generator[ServerProcess]:
+    """Run `dragoman` with arguments in a folder that also holds its data."""
+    with ServerProcess(
+        [sys.executable, *command, *arguments],
+        log=cwd / f"log-{next(_numbers)}",
+        cwd=cwd,
+        environment=environment(cwd) | dict(env or {}),
+    ) as process:
+        yield process
+
+
+def run(
+    *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `dragoman` to its end, in a process that need not load it first."""
+    words = list(map(str, arguments))
+    given = environment(cwd) | dict(env or {})
+    code, out, err = nursery.run(words, cwd, given, None, WAIT)
+    return subprocess.CompletedProcess(words, code, out.decode(), err.decode())
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return an environment that knows no setting of the user's and writes only to a folder."""
+    return clean_environment() | {
+        "XDG_DATA_HOME": str(folder / "data"),
+        "PYTHONPATH": str(ROOT),
+    }

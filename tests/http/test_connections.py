@@ -1,0 +1,100 @@
+"""How many may be connected, who makes room for whom, and what a handshake leaves behind."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from harness.certificates import LOOPBACK, Authority
+
+from dragoman.server.process.tls import _context
+from tests.http.test_good_http import Echo
+from tests.http.wire import get, guarding, is_problem
+
+
+async def test_those_who_wait_make_room_for_those_who_come() -> None:
+    busy = guarding(Echo(), max_connections=3)
+    async with busy as place, place.peer() as first, place.peer(), place.peer():
+        await place.until(lambda: len(place.connections) == 3)
+        await first.send(get(b"/stream"))
+        while await first.line() != b"begun\r\n":
+            pass
+        assert (await place.exchange(get(b"/a"))).body == b"/a "
+        assert place.connections.refused == {"evicted": 1}
+        # The stream is not among those who wait.
+        assert (await first.line()).strip()
+
+
+async def test_where_all_are_busy_the_next_one_is_told_so() -> None:
+    async with guarding(Echo(), max_connections=2) as place:
+        async with place.peer() as first, place.peer() as second:
+            for one in (first, second):
+                await one.send(get(b"/stream"))
+                while await one.line() != b"begun\r\n":
+                    pass
+            async with place.peer() as third:
+                answer = await third.answer()
+                assert answer.status == 503
+                assert answer.headers["retry-after"] == "1"
+                assert is_problem(answer)
+                assert await third.rest() == b""
+            assert place.connections.refused == {"connections": 1}
+        await place.until(lambda: not len(place.connections))
+        assert (await place.exchange(get(b"/a"))).body == b"/a "
+
+
+async def test_one_address_has_no_more_than_its_share() -> None:
+    async with guarding(Echo(), max_connections_per_address=2) as place:
+        async with place.peer() as first, place.peer():
+            await place.until(lambda: len(place.connections) == 2)
+            async with place.peer() as third:
+                assert (await third.answer()).status == 503
+            async with place.peer(local_addr=("127.0.0.2", 0)) as other:
+                await other.send(get(b"/a"))
+                assert (await other.answer()).body == b"/a "
+            await first.send(get(b"/a"))
+            assert (await first.answer()).body == b"/a "
+        await place.until(lambda: not len(place.connections))
+        assert place.connections._by_address == {}
+        assert place.connections.opened == 3
+
+
+async def test_a_plain_connection_shows_nothing_of_tls() -> None:
+    app = Echo()
+    async with guarding(app) as place:
+        await place.exchange(get(b"/a"))
+    assert "extensions" not in app.scopes[0]
+
+
+async def test_a_certificate_that_was_shown_is_in_every_request_of_its_connection(
+    tmp_path: Path,
+) -> None:
+    issued = Authority("localhost", LOOPBACK)
+    files = tuple(map(str, issued.save_files(tmp_path, "cert")))
+    named = {"certfile": files[0], "keyfile": files[1], "ca_certs": files[0]}
+    tls: dict[str, Any] = {f"ssl_{name}": value for name, value in named.items()}
+    calling = ssl.create_default_context(cafile=files[0])
+    for shows in (True, False):
+        if shows:
+            calling.load_cert_chain(*files)
+        else:
+            calling = ssl.create_default_context(cafile=files[0])
+        app = Echo()
+        asking = guarding(app, tls=tls | {"ssl_cert_reqs": ssl.CERT_OPTIONAL})
+        at = {"ssl": calling, "server_hostname": "127.0.0.1"}
+        async with asking as place, place.peer(**at) as peer:
+            for _ in range(2):
+                await peer.send(get(b"/a"))
+                assert (await peer.answer()).body == b"/a "
+            await peer.send(b"nonsense\r\n\r\n")
+            assert is_problem(await peer.answer())
+            assert await peer.rest() == b""
+        found = [scope["extensions"]["tls"]["client_cert"] for scope in app.scopes]
+        assert found == [issued.der if shows else None] * 2
+
+
+def test_tls_older_than_1_2_is_not_spoken() -> None:
+    lax = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    lax.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context = _context(uvicorn.Config(None), lambda: lax)  # type: ignore[arg-type]
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2

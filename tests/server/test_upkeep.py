@@ -1,0 +1,91 @@
+"""What a server does by itself goes on whatever happens in it: nobody asks for it, so nobody would
+notice that it ended."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.waiting import within
+
+from dragoman import Agent, App, Settings
+from dragoman.config import EngineSettings
+from dragoman.server import upkeep
+from dragoman.stores.memory import MemoryStore
+from dragoman.stores.sqlite import SQLiteStore
+
+
+class Fault:
+    """Makes a method fail the first time, in a way nobody thought of; tells of the second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        self.is_called_again = asyncio.Event()
+        self._calls = 0
+        self._method = getattr(owner, name)
+        monkeypatch.setattr(owner, name, self._call)
+
+    def _call(self, *given: Any, **more: Any) -> Any:
+        self._calls += 1
+        if self._calls == 1:
+            raise RuntimeError("nobody thought of this")
+        self.is_called_again.set()
+        return self._method(*given, **more)
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent("Plain", "Does as it is told.")
+
+
+def _chores() -> set[Any]:
+    """Return what runs of an app's upkeep."""
+    tasks: set[Any] = asyncio.all_tasks()
+    return {task for task in tasks if task.get_coro().__qualname__.startswith("Upkeep.")}
+
+
+@pytest.mark.parametrize("name", ["renew", "claim", "claim_pushes", "prune"])
+async def test_a_chore_that_failed_is_done_again(
+    monkeypatch: pytest.MonkeyPatch, agent: Agent, name: str
+) -> None:
+    monkeypatch.setattr(upkeep, "PRUNE_EVERY", 0.01)
+    store = MemoryStore()
+    fault = Fault(monkeypatch, store, name)
+    # The shortest there is, so that a chore comes round soon.
+    async with App(agent, settings=Settings(engine=EngineSettings(lease=1)), store=store).running():
+        begun = _chores()
+        await within(fault.is_called_again.wait())
+        assert begun and begun <= _chores()
+
+
+async def test_a_store_that_could_not_look_at_its_file_still_lets_others_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
+    await first.open()
+    try:
+        assert first.knows_all
+        fault = Fault(monkeypatch, first._workers, "others")
+        await within(fault.is_called_again.wait())
+        await within(second.open())
+        assert not first.knows_all and not second.knows_all
+        await second.close()
+    finally:
+        await first.close()
+
+
+async def test_a_store_in_company_that_could_not_look_at_its_file_hears_of_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
+    await first.open()
+    await within(second.open())
+    try:
+        heard = asyncio.Event()
+        fault = Fault(monkeypatch, first, "_follow_peers")
+        await within(fault.is_called_again.wait())
+        first.listen(lambda _: heard.set())
+        await second.renew()
+        await within(heard.wait())
+    finally:
+        await second.close()
+        await first.close()

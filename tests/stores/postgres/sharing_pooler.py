@@ -1,0 +1,90 @@
+"""A pooler before PostgreSQL that shares sessions by transaction, as such poolers do: whoever asks
+gets the session that was given back last, and wake-ups reach no client."""
+
+import asyncio
+import struct
+from urllib.parse import urlsplit, urlunsplit
+
+_SSL_REQUEST = 80877103
+# What a client ends with that waits, and what the answer to that ends with: a query or a sync when
+# the server is ready, a flush when it has described a statement.
+_ENDS = {b"S": (b"Z",), b"Q": (b"Z",), b"H": (b"T", b"n", b"E")}
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class SharingPooler:
+    """Gives each transaction of a client some session of the server."""
+
+    def __init__(self, upstream: str) -> None:
+        self._parts = urlsplit(upstream)
+        self._free: list[Streams] = []
+        self._all: list[Streams] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """Return the address of the database behind the pooler."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        return urlunsplit(self._parts._replace(netloc=f"postgres@127.0.0.1:{port}"))
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for _, writer in self._all:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._greet(reader, writer)
+            pinned: Streams | None = None
+            while batch := await _batch(reader):
+                pinned = pinned or self._free.pop()
+                ending, said = batch
+                pinned[1].write(said)
+                kind = message = b""
+                while kind not in _ENDS[ending]:
+                    kind, message = await _message(pinned[0])
+                    if kind != b"A":
+                        writer.write(message)
+                if kind == b"Z" and message[5:6] == b"I":
+                    self._free.append(pinned)
+                    pinned = None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Let a client in, with one more session for all."""
+        while True:
+            size = await reader.readexactly(4)
+            body = await reader.readexactly(struct.unpack("!I", size)[0] - 4)
+            if struct.unpack("!I", body[:4])[0] != _SSL_REQUEST:
+                break
+            writer.write(b"N")
+        streams = await asyncio.open_connection("127.0.0.1", self._parts.port)
+        streams[1].write(size + body)
+        kind = b""
+        while kind != b"Z":
+            kind, message = await _message(streams[0])
+            writer.write(message)
+        self._all.append(streams)
+        self._free.append(streams)
+
+
+async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    head = await reader.readexactly(5)
+    return head[:1], head + await reader.readexactly(struct.unpack("!I", head[1:])[0] - 4)
+
+
+async def _batch(reader: asyncio.StreamReader) -> tuple[bytes, bytes] | None:
+    """Return what a client says until it waits for an answer, and how that ends; None: it is
+    leaving."""
+    batch = b""
+    while True:
+        kind, message = await _message(reader)
+        if kind == b"X":
+            return None
+        batch += message
+        if kind in _ENDS:
+            return kind, batch

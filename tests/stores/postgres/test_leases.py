@@ -1,0 +1,264 @@
+"""Who is taken for dead and when: killed, frozen and cut workers, and a server that was away."""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from harness.databases import Databases
+from harness.waiting import eventually, within
+
+from dragoman.engine.store_clock import StoreClock
+from dragoman.model.clock import SystemClock
+from dragoman.model.task import TaskState
+from dragoman.stores.interface import Duty
+from dragoman.stores.postgres import Addresses, PostgresStore, workers
+from dragoman.testing.promises.samples import creation, head_of, submit, write
+from tests.stores.postgres.conftest import Opener
+
+# By the clock of the machine: a busy one is slow to start what is due.
+SLACK = 5.0
+
+
+async def age(store: PostgresStore, seconds: float, *numbers: int) -> None:
+    """Let signs of life have come so much earlier."""
+    sql = "UPDATE beats SET at = at - $1::interval WHERE worker = ANY ($2::int[])"
+    await store._connections.rows(sql, timedelta(seconds=seconds), numbers)
+
+
+async def make_steady(store: PostgresStore, seconds: float = 3600) -> None:
+    """Let all workers have been heard steadily for so long."""
+    sql = "UPDATE beats SET steady_since = steady_since - $1::interval"
+    await store._connections.rows(sql, timedelta(seconds=seconds))
+
+
+async def freeze(store: PostgresStore) -> None:
+    """Have a worker give no sign of life any more; its session stays."""
+    keeping = store._workers._keeping
+    assert keeping is not None
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_killed_worker_is_dead_within_a_second(opener: Opener) -> None:
+    """And not because anyone asked for it: by itself."""
+    killed, other = await opener.open(), await opener.open()
+    await write(killed, creation("t", state=TaskState.WORKING))
+    freed = asyncio.Event()
+    other.listen(lambda rung: freed.set() if rung is not None and rung.freed else None)
+    began = time.monotonic()
+    await killed.vanish()
+    await within(freed.wait())
+    assert time.monotonic() - began < 1.0 + SLACK
+    assert not await other.is_live(killed.worker)
+    ((_, held_by),) = await other.claim("agent", 10)
+    assert held_by == killed.worker
+
+
+async def test_a_frozen_worker_is_dead_after_its_lease_and_not_before(opener: Opener) -> None:
+    frozen, other = await opener.open(lease=30), await opener.open(lease=30)
+    await write(frozen, creation("t", state=TaskState.WORKING))
+    await freeze(frozen)
+    await make_steady(other)
+    await age(other, 29, frozen.worker)
+    await other.renew()
+    assert await other.is_live(frozen.worker)
+    await age(other, 1, frozen.worker)
+    await other.renew()
+    assert not await other.is_live(frozen.worker)
+    assert len(await other.claim("agent", 10)) == 1
+
+
+async def test_a_frozen_worker_that_wakes_can_write_nothing_and_goes_on_as_another(
+    opener: Opener,
+) -> None:
+    frozen, other = await opener.open(), await opener.open()
+    await write(frozen, creation("t", state=TaskState.WORKING))
+    number = frozen.worker
+    await freeze(frozen)
+    await other._connections.rows("SELECT bury($1)", number)
+    assert [outcome.is_refused for outcome in await submit(frozen, creation("u"))] == [True]
+    assert frozen.worker != number and frozen.lapses == 1
+    assert [outcome.is_refused for outcome in await submit(frozen, creation("u"))] == [False]
+    assert (await head_of(other, "u")).holder == frozen.worker
+
+
+async def test_nobody_is_late_whose_server_was_frozen(opener: Opener) -> None:
+    """When it goes on, all signs of life are old at once: the first worker to be heard must not
+    judge the others."""
+    stores = [await opener.open(lease=30) for _ in range(3)]
+    await asyncio.gather(*(freeze(store) for store in stores))
+    numbers = [store.worker for store in stores]
+    await make_steady(stores[0])
+    await age(stores[0], 300, *numbers)
+    await stores[0].renew()
+    for number in numbers:
+        assert await stores[0].is_live(number)
+    # It is judged once the judge was heard for a lease.
+    await make_steady(stores[0], 30)
+    await stores[0].renew()
+    assert not await stores[0].is_live(numbers[1])
+
+
+async def test_a_lost_session_is_no_death(opener: Opener) -> None:
+    """It is opened again at once, and the worker has its lock and its number."""
+    stores = [await opener.open() for _ in range(3)]
+    numbers = [store.worker for store in stores]
+    for _ in range(5):
+        session = stores[0]._workers.session
+        assert session is not None
+        pid = session.get_server_pid()
+        await stores[1]._connections.rows("SELECT pg_terminate_backend($1, 5000)", pid)
+        await eventually(lambda: _has_lock(stores[1], numbers[0]))
+    await stores[1].renew()
+    assert [store.worker for store in stores] == numbers
+    assert [store.lapses for store in stores] == [0, 0, 0]
+
+
+async def _has_lock(store: PostgresStore, number: int) -> bool:
+    return bool((await store._connections.rows("SELECT has_session($1)", number))[0][0])
+
+
+async def test_a_session_that_the_server_takes_for_alive_does_not_keep_the_lock(
+    opener: Opener,
+) -> None:
+    """The old one was cut off and not ended."""
+    store, other = await opener.open(), await opener.open()
+    number, old = store.worker, store._workers.session
+    store._workers._session = None
+    await eventually(lambda: store._workers.session is not None)
+    await eventually(lambda: _has_lock(other, number))
+    new = store._workers.session
+    assert new is not None and new is not old
+    await eventually(lambda: _holds(other, number, new.get_server_pid()))
+    assert (store.worker, store.lapses) == (number, 0)
+
+
+async def _holds(store: PostgresStore, number: int, pid: int) -> bool:
+    sql = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = $1::int::oid AND pid = $2"
+    return bool(await store._connections.rows(sql, number, pid))
+
+
+# The server restarts
+
+
+@pytest.fixture
+def restarted() -> Iterator[Databases]:
+    """A server of the test's own."""
+    with tempfile.TemporaryDirectory(prefix="dragoman-tests-") as folder:
+        databases = Databases(Path(folder))
+        yield databases
+        databases.stop()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_restart_of_the_server_costs_three_living_workers_nothing(
+    restarted: Databases, how: str
+) -> None:
+    url = await asyncio.to_thread(restarted.make)
+    # With a grace, and none of them is judged within it.
+    stores = [PostgresStore(Addresses(url)) for _ in range(3)]
+    for store in stores:
+        await store.open()
+    numbers = [store.worker for store in stores]
+    await write(stores[0], creation("t", state=TaskState.WORKING))
+    assert await stores[0].lead(Duty.PRUNE)
+    before = [store._workers.session for store in stores]
+    await asyncio.to_thread(getattr(restarted.server, how))
+    await asyncio.to_thread(restarted.server.start)
+
+    async def are_back() -> bool:
+        sessions = [store._workers.session for store in stores]
+        if any(one is None or one is then for one, then in zip(sessions, before, strict=True)):
+            return False
+        return all([await _has_lock(stores[0], number) for number in numbers])
+
+    await eventually(are_back)
+    assert [store.worker for store in stores] == numbers
+    assert [store.lapses for store in stores] == [0, 0, 0]
+    assert [await store.claim("agent", 10) for store in stores] == [[], [], []]
+    assert await stores[0].lead(Duty.PRUNE) and not await stores[1].lead(Duty.PRUNE)
+    await submit(stores[1], creation("u"))
+    for store in stores:
+        await store.close()
+
+
+async def test_nobody_is_judged_by_a_lock_within_the_grace(opener: Opener) -> None:
+    """After a restart or a failover no lock is there, for a moment."""
+    living, young = await opener.open(), await opener.open(grace=3600)
+    number = living.worker
+    await living._workers.vanish()
+    await eventually(lambda: _has_no_lock(young, number))
+    await age(young, 10, number)
+    for _ in range(3):
+        await young.renew()
+    assert await young.is_live(number)
+    assert await young.claim("agent", 10) == []
+
+
+async def _has_no_lock(store: PostgresStore, number: int) -> bool:
+    return not await _has_lock(store, number)
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+async def test_a_wrong_clock_of_a_machine_is_set_right_by_the_servers(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Deadlines are the same everywhere; leases ask no clock but the server's."""
+    wrong = hours * 3_600_000
+
+    def shifted() -> int:
+        return time.time_ns() // 1_000_000 + wrong
+
+    monkeypatch.setattr(workers, "_now", shifted)
+    monkeypatch.setattr(SystemClock, "now", lambda _: shifted())
+    store, other = await opener.open(), await opener.open()
+    for one in (store, other):
+        assert abs(StoreClock(one).now() - time.time_ns() // 1_000_000) < SLACK * 1000
+        assert (one.clock_offset == 0) is (hours == 0)
+    await store.renew()
+    assert await other.is_live(store.worker) and await store.is_live(other.worker)
+
+
+# Duties
+
+
+async def test_a_duty_is_fenced_in_the_transaction_of_its_deed(opener: Opener) -> None:
+    leader, other = await opener.open(), await opener.open()
+    assert await leader.lead(Duty.SEAL)
+    assert not await other.lead(Duty.SEAL)
+    number = leader.worker
+    holds = "SELECT holds_duty($1, 'seal')"
+    async with leader._connections.transaction() as deed:
+        assert await deed.fetchval(holds, number)
+        assert not await deed.fetchval(holds, other.worker)
+        await freeze(leader)
+        await other._connections.rows("SELECT bury($1)", number)
+        # It is dead, and its deed is not done: nobody else begins one, and nobody waits.
+        assert not await within(other.lead(Duty.SEAL))
+    assert await other.lead(Duty.SEAL)
+    async with leader._connections.transaction() as deed:
+        assert not await deed.fetchval(holds, number)
+
+
+async def test_a_deed_whose_worker_froze_in_the_midst_of_it_does_not_keep_the_duty(
+    opener: Opener,
+) -> None:
+    leader, other = await opener.open(), await opener.open()
+    assert await leader.lead(Duty.SEAL)
+    connection = await leader._connections.session()
+    deed = connection.transaction()
+    await deed.start()
+    assert await connection.fetchval("SELECT holds_duty($1, 'seal')", leader.worker)
+    await freeze(leader)
+    await other._connections.rows("SELECT bury($1)", leader.worker)
+    assert not await other.lead(Duty.SEAL)
+    # The server ends a transaction that nobody goes on with.
+    await eventually(lambda: other.lead(Duty.SEAL))
+    connection.terminate()

@@ -1,0 +1,53 @@
+"""The house as a newcomer sees it: small folders that say what they are for, one word for one
+thing."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "dragoman"
+MOST_BESIDE_EACH_OTHER = 20
+# Names of other libraries that a parity layer has to have, and shapes of the REST API.
+MOST_NAMES_OF_TWO = 20
+# Each of them where it is the clearest word.
+MOST_INDEFINITE = 30
+
+
+def folders() -> Iterator[Path]:
+    for top in (PACKAGE, ROOT / "proof", ROOT / "bench"):
+        yield from (path.parent for path in sorted(top.rglob("__init__.py")))
+
+
+@pytest.mark.parametrize("folder", list(folders()), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_is_small_and_says_what_it_is_for(folder: Path) -> None:
+    files = sorted(path.name for path in folder.glob("*.py"))
+    assert len(files) <= MOST_BESIDE_EACH_OTHER
+    about = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert len(about) > 60 and about.endswith("."), "what it is for, and where to begin reading"
+
+
+def test_a_public_class_name_has_one_meaning() -> None:
+    names: Counter[str] = Counter()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                names[node.name] += 1
+    twice = sorted(name for name, count in names.items() if count > 1)
+    assert len(twice) <= MOST_NAMES_OF_TWO, twice
+
+
+def test_sentences_name_their_subject() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for top in (PACKAGE, ROOT / "docs", ROOT / "README.md")
+        for path in ([top] if top.is_file() else sorted(top.rglob("*")))
+        if path.suffix in (".py", ".md", ".sql", ".toml", ".tmpl")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(r"\b(whoever|nobody|somebody)\b", line, re.IGNORECASE)
+    ]
+    assert len(found) < MOST_INDEFINITE, found
