@@ -5,10 +5,11 @@ Only the process that holds a task writes its log. How tasks come here from the 
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import msgspec
@@ -52,6 +53,13 @@ def task_key(task: TaskRow | TaskLog) -> TaskKey:
     return task.scope, task.task_id
 
 
+class OpeningRead:
+    """A read of a task that is to be written here."""
+
+    # Whether a log of the task was let go of meanwhile: the answer may lack what that log wrote.
+    is_outdated = False
+
+
 class LiveTasks:
     """Logs and workers by task."""
 
@@ -66,6 +74,7 @@ class LiveTasks:
             context.settings.engine.max_events, context.settings.engine.max_task_bytes
         )
         self._logs: dict[TaskKey, TaskLog] = {}
+        self._reads: dict[TaskKey, list[OpeningRead]] = {}
         self._workers: dict[TaskKey, Worker] = {}
         # How many workers each principal has; callers without authentication are not counted.
         self._of_principal: Counter[Principal] = Counter()
@@ -133,12 +142,27 @@ class LiveTasks:
         """Register a log that has no worker yet, so that no second one is made for its task."""
         self._logs[task_key(log)] = log
 
+    @contextlib.contextmanager
+    def reading(self, head: TaskRow) -> Iterator[OpeningRead]:
+        """Notice if a log of the task is let go of while the store is asked for it."""
+        key, read = task_key(head), OpeningRead()
+        reads = self._reads.setdefault(key, [])
+        reads.append(read)
+        try:
+            yield read
+        finally:
+            reads.remove(read)
+            if not reads:
+                del self._reads[key]
+
     def drop(self, log: TaskLog) -> None:
         """Let go of a log that has no worker."""
         key = task_key(log)
         if self._logs.get(key) is log:
             del self._logs[key]
         log.is_retired = True
+        for read in self._reads.get(key, ()):
+            read.is_outdated = True
 
     def add(self, worker: Worker, message_key: MessageKey | None, seq: int = 1) -> None:
         """Register a worker by its task and by its message."""

@@ -85,11 +85,12 @@ class Recovery:
         """Return the log of a stored task, ready to be written; None if there is no such task."""
         found: TaskRow | None = head
         while found is not None:
-            reading = await read_task(self._store, found.number)
-            log = self._live.get(found.scope, found.task_id)
-            if log is not None:
+            with self._live.reading(found) as read:
+                reading = await read_task(self._store, found.number)
+            if (log := self._live.get(found.scope, found.task_id)) is not None:
                 return log
-            if reading is not None and reading.seq == found.standing.last_seq:
+            is_complete = reading is not None and reading.seq == found.standing.last_seq
+            if reading is not None and is_complete and not read.is_outdated:
                 log = self._resume_log(found, reading)
                 if found.holder != self._store.worker:
                     log.take_over()
@@ -99,6 +100,16 @@ class Recovery:
             # It moved on between the two reads.
             found = await self._store.head(head.scope, head.task_id)
         return None
+
+    async def _opened(self, head: TaskRow) -> tuple[TaskLog | None, Replay | None]:
+        """Return the log of a stored task and its progress, which is at least as recent."""
+        log = await self.resumed_log(head)
+        try:
+            return log, await read_replay(self._store, head.number)
+        except BaseException:
+            if log is not None and log.is_idle and self._live.worker(head) is None:
+                self._live.drop(log)
+            raise
 
     def _resume_log(self, head: TaskRow, reading: TaskReading) -> TaskLog:
         shares = self._context.shares
@@ -112,8 +123,7 @@ class Recovery:
 
     async def _revive(self, head: TaskRow, held_by: int) -> Worker | None:
         """Start the code of a stored task: its turn from the beginning, with its finished steps."""
-        replay = await read_replay(self._store, head.number)
-        log = await self.resumed_log(head)
+        log, replay = await self._opened(head)
         if log is None or replay is None or log.is_over:
             return None
         if (worker := self._live.running(head.scope, head.task_id)) is not None:
@@ -256,8 +266,7 @@ class Recovery:
         """End a task as canceled: its code is asked to stop, and stopped if it does not."""
         worker = self._live.running(head.scope, head.task_id)
         if worker is None:
-            replay = await read_replay(self._store, head.number)
-            log = await self.resumed_log(head)
+            log, replay = await self._opened(head)
             if self._live.running(head.scope, head.task_id) is not None:
                 # Its code was started meanwhile.
                 return await self.cancel(head, note)

@@ -11,7 +11,7 @@ from dragoman.errors import (
 )
 from dragoman.model.events import StatusUpdate
 from dragoman.model.task import TaskState
-from tests.engine.engines import GatedStore, House, message, state
+from tests.engine.engines import GatedStore, House, LateStore, message, state
 from tests.engine.stage import Stage, fold
 
 S = TaskState
@@ -103,3 +103,24 @@ async def test_cancel_and_completion_race_to_one_end_that_both_callers_read(
             if isinstance(event, StatusUpdate) and event.status.state.is_terminal
         ]
         assert len(ends) == 1
+
+
+@pytest.mark.requirement("T-34")
+async def test_a_read_that_is_older_than_the_end_of_the_task_ends_it_no_second_time(
+    stage: Stage,
+) -> None:
+    store = LateStore()
+    house = House(lambda: store, keeps_object=True)
+    await house.start(stage.agent)
+    task = await house.send("hi", skill="asks")
+    # No code of the task is left: both callers have it read.
+    await house.restart()
+    store.hold()
+    second = asyncio.ensure_future(house.cancel(task.id))
+    await within(store.is_asked.wait())
+    released, store.released = store.released, None
+    assert state(await house.cancel(task.id)) is S.CANCELED
+    assert released is not None
+    released.set()
+    assert state(await within(second)) is S.CANCELED
+    await house.stop()
