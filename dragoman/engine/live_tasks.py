@@ -9,7 +9,7 @@ import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import msgspec
@@ -143,7 +143,7 @@ class LiveTasks:
         self._logs[task_key(log)] = log
 
     @contextlib.contextmanager
-    def reading(self, head: TaskRow) -> Iterator[OpeningRead]:
+    def reading(self, head: TaskRow) -> Generator[OpeningRead]:
         """Notice if a log of the task is let go of while the store is asked for it."""
         key, read = task_key(head), OpeningRead()
         reads = self._reads.setdefault(key, [])

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dragoman.errors import ConfigError
-from dragoman.stores.postgres.workers import GRACE
 from dragoman.testing.servers import NatsServer, PostgresServer
 from proof.cluster import clocks, money, promises, replicas, servers, standby, wakeups
 from proof.cluster.namespaces import namespaces
@@ -27,12 +26,6 @@ STEADY_LEASE = 30.0
 # Milliseconds until another replica goes on, by what was done to the first, and that in words.
 LIMITS = {
     "killed": (1000.0, "Tasks of a killed replica go on"),
-    # Whoever is left is too young to judge sessions, and judges beats only once it has been heard
-    # steadily itself: at the latest its grace is over.
-    "the elder killed": (
-        (GRACE + 1) * 1000,
-        "Tasks of a killed replica go on where only young ones are left",
-    ),
     "frozen": ((LEASE + 1) * 1000, "Tasks of a frozen replica go on"),
     "cut off": (5000.0, "Tasks of a replica that was cut off go on"),
     # With the making of the next standby, without which nothing is acknowledged.

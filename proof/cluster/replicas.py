@@ -12,35 +12,20 @@ from proof.results import Progress
 _LIVES = (0.05, 0.6)
 # Long enough to be taken over, by whom and however late: chunks, and milliseconds between them.
 _WORK = "120 50"
-# A replica judges by sessions once its own is so old; with a margin.
-ELDER_AGE = 11.0
 # Leases that a replica stays frozen for, and seconds that a cable stays cut.
 _FROZEN_FOR = 1.5
-_EVERY_ELDER = 25
 
 
 async def kill(site: Site, tally: Tally, count: int, progress: Progress) -> None:
-    """`kill -9` of replicas; the elder now and then too."""
-    await has_elder(site)
-    watches: list[asyncio.Task[None]] = []
+    """`kill -9` of replicas, which start again at once: most are a few seconds old."""
     for n in range(1, count + 1):
         await asyncio.sleep(site.chance.uniform(*_LIVES))
-        elder = site.elder()
-        is_elder = n % _EVERY_ELDER == 0
-        victim = elder if is_elder else _other(site, elder)
+        victim = site.chance.choice(site.servers)
         task_id = await _work_at(site, victim)
         killed_at = time.monotonic()
         victim.kill()
-        asked = _other(site, victim) if is_elder else elder
-        # Nobody who is left may judge sessions yet when the elder dies.
-        kind = "the elder killed" if is_elder else "killed"
-        watch = _watch(site, tally, kind, task_id, asked, killed_at)
-        watches.append(asyncio.ensure_future(watch))
-        await site.replicas.start(victim)
-        await asyncio.gather(*watches)
-        watches.clear()
-        if is_elder:
-            await has_elder(site)
+        watch = _watch(site, tally, "killed", task_id, _other(site, victim), killed_at)
+        await asyncio.gather(watch, site.replicas.start(victim))
         tally.done["kills"] += 1
         progress(f"kill {n}/{count}, {len(site.load.history.acked):,} acknowledged")
 
@@ -67,16 +52,14 @@ async def freeze(site: Site, tally: Tally, count: int, progress: Progress) -> No
 
 async def cut(site: Site, tally: Tally, count: int, progress: Progress) -> None:
     """Cut a replica from PostgreSQL without a word to either; callers still reach it."""
-    await has_elder(site)
     for n in range(1, count + 1):
         await asyncio.sleep(site.chance.uniform(*_LIVES))
-        asked = site.elder()
-        victim = _other(site, asked)
+        victim = site.chance.choice(site.servers)
         task_id = await _work_at(site, victim)
         cut_at = time.monotonic()
         _cut(victim)
         try:
-            await _watch(site, tally, "cut off", task_id, asked, cut_at)
+            await _watch(site, tally, "cut off", task_id, _other(site, victim), cut_at)
         finally:
             _restore(victim)
         tally.done["cables"] += 1
@@ -95,11 +78,6 @@ def _restore(victim: Replica) -> None:
         victim.namespace.restore()
     else:
         victim.cable.restore()
-
-
-async def has_elder(site: Site) -> None:
-    """Wait until some replica is old enough to judge the others by their sessions."""
-    await asyncio.sleep(max(0.0, ELDER_AGE - site.elder().age))
 
 
 def _other(site: Site, than: Any) -> Replica:

@@ -82,11 +82,6 @@ class Replica(Server):
         if self._entrance is not None:
             await self._entrance.close()
 
-    @property
-    def age(self) -> float:
-        """Seconds since it became ready."""
-        return time.monotonic() - self.ready_at
-
 
 class Site:
     """What a section hurts. Made by `open_site`, which ends everything on the way out."""
@@ -194,10 +189,6 @@ class Site:
             await cable.close()
 
     # What sections share
-
-    def elder(self) -> Replica:
-        """Return the replica that lives longest."""
-        return max(self.servers, key=lambda server: server.age)
 
     async def begin_at(self, server: Server, text: str) -> str:
         """Begin a task at a replica; return its id."""

@@ -6,11 +6,11 @@ under the lock that our writes take, and from then on nothing of ours is accepte
 
 A session that is lost is opened again, and we go on under our number if we were not marked gone
 meanwhile: a restart of the server costs no attempt of a task. For the same reason others are judged
-with care. A restart or a failover ends all sessions at once, so locks of others count only once our
-own session is older than a grace. A server that was frozen or away makes all beats late at once, so
-those of others count only once ours have come steadily for as long as their lease: in that time the
-living were heard too. Only the server's clock is asked, and only the mark ends a lease: whether a
-worker lives is whether it is not marked.
+with care. A restart or a failover ends all sessions at once: the free lock of a worker that was not
+heard since then counts only once our own session is older than a grace. A server that was frozen or
+away makes all beats late at once, so those of others count only once ours have come steadily for as
+long as their lease: in that time the living were heard too. Only the server's clock is asked, and
+only the mark ends a lease: whether a worker lives is whether it is not marked.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ ANSWER_WITHIN = 3.0
 _STEADY_WITHIN = 3.0
 # Milliseconds that two clocks may differ and count as one.
 _CLOCKS_AGREE = 2000
-# Seconds that a session has to be old before sessions of others are judged.
+# Seconds that living workers have after a restart of the server to open their sessions again.
 GRACE = 10.0
 _BETWEEN_TRIES = 0.2
 
@@ -120,7 +120,8 @@ class Workers:
 
     @property
     def judges_sessions(self) -> bool:
-        """Whether a missing lock of another tells that it is dead."""
+        """Whether a free lock of another tells that it is dead, though it was not heard since the
+        server's sessions began."""
         return time.monotonic() >= self._opened_at + self._grace
 
     async def is_live(self, number: int) -> bool:

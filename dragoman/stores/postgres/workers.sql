@@ -15,17 +15,18 @@ WHERE locktype = 'advisory' AND classid = 1685217639 AND objid = $1::int::oid AN
 -- Waits for no disk: what a crash of the server loses of it, it loses of all workers. Tells whether
 -- we are a worker, and whether our session has our lock.
 WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)
-), mine AS (
-    INSERT INTO beats (worker, at, steady_since)
-    VALUES ($1, clock_timestamp(), clock_timestamp())
-    ON CONFLICT (worker) DO UPDATE SET at = excluded.at, steady_since =
+), mine AS MATERIALIZED (
+    SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217639
+        AND objid = $1::int::oid AND objsubid = 2 AND granted AND pid = pg_backend_pid()) AS locked
+), beat AS (
+    INSERT INTO beats (worker, at, steady_since, timeline)
+    SELECT $1, clock_timestamp(), clock_timestamp(), CASE WHEN locked THEN timeline() ELSE '' END
+    FROM mine
+    ON CONFLICT (worker) DO UPDATE SET at = excluded.at, timeline = excluded.timeline, steady_since =
         CASE WHEN beats.at < excluded.at - $2::interval THEN excluded.at
         ELSE beats.steady_since END)
-SELECT EXISTS (SELECT 1 FROM workers WHERE number = $1 AND gone_at IS NULL),
-    EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 1685217639
-        AND objid = $1::int::oid AND objsubid = 2 AND granted AND pid = pg_backend_pid()),
-    now_ms()
-FROM quick;
+SELECT EXISTS (SELECT 1 FROM workers WHERE number = $1 AND gone_at IS NULL), locked, now_ms()
+FROM quick, mine;
 
 -- name: is_live
 SELECT EXISTS (SELECT 1 FROM workers WHERE number = $1 AND gone_at IS NULL);

@@ -1,6 +1,8 @@
 """Who is taken for dead and when: killed, frozen and cut workers, and a server that was away."""
 
 import asyncio
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -186,21 +188,69 @@ async def test_a_restart_of_the_server_costs_three_living_workers_nothing(
         await store.close()
 
 
-async def test_nobody_is_judged_by_a_lock_within_the_grace(opener: Opener) -> None:
-    """After a restart or a failover no lock is there, for a moment."""
-    living, young = await opener.open(), await opener.open(grace=3600)
-    number = living.worker
-    await living._workers.vanish()
-    await eventually(lambda: _has_no_lock(young, number))
-    await age(young, 10, number)
-    for _ in range(3):
-        await young.renew()
-    assert await young.is_live(number)
-    assert await young.claim("agent", 10) == []
+async def test_a_young_worker_takes_over_at_once_from_one_that_died_alone(opener: Opener) -> None:
+    """As a replica does that was just started, also the only one."""
+    dead = await opener.open()
+    await write(dead, creation("t", state=TaskState.WORKING))
+    await dead._workers.vanish()
+    young = await opener.open(grace=3600)
+    await eventually(lambda: _is_dead(young, dead.worker))
+    assert len(await young.claim("agent", 10)) == 1
 
 
-async def _has_no_lock(store: PostgresStore, number: int) -> bool:
-    return not await _has_lock(store, number)
+async def _is_dead(store: PostgresStore, number: int) -> bool:
+    await store.renew()
+    return not await store.is_live(number)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill", "crash"])
+async def test_one_that_was_not_heard_since_a_restart_is_not_judged_within_the_grace(
+    restarted: Databases, how: str
+) -> None:
+    """No lock is there then, for a moment."""
+    url = await asyncio.to_thread(restarted.make)
+    cut, young = PostgresStore(Addresses(url)), PostgresStore(Addresses(url), grace=3600)
+    for store in (cut, young):
+        await store.open()
+    session = young._workers.session
+    if how == "crash":
+        # One process of the server: the others end, and it recovers under the same number.
+        pid = restarted.server.sql(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
+        )
+        await cut._workers.vanish()
+        os.kill(int(pid), signal.SIGKILL)
+    else:
+        await cut._workers.vanish()
+        await asyncio.to_thread(getattr(restarted.server, how))
+        await asyncio.to_thread(restarted.server.start)
+    await eventually(lambda: young._workers.session not in (None, session))
+    await eventually(lambda: _has_lock(young, young.worker))
+    await age(young, 10, cut.worker)
+    await young.renew()
+    assert await young.is_live(cut.worker)
+    young._workers._grace = 0
+    await young.renew()
+    assert not await young.is_live(cut.worker)
+    for store in (cut, young):
+        await store.close()
+
+
+async def test_one_that_was_heard_before_a_failover_is_not_judged_within_the_grace(
+    opener: Opener,
+) -> None:
+    """A standby has all rows, and no locks, when it becomes the server."""
+    cut, young = await opener.open(), await opener.open(grace=3600)
+    await cut._workers.vanish()
+    sql = "UPDATE beats SET timeline = '00000000' WHERE worker = $1"
+    await young._connections.rows(sql, cut.worker)
+    await eventually(lambda: _is_cut_off(young, cut.worker))
+    await young.renew()
+    assert await young.is_live(cut.worker)
+
+
+async def _is_cut_off(store: PostgresStore, number: int) -> bool:
+    return bool((await store._connections.rows("SELECT is_cut_off($1)", number))[0][0])
 
 
 # Clocks

@@ -34,7 +34,8 @@ CREATE TABLE workers (
 CREATE TABLE beats (
     worker       int PRIMARY KEY,
     at           timestamptz NOT NULL,
-    steady_since timestamptz NOT NULL -- no two signs since were far from each other
+    steady_since timestamptz NOT NULL, -- no two signs since were far from each other
+    timeline     text NOT NULL -- of the server, while the session had its lock; else empty
 ) WITH (fillfactor = 50);
 
 -- Blocks of 4,096 task numbers.

@@ -21,6 +21,22 @@ CREATE FUNCTION is_late(worker int, judge int) RETURNS boolean LANGUAGE sql VOLA
             WHERE beats.worker = $1 AND at > clock_timestamp() - lease)
 $$;
 
+-- Sessions of all workers end together when the server starts again, recovers from the crash of one
+-- of its processes (which resets its statistics), or is replaced by a standby (on a new timeline).
+CREATE FUNCTION sessions_began() RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT greatest(pg_postmaster_start_time(), (SELECT stats_reset FROM pg_stat_bgwriter))
+$$;
+
+CREATE FUNCTION timeline() RETURNS text LANGUAGE sql VOLATILE AS $$
+    SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)
+$$;
+
+-- Whether a worker had its lock after that: if the lock is free, its session ended alone.
+CREATE FUNCTION had_session(worker int) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+    SELECT EXISTS (SELECT 1 FROM beats WHERE beats.worker = $1
+        AND at > sessions_began() AND timeline = timeline())
+$$;
+
 -- Whether a worker has no session, and has been silent for longer than one that lives and opens a
 -- new session at once.
 CREATE FUNCTION is_cut_off(worker int) RETURNS boolean LANGUAGE sql VOLATILE AS $$
@@ -31,7 +47,7 @@ $$;
 
 CREATE FUNCTION is_dead(worker int, judge int, judges_sessions boolean) RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
-    SELECT is_late($1, $2) OR ($3 AND is_cut_off($1))
+    SELECT is_late($1, $2) OR (is_cut_off($1) AND ($3 OR had_session($1)))
 $$;
 
 -- Marks a worker gone, and notes whether it had more than one task under way: that is asked when
@@ -43,8 +59,8 @@ CREATE FUNCTION bury(worker int) RETURNS void LANGUAGE sql VOLATILE AS $$
     WHERE number = $1 AND gone_at IS NULL
 $$;
 
--- Marks the dead gone; returns their numbers. Sessions are judged only by one whose own session is
--- old enough: a restart of the server ends all sessions at once.
+-- Marks the dead gone; returns their numbers. `judges_sessions`: the session of the one who asks is
+-- old enough for all that live to have theirs again after a restart of the server.
 CREATE FUNCTION reap(me int, judges_sessions boolean) RETURNS SETOF int LANGUAGE plpgsql AS $$
 DECLARE
     dead int;
