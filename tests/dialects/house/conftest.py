@@ -1,4 +1,6 @@
-"""One server for all tests of the houses that change nothing of how it serves."""
+"""One server for the tests of a file that change nothing of how it serves.
+
+Not for the whole session: it would watch the loop of all tests that come later."""
 
 from collections.abc import AsyncIterator
 
@@ -8,7 +10,7 @@ from harness.serving import Site, serving
 from tests.dialects.house.housemates import agent
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def site() -> AsyncIterator[Site]:
     async with serving(agent, corvid_rate="off") as site:
         yield site
