@@ -240,9 +240,15 @@ class Freezer:
     def _held_by(self, pid: int) -> set[str]:
         """Return the unfinished tasks that a process works on, as far as it said anything."""
         rows = self._look()
-        # The last to speak for a task: earlier ones lost it.
-        speakers = {note.task_id: note.pid for note in self._read_notes()}
-        return {id for id, row in rows.items() if not row.is_finished and speakers.get(id) == pid}
+        # Not simply the last to speak for a task: one that lost it speaks on until it finds out.
+        speakers = {(note.task_id, note.attempt): note.pid for note in self._read_notes()}
+        with reading(self._replicas.store) as file:
+            attempts = {task.id: _attempt(task) for task in file.tasks()}
+        return {
+            id
+            for id, row in rows.items()
+            if not row.is_finished and speakers.get((id, attempts[id])) == pid
+        }
 
     async def _watch(self, held: set[str], frozen_at: float) -> set[str]:
         """Wait until others have a frozen process's tasks; return which they took over."""
@@ -290,6 +296,12 @@ class Freezer:
                 task_id, *numbers = line.split()
                 notes.append(Note(task_id, *map(int, numbers)))
         return notes
+
+
+def _attempt(task: Stored) -> int:
+    """Return at which attempt a task is, by its log."""
+    begun = [int(found[1]) for body in task.events if (found := _ATTEMPT.match(body))]
+    return begun[-1] if begun else 1
 
 
 def accepted(task: Stored) -> list[str]:
