@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-import time
 
 import msgspec
 
@@ -298,7 +297,7 @@ class Intake:
                 self._live.in_background(self._shares.measure(log.account, self._store))
             if log.account.is_full:
                 raise RateLimited(STORE_IS_FULL, retry_after=_RETRY_FULL_AFTER)
-        now = time.time_ns() // 1000
+        now = log.now()
         if plan.order is not None:
             log.order = msgspec.structs.replace(
                 plan.order, requester=call.caller.principal, began_at=now // 1000

@@ -5,6 +5,7 @@ elsewhere: `following` and `reading`.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -266,6 +267,10 @@ class TaskLog:
     def durable_seq(self) -> int:
         """The last event anyone may see."""
         return self._position.last_seq if self._position else 0
+
+    def now(self) -> int:
+        """Return microseconds since the epoch by the clock that all workers of the store share."""
+        return time.time_ns() // 1000 + self._store.clock_offset * 1000
 
     @property
     def is_idle(self) -> bool:

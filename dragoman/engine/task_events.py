@@ -1,6 +1,5 @@
 """Makes the status updates of a task, and shows its events in traces."""
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ def status_update(
     references: Sequence[str] = (),
 ) -> TimedStatus:
     """Return a status of the task as of now."""
-    now = time.time_ns() // 1000
+    now = log.now()
     message = None
     if parts:
         message = agent_message(
@@ -68,7 +67,7 @@ def trace_event(log: TaskLog, event: Event, parent: Trace | None) -> None:
 def relayed_status(log: TaskLog, status: TaskStatus, metadata: Metadata | None) -> TimedStatus:
     """Return another agent's status as one of the task: its message stays as it is, under the
     task's ids and without references to the other agent's own task."""
-    now = time.time_ns() // 1000
+    now = log.now()
     message = status.message
     if message is not None:
         message = msgspec.structs.replace(

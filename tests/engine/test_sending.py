@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -410,3 +411,16 @@ async def test_no_more_messages_wait_behind_a_task_than_allowed(house: House, st
         await house.send("too much", task=task.id, wait=False)
     stage.go_on.set()
     assert texts(await house.reaches(task.id, S.COMPLETED)) == ["first", "more 0", "more 1"]
+
+
+@pytest.mark.parametrize("skill", ["echo", "asks"])
+async def test_times_are_of_the_clock_that_all_workers_share(
+    house: House, stage: Stage, skill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine of this one is a day behind the store."""
+    await house.start(stage.agent)
+    monkeypatch.setattr(type(house.store), "clock_offset", 24 * 3600 * 1000)
+    before = datetime.now(UTC)
+    task = await house.send("hi", skill=skill)
+    told = datetime.fromisoformat(task.status.timestamp)
+    assert abs(told - before - timedelta(days=1)) < timedelta(hours=1)

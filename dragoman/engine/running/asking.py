@@ -5,7 +5,6 @@ was.
 """
 
 import asyncio
-import time
 
 import msgspec
 
@@ -161,7 +160,7 @@ def _record_question(worker: Worker, question: Question, refused: int = UNANSWER
         record.encoded(),
         withheld=bool(lock_key),
     )
-    now = time.time_ns() // 1000
+    now = worker.log.now()
     update = questions.status(now)
     # Questions of one moment share one status: a reader that stops at the first sees all of them.
     is_restated = questions.shown is not None and worker.log.restate(questions.shown, update)
@@ -180,7 +179,7 @@ def _show(worker: Worker) -> None:
     the code went on beside them."""
     questions = worker.questions
     if not questions.is_shown:
-        now = time.time_ns() // 1000
+        now = worker.log.now()
         questions.shown = worker.emit(questions.status(now), now // 1000)
         questions.mark_shown()
 
