@@ -1,0 +1,277 @@
+"""`python -m bench.instructions`: how many bytecode instructions an operation takes on the loop.
+
+A count does not depend on how busy the machine is, so a test can hold it to a ceiling
+(`ceilings.toml`). The server is the one that users run, on a SQLite file, in this process; its main
+thread is traced. A caller in another thread makes one call at a time and waits until the server is
+idle again, so what is done after the answer counts as well. A count is the median of many calls:
+what timers do in between falls on a few of them.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from dragoman.config import load_settings
+from dragoman.gateway.app import gateway_app
+from dragoman.server.process.run import Ready, run
+from dragoman.testing.load import HOST, Request, rpc
+
+from . import wire
+from .agents.dragoman_echo import agent
+
+CEILINGS = Path(__file__).with_name("ceilings.toml")
+CHUNKS = 200
+_CALLS = 25
+_WARM_UP = 5
+_SHOWN = 10
+# Seconds without an instruction after which the server is idle.
+_QUIET = 0.004
+_WITHIN = 60.0
+
+
+class Count(NamedTuple):
+    """What one operation takes."""
+
+    instructions: float
+    # Instructions of each function, the most first.
+    functions: list[tuple[str, float]]
+
+
+class Tracer:
+    """Counts the instructions of the thread that starts it, by function."""
+
+    def __init__(self) -> None:
+        self.by_code: Counter[CodeType] = Counter()
+
+    def start(self) -> None:
+        """Count from here on, in every function that is called or resumed."""
+        sys.settrace(self._call)
+
+    @property
+    def total(self) -> int:
+        """All that were counted."""
+        return sum(list(self.by_code.values()))
+
+    def _call(self, frame: FrameType, event: str, arg: object) -> Any:
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        return partial(self._step, frame.f_code)
+
+    def _step(self, code: CodeType, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "opcode":
+            self.by_code[code] += 1
+        # The same object again: a new one would be made for every instruction.
+        return frame.f_trace
+
+
+class Caller:
+    """One connection to the server, from another thread."""
+
+    def __init__(self, port: int, tracer: Tracer) -> None:
+        self._socket = socket.create_connection((HOST, port), timeout=_WITHIN)
+        self._tracer = tracer
+
+    def count(self, requests: Iterator[Request], is_whole: Callable[[bytes], bool]) -> Count:
+        """Return what one of the calls takes."""
+        taken: list[Counter[CodeType]] = []
+        for n, (request, expected) in enumerate(requests):
+            before = self._idle()
+            answer = self.call(request, is_whole)
+            if expected not in answer or b'"error":' in answer:
+                raise SystemExit(f"a wrong answer: {answer[:400]!r}")
+            if n >= _WARM_UP:
+                taken.append(self._idle() - before)
+            if len(taken) == _CALLS:
+                break
+        functions = {code for one in taken for code in one}
+        medians = {code: statistics.median(one[code] for one in taken) for code in functions}
+        named = [(f"{Path(code.co_filename).name}:{code.co_qualname}", count)
+                 for code, count in medians.items()]  # fmt: skip
+        total = statistics.median(one.total() for one in taken)
+        return Count(total, sorted(named, key=lambda one: -one[1])[:_SHOWN])
+
+    def call(self, request: bytes, is_whole: Callable[[bytes], bool]) -> bytes:
+        """Return the whole answer."""
+        self._socket.sendall(request)
+        answer = b""
+        while not is_whole(answer):
+            read = self._socket.recv(1 << 20)
+            if not read:
+                raise SystemExit(f"the server hung up after {answer[-400:]!r}")
+            answer += read
+        return answer
+
+    def _idle(self) -> Counter[CodeType]:
+        """Wait until the server does nothing; return what it has done so far."""
+        until = time.monotonic() + _WITHIN
+        before = -1
+        while (now := self._tracer.total) != before and time.monotonic() < until:
+            before = now
+            time.sleep(_QUIET)
+        return self._tracer.by_code.copy()
+
+
+def _has_body(answer: bytes) -> bool:
+    """Tell whether an answer with a length is there."""
+    head, separator, body = answer.partition(b"\r\n\r\n")
+    if not separator:
+        return False
+    (length,) = (
+        int(line.partition(b":")[2])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length:")
+    )
+    return len(body) >= length
+
+
+def _has_ended(answer: bytes) -> bool:
+    """Tell whether a chunked answer is there."""
+    return answer.endswith(b"0\r\n\r\n")
+
+
+# What is counted
+
+
+def _of_an_agent(caller: Caller) -> dict[str, Count]:
+    sends = partial(wire.sends, wire.V1)
+    kept: list[bytes] = []
+
+    def told(answer: bytes) -> bool:
+        if not _has_body(answer):
+            return False
+        if found := wire.TASK_ID.search(answer.rpartition(b'"task":')[2]):
+            kept.append(found[1])
+        return True
+
+    send = caller.count(sends("echo"), told)
+    gets = cycle((rpc(wire.V1.get, {"id": id.decode()}), id) for id in kept[-3:])
+    few, many = (
+        caller.count(_streams(chunks), _has_ended).instructions for chunks in (CHUNKS, 2 * CHUNKS)
+    )
+    return {
+        "send": send,
+        "get": caller.count(gets, _has_body),
+        "message": caller.count(sends("reply"), _has_body),
+        "chunk": Count((many - few) / CHUNKS, []),
+    }
+
+
+def _streams(chunks: int) -> Iterator[Request]:
+    while True:
+        yield wire.stream(wire.V1, "chunks", f"{chunks} 20"), b"TASK_STATE_COMPLETED"
+
+
+def _of_a_gateway(upstream: str, caller: Caller) -> dict[str, Count]:
+    body = json.dumps({"endpoint": upstream}).encode()
+    head = f"POST /api/v1/agents HTTP/1.1\r\nHost: {HOST}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    answer = caller.call(head.encode() + body, _has_body)
+    slug = json.loads(answer.partition(b"\r\n\r\n")[2])["data"]["slug"]
+    return {"hop": caller.count(wire.sends(wire.V1, "echo", f"/a2a/{slug}"), _has_body)}
+
+
+# Serving
+
+
+def _serve(counting: Callable[[Caller], dict[str, Count]], **how: Any) -> None:
+    """Serve until another thread has called, counted and printed; ends the process."""
+    tracer = Tracer()
+
+    def call(port: int) -> None:
+        try:
+            counted = counting(Caller(port, tracer))
+            print(json.dumps({name: count._asdict() for name, count in counted.items()}))
+            sys.stdout.flush()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def ready(served: Ready) -> None:
+        tracer.start()
+        port = int(served.urls[0].rpartition(":")[2].rstrip("/"))
+        threading.Thread(target=call, args=[port], daemon=True).start()
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = load_settings(
+            {}, listen=[f"{HOST}:0"], store=f"{folder}/tasks.db", loop_blocked_after=0
+        )
+        run(settings=settings, public=False, on_ready=ready, **how)
+
+
+def _serve_agent() -> None:
+    _serve(_of_an_agent, agents=[agent])
+
+
+def _serve_gateway() -> None:
+    upstream = subprocess.Popen(
+        [sys.executable, "-m", "bench.upstream"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert upstream.stdout is not None
+        url = upstream.stdout.readline().split()[-1]
+        _serve(partial(_of_a_gateway, url), agents=[], make=gateway_app)
+    finally:
+        upstream.kill()
+        upstream.wait()
+
+
+_SERVED = {"agent": _serve_agent, "gateway": _serve_gateway}
+
+
+def counts() -> dict[str, Count]:
+    """Count each operation, in processes of their own."""
+    found: dict[str, Count] = {}
+    for name in _SERVED:
+        command = [sys.executable, "-m", "bench.instructions", "--serve", name]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=10 * _WITHIN
+        )
+        if done.returncode or not done.stdout:
+            raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+        counted = json.loads(done.stdout)
+        found |= {operation: Count(**count) for operation, count in counted.items()}
+    return found
+
+
+def ceilings() -> dict[str, float]:
+    """Return what each operation may take."""
+    return tomllib.loads(CEILINGS.read_text())["instructions"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count, print, and say what is above its ceiling."""
+    parser = argparse.ArgumentParser(prog="python -m bench.instructions", description=__doc__)
+    parser.add_argument("--functions", action="store_true", help="show where they are")
+    parser.add_argument("--serve", choices=_SERVED, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.serve:
+        _SERVED[given.serve]()
+        return 0
+    is_above = False
+    allowed = ceilings()
+    for name, count in counts().items():
+        print(f"{name:8} {count.instructions:8,.0f} of at most {allowed[name]:,}")
+        is_above |= count.instructions > allowed[name]
+        if given.functions or count.instructions > allowed[name]:
+            for function, instructions in count.functions:
+                print(f"    {instructions:8,.0f} {function}")
+    return is_above
+
+
+if __name__ == "__main__":
+    sys.exit(main())
