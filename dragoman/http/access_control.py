@@ -9,9 +9,9 @@ from dragoman.errors import Overloaded, PermissionDenied, RateLimited
 from dragoman.http.admission import Admission
 from dragoman.http.documents import denied, unauthenticated
 from dragoman.http.guard import PROBLEM_JSON, Guard, GuardProblem
-from dragoman.http.limited_callers import LimitedCallers
 from dragoman.http.limits import SOURCE_AGENT, CallerLimits
 from dragoman.http.rates import Rates
+from dragoman.http.refusals.limited_callers import LimitedCallers
 from dragoman.http.request import PUBLIC_BODY_BYTES, Headers, HttpRequest
 from dragoman.http.routes import Access, Route, Routes
 from dragoman.model.identity import ADMIN, OPERATOR, Caller

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 from dragoman.config import Settings
 from dragoman.http.admission import Admission
 from dragoman.http.deadlines import Deadlines
-from dragoman.http.delayed_refusals import DelayedRefusals
-from dragoman.http.limited_callers import LimitedCallers
+from dragoman.http.refusals.delayed import DelayedRefusals
+from dragoman.http.refusals.limited_callers import LimitedCallers
 
 _SWEEP_SECONDS = 1.0
 # How many are expired at once, and the seconds between them and the next.

@@ -91,13 +91,15 @@ class Guard:
 
     def problem(self, request: HttpRequest) -> GuardProblem | None:
         """Return what keeps a request from being looked at."""
-        scope = request.scope
-        if _target_length(scope) > MAX_URL_BYTES:
-            return GuardProblem(414, "URI Too Long", f"A URL may have {MAX_URL_BYTES} bytes")
-        if _is_heavy(scope["headers"]):
-            return GuardProblem(
-                431, "Request Header Fields Too Large", "There are too many headers, or too long"
-            )
+        if not request.is_bounded:
+            if _target_length(request.scope) > MAX_URL_BYTES:
+                return GuardProblem(414, "URI Too Long", f"A URL may have {MAX_URL_BYTES} bytes")
+            if _is_heavy(request.scope["headers"]):
+                return GuardProblem(
+                    431,
+                    "Request Header Fields Too Large",
+                    "There are too many headers, or too long",
+                )
         if self._hosts and _name(request.header(b"host") or "") not in self._hosts:
             return GuardProblem(421, "Misdirected Request", "This server does not go by that name")
         if b"origin" in request.headers and self._is_foreign(request):

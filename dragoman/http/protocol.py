@@ -22,8 +22,6 @@ from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
-from dragoman.http.delayed_refusals import RefusalWriter
-from dragoman.http.early_refusals import EarlyRefusal, EarlyRefusals
 from dragoman.http.head_rules import (
     BAD_FRAMING,
     BAD_LENGTH,
@@ -40,7 +38,10 @@ from dragoman.http.head_rules import (
     repeated,
 )
 from dragoman.http.raw_request import RawRequest
+from dragoman.http.refusals.delayed import RefusalWriter
+from dragoman.http.refusals.early import EarlyRefusal, EarlyRefusals
 from dragoman.http.request import MAX_URL_BYTES
+from dragoman.http.whole_answers import ResponseCycle
 
 # How far the request has come that is being read.
 IDLE, HEAD, BODY = range(3)
@@ -367,7 +368,7 @@ class HttpProtocol(HttpToolsProtocol):
             scope["extensions"] = self._extensions
         # The base class says there is always one; before the first there is none.
         before = cast("RequestResponseCycle | None", self.cycle)
-        self.cycle = cycle = RequestResponseCycle(
+        self.cycle = cycle = ResponseCycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -380,6 +381,7 @@ class HttpProtocol(HttpToolsProtocol):
             keep_alive=version == "1.1" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
+        state["answer"] = cycle.answer
         app = cast("Any", self.app)  # pyright: ignore[reportUnknownMemberType]  # uvicorn's types
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, app)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -19,6 +20,8 @@ from dragoman.transports import json_text, sse
 # ASGI's own types are plain dictionaries.
 Scope = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
+# Writes a whole answer at once; False: nothing was written.
+Answer = Callable[[int, Headers, bytes], bool]
 
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
@@ -49,6 +52,7 @@ class HttpRequest:
     """One HTTP request; its body is read when it is asked for."""
 
     __slots__ = (
+        "_answer",
         "_query",
         "_unknown",
         "address",
@@ -80,6 +84,8 @@ class HttpRequest:
         self.mount = mount
         self.path = path
         self.verb: str = scope["method"]
+        # How our own protocol takes a whole answer; None: another server runs the app.
+        self._answer: Answer | None = scope["state"].get("answer") if "state" in scope else None
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._query: dict[str, list[str]] | None = None
         # The version the request names in its header and in its query.
@@ -117,6 +123,11 @@ class HttpRequest:
         return self._unknown
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether the size of its head was checked while it was read."""
+        return self._answer is not None
+
+    @property
     def evidence(self) -> Evidence:
         """What the request shows of its sender."""
         scope = self.scope
@@ -136,8 +147,10 @@ class HttpRequest:
             self.room.hold_answer(len(body))
         self.is_answered = True
         self.watched.responded(status)
-        head = {"type": "http.response.start", "status": status, "headers": headers + self.extra}
-        await self.send(head)
+        headers = headers + self.extra
+        if self._answer is not None and not is_long and self._answer(status, headers, body):
+            return
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
         if is_long:
             # What follows is sent once most of this is taken: until then it is in memory.
             await self.send({"type": "http.response.body", "body": body, "more_body": True})

@@ -15,17 +15,22 @@ from harness.waiting import within
 
 from dragoman import Settings
 from dragoman.config import HttpSettings
-from dragoman.http import delayed_refusals as module
 from dragoman.http.admission import Admission
 from dragoman.http.connections import BUSY, LIMITED
-from dragoman.http.delayed_refusals import (
+from dragoman.http.limits import CallerLimits
+from dragoman.http.refusals import delayed as module
+from dragoman.http.refusals.delayed import (
     DELAY,
     MAX_DELAYED_BYTES,
     MAX_UNREAD_BYTES,
     DelayedRefusals,
 )
-from dragoman.http.limited_callers import MAX_AGE, MAX_LIMITED, LimitedCaller, LimitedCallers
-from dragoman.http.limits import CallerLimits
+from dragoman.http.refusals.limited_callers import (
+    MAX_AGE,
+    MAX_LIMITED,
+    LimitedCaller,
+    LimitedCallers,
+)
 from dragoman.model.identity import ANONYMOUS
 from tests.http.wire import Answer, Peer, Place, call, get, guarding, message, post
 

@@ -75,6 +75,9 @@ def set_pragma(connection: apsw.Connection, name: str, value: str | int) -> None
 
 def insert(execute: Execute, into: str, rows: Sequence[Row]) -> None:
     """Insert rows of one width, many with a statement: `into` is all of it but the values."""
+    if len(rows) == 1:
+        execute(_insertion(into, len(rows[0]), 1), rows[0])
+        return
     left = rows
     for stride in _STRIDES:
         while len(left) >= stride:

@@ -18,8 +18,8 @@ from dragoman.http.admission import (
     Ticket,
 )
 from dragoman.http.connections import Connections
-from dragoman.http.limited_callers import MAX_HEADS, Heads, is_plain
 from dragoman.http.protocol import HttpProtocol, protocol
+from dragoman.http.refusals.limited_callers import MAX_HEADS, Heads, is_plain
 
 PLAIN = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}"
 

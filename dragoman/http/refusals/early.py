@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import BUSY, LIMITED, Connections
-from dragoman.http.limited_callers import Known
 from dragoman.http.limits import Header
+from dragoman.http.refusals.limited_callers import Known
 
 # Bytes of a head that is kept to be compared with the next one.
 MAX_KEPT_HEAD = 1024
