@@ -143,7 +143,7 @@ class PostgresStore(TaskReads, PushRows):
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
         """Forget in small transactions, so that no writer waits long for one of them."""
-        return await prune(self._connections, ended_before, keep)
+        return await prune(self._connections, lambda: self.worker, ended_before, keep)
 
     # Leases
 
@@ -169,7 +169,7 @@ class PostgresStore(TaskReads, PushRows):
         return await self._workers.is_live(worker)
 
     async def lead(self, duty: Duty) -> bool:
-        """Have a duty; ended with this worker's life, and checked by `holds_duty` in SQL."""
+        """Have a duty; it ends with this worker's life. What two must not do is fenced in SQL."""
         return await self._workers.lead(duty)
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:
