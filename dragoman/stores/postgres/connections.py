@@ -105,6 +105,13 @@ class Connections:
         # One at a time makes the pool.
         self._making = asyncio.Lock()
         self._writer: Connection | None = None
+        # Whether a pooler is known not to answer.
+        self.is_silent = False
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands before the server."""
+        return self._addresses.is_pooled
 
     async def open(self) -> None:
         """Connect once, to find out whether the address is right; raises `ConfigError`."""
@@ -153,6 +160,10 @@ class Connections:
         return await self._connect(
             self._addresses.session or self._addresses.url, statement_cache_size=100
         )
+
+    async def pooled(self) -> Connection:
+        """Return a new connection to the pooler."""
+        return await self._connect(self._addresses.url)
 
     async def rows(self, sql: str, *values: Any) -> list[Row]:
         """Return the rows of a statement that changes nothing, or does the same when repeated."""

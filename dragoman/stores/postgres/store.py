@@ -23,6 +23,7 @@ from dragoman.stores.postgres.connections import LOST, Addresses, Connections, p
 from dragoman.stores.postgres.limits import Limits
 from dragoman.stores.postgres.operating.session_test import check_session
 from dragoman.stores.postgres.operating.troubles import troubles
+from dragoman.stores.postgres.pooler_watch import PoolerWatch
 from dragoman.stores.postgres.pruning import prune
 from dragoman.stores.postgres.pushes import PushRows
 from dragoman.stores.postgres.reads import TaskReads
@@ -56,6 +57,7 @@ class PostgresStore(TaskReads, PushRows):
         super().__init__(connections, Scopes(connections))
         self._workers = Workers(self._connections, lease, grace)
         self._bus = bus_of(bus, self._connections, self._workers)
+        self._pooler_watch = PoolerWatch(self._connections)
         self._seals = Seals(sealing)
         self._makes_folder = makes_folder
         self.limits = Limits(self._connections, lambda: self._workers.number)
@@ -86,10 +88,12 @@ class PostgresStore(TaskReads, PushRows):
             committed=self._ring_for,
             rotated=self._rotated,
         )
+        self._pooler_watch.start()
 
     async def close(self) -> None:
         """Finish pending writes, give back what this worker holds, and disconnect."""
         await self._writer.close()
+        await self._pooler_watch.stop()
         await self._workers.leave()
         self._bus.ring(Rung(freed=True))
         await self._bus.close()
@@ -99,6 +103,7 @@ class PostgresStore(TaskReads, PushRows):
         """End as a crash would: nothing is finished and nothing is given back. For tests."""
         self._connections.drop_writer()
         await self._writer.close(within=0)
+        await self._pooler_watch.stop()
         await self._bus.close()
         await self._workers.vanish()
         await self._connections.close()
