@@ -1,12 +1,11 @@
 """The PostgreSQL store: tasks and their logs for any number of processes on any machines."""
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
 from dragoman.config import make_data_folder
-from dragoman.errors import StoreBroken, StoreUnavailable
+from dragoman.errors import StoreBroken, StoreSuperseded, StoreUnavailable
 from dragoman.stores.interface import (
     Done,
     Duty,
@@ -62,7 +61,6 @@ class PostgresStore(TaskReads, PushRows):
         self._makes_folder = makes_folder
         self.limits = Limits(self._connections, lambda: self._workers.number)
         self._secret = b""
-        self._broken = asyncio.Event()
 
     async def open(self) -> None:
         """Migrate the database if that is due, and become one of its workers."""
@@ -131,10 +129,14 @@ class PostgresStore(TaskReads, PushRows):
         return await troubles(self._connections, self._workers, self._writer, self._bus)
 
     async def broken(self) -> StoreBroken:
-        """Wait for ever: a server that is away may come back, and one that lost what it had
-        acknowledged cannot be told by its clients."""
-        await self._broken.wait()
-        raise AssertionError("never set")
+        """Wait until a newer release changed the schema. Nothing else is final: a server that is
+        away may come back, and one that lost what it had acknowledged cannot be told by its
+        clients."""
+        await self._workers.superseded.wait()
+        return StoreSuperseded(
+            "a newer release changed the database, and this one cannot use it; run a release that "
+            "knows it"
+        )
 
     async def _rotated(self) -> None:
         """Learn which key is current, after a change of key."""
