@@ -238,6 +238,28 @@ async def test_while_the_server_is_away_new_work_is_refused_and_work_under_way_w
     assert len(await log_of(own, head)) == 2
 
 
+async def test_one_that_refused_all_while_the_server_was_away_is_well_without_a_write(
+    server: PostgresServer, own: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is not ready gets no calls, and so nothing to write."""
+    monkeypatch.setattr(writer_module, "PATIENCE", 0.5)
+    await write(own, creation("t"))
+    await asyncio.to_thread(server.stop, signal.SIGQUIT)
+    await becomes_true(lambda: has_troubles(own))
+    (refused,) = await within(submit_long(own, creation("new")), 60)
+    assert isinstance(refused.error, StoreUnavailable)
+    await asyncio.to_thread(server.start)
+
+    async def is_well() -> bool:
+        return not await has_troubles(own)
+
+    await becomes_true(is_well)
+
+
+async def has_troubles(store: PostgresStore) -> bool:
+    return bool(await store.troubles())
+
+
 async def test_an_address_where_no_server_is_is_refused_in_words(databases: Databases) -> None:
     for url, words in (
         ("postgresql://postgres@127.0.0.1:1/x", "cannot be reached"),
