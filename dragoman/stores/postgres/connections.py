@@ -146,7 +146,12 @@ class Connections:
     async def _connect_writer(self) -> Connection:
         writer = await self._connect(self._addresses.url)
         if not self._addresses.is_pooled:
-            await writer.execute(_NO_TIMEOUTS)
+            try:
+                # Bounded: nobody knows of it yet who could drop it.
+                await writer.execute(_NO_TIMEOUTS, timeout=CONNECT_WITHIN)
+            except BaseException:
+                writer.terminate()
+                raise
         return writer
 
     def drop_writer(self) -> None:

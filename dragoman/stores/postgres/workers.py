@@ -214,13 +214,19 @@ class Workers:
 
     async def _open_session(self) -> Connection:
         session = await self._connections.session()
-        await session.execute(_SESSION)
-        self._lost.clear()
-        session.add_termination_listener(self._session_ended)
-        self._session = session
-        self._opened_at = time.monotonic()
-        for heard in self.on_session:
-            await heard(session)
+        try:
+            # Bounded: without signs of life nothing would notice that it is silent.
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await session.execute(_SESSION)
+                self._lost.clear()
+                session.add_termination_listener(self._session_ended)
+                self._session = session
+                self._opened_at = time.monotonic()
+                for heard in self.on_session:
+                    await heard(session)
+        except BaseException:
+            session.terminate()
+            raise
         return session
 
     def _session_ended(self, session: Connection) -> None:

@@ -1,12 +1,21 @@
-"""Behind a pooler that stops to answer while the server lives and our session is well."""
+"""Behind a pooler that stops to answer while the server lives and our session is well, and a server
+that lets us in and says no more."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 from harness.waiting import eventually, within
 
-from dragoman.errors import StoreUnavailable
-from dragoman.stores.postgres import Addresses, PostgresStore, connections, pooler_watch
+from dragoman.errors import ConfigError, StoreUnavailable
+from dragoman.stores.postgres import (
+    Addresses,
+    PostgresStore,
+    connections,
+    pooler_watch,
+    workers,
+)
 from dragoman.testing.promises.samples import HERE, creation, head_of, write
 from tests.stores.postgres.sharing_pooler import SharingPooler
 
@@ -67,3 +76,36 @@ async def test_a_pooler_that_answers_is_left_alone(store: PostgresStore) -> None
         await eventually(lambda: not looked.is_set())
     await write(store, creation("t"))
     assert await store._connections.writer() is writer and not await parts(store)
+
+
+class Mute(SharingPooler):
+    """Lets clients in, and answers nothing."""
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await self._greet(reader, writer)
+            await reader.read()
+        writer.close()
+
+
+@pytest.fixture
+async def mute(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """Return the address of one."""
+    monkeypatch.setattr(connections, "CONNECT_WITHIN", 0.5)
+    monkeypatch.setattr(workers, "ANSWER_WITHIN", 0.5)
+    mute = Mute(database)
+    yield await mute.start()
+    await mute.stop()
+
+
+async def test_a_connection_that_is_silent_from_the_first_is_given_up(mute: str) -> None:
+    """Nothing else would: it is not known to anybody yet."""
+    with pytest.raises(ConfigError, match="cannot be reached"):
+        await within(connections.Connections(connections.Addresses(mute)).open(), 20)
+
+
+async def test_a_session_that_is_silent_from_the_first_is_given_up(mute: str) -> None:
+    ours = workers.Workers(connections.Connections(connections.Addresses(mute)), 30.0)
+    joining = asyncio.ensure_future(ours.join())
+    await asyncio.wait({joining}, timeout=20)
+    assert joining.done() and isinstance(joining.exception(), TimeoutError)
