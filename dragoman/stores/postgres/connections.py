@@ -246,14 +246,15 @@ class Connections:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
         """Do what follows whole or not at all. Raises `StoreUnavailable` where the connection was
-        lost: then it is unknown whether it happened."""
+        lost: then it is unknown whether it happened; and what the server raises where it was
+        rolled back, also for the sake of another."""
         try:
             async with (
                 self._reader() as connection,
                 connection.transaction(),
             ):
                 yield connection
-        except (*LOST, *_ROLLED_BACK) as error:
+        except LOST as error:
             self.lost(error)
             raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
         except BadValue as error:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, Connections, LockTimeout
+from dragoman.stores.postgres.deeds import do
 
 logger = logging.getLogger("dragoman")
 
@@ -41,16 +42,20 @@ async def prune(
     another worker that lives has the duty."""
     forgotten = 0
     dying = await _dying(connections, ended_before)
-    step = 1
-    while step:
-        async with connections.transaction() as connection:
-            step = await forget_some(connection, worker(), ended_before, keep, dying)
+
+    async def some(connection: Connection) -> int:
+        return await forget_some(connection, worker(), ended_before, keep, dying)
+
+    while step := await do(connections, some):
         forgotten += step
     await connections.rows(_SQL["forget_keys"], ended_before)
     await connections.rows(_SQL["forget_withheld_of_ended"])
     await _drop_empty(connections)
-    async with connections.transaction() as connection:
+
+    async def fold(connection: Connection) -> None:
         await connection.execute(_SQL["fold_counts"])
+
+    await do(connections, fold)
     await connections.rows(_SQL["forget_workers"], _REMEMBERED)
     return forgotten
 
