@@ -348,6 +348,12 @@ class StoreLost(StoreBroken):
     public = "a file of the store is gone or was changed by another program"
 
 
+class StoreSuperseded(StoreBroken):
+    """A newer release changed the store, so that this one cannot use it any more."""
+
+    public = "a newer release changed the store"
+
+
 class StoreDamaged(StoreUnavailable):
     """What the file says makes no sense."""
 

@@ -60,6 +60,9 @@ class Sender:
             random or Random(),
         )
         self._running: dict[int, tuple[Posting, asyncio.Task[None]]] = {}
+        # Receivers that were added once more: their postings may not have heard yet that they had
+        # lost them.
+        self._again: dict[int, Push] = {}
         self._unwatch = figures.push_receivers.watch(self._running_now)
 
     def add(self, push: Push) -> None:
@@ -68,6 +71,7 @@ class Sender:
             return
         if push.number in self._running:
             if self._running[push.number][0].push.config == push.config:
+                self._again[push.number] = push
                 return
             # The number went to another receiver.
             self.drop(push)
@@ -90,6 +94,7 @@ class Sender:
 
     def drop(self, push: Push) -> None:
         """Deliver no more to a receiver."""
+        self._again.pop(push.number, None)
         found = self._running.pop(push.number, None)
         if found is not None:
             found[1].cancel()
@@ -97,6 +102,7 @@ class Sender:
     async def stop(self, grace: float = 5.0) -> None:
         """End. Posts on their way have a moment to be answered, so that they are not repeated."""
         self._unwatch()
+        self._again.clear()
         tasks: list[asyncio.Task[None]] = []
         for posting, task in self._running.values():
             posting.is_ending = True
@@ -122,3 +128,6 @@ class Sender:
     def _ended(self, number: int, task: asyncio.Task[None]) -> None:
         if (found := self._running.get(number)) is not None and found[1] is task:
             del self._running[number]
+            if (push := self._again.pop(number, None)) is not None:
+                # If it ended for another reason, the next one finds that out before it posts.
+                self.add(push)

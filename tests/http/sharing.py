@@ -24,6 +24,8 @@ class Counting:
         self._limits = limits
         self.trips = 0
         self.is_away = False
+        # Whether what is drawn is drawn, and the answer lost on its way.
+        self.is_cut = False
         self.error: Exception = StoreUnavailable("it is away")
         # How long a round trip takes besides.
         self.seconds = 0.0
@@ -41,7 +43,10 @@ class Counting:
             if self.is_away:
                 raise self.error
             await asyncio.sleep(self.seconds)
-            return await self._limits.draw(draws)
+            drawn = await self._limits.draw(draws)
+            if self.is_cut:
+                raise self.error
+            return drawn
         finally:
             self.trips += 1
 

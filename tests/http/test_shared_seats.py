@@ -103,6 +103,22 @@ async def test_without_the_store_each_replica_has_an_equal_share(three: Three) -
     assert 27 <= await enter_at_once(seats * 30) + 3 <= 33
 
 
+async def test_seats_that_were_drawn_and_not_heard_of_are_free_again(three: Three) -> None:
+    one, other, _ = three.seats(4)
+    assert await enter(one)
+    three.limits[0].is_cut = True
+    await one.prepare(ALICE)
+    three.limits[0].is_cut = False
+
+    async def is_let_in() -> bool:
+        return await enter(other)
+
+    # Also those that only the store takes for taken.
+    for _ in range(3):
+        await eventually(is_let_in)
+    assert not await enter(other)
+
+
 async def test_few_seats_of_many_cost_no_round_trip(three: Three) -> None:
     seats = three.seats(300)
     for one in seats:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.egress.answers import EgressResponse
 from dragoman.egress.egress import Egress
-from dragoman.errors import InvalidParams, StoreUnavailable
+from dragoman.errors import InvalidParams, StoreConflict, StoreUnavailable
 from dragoman.model.push import PushAuthentication, PushConfig
 from dragoman.model.record import Recorded
 from dragoman.push import Recent, verify
@@ -583,3 +583,39 @@ async def test_an_address_we_never_go_to_is_refused_at_once_without_a_reason(
             office.sender.check(PushConfig(url))
     assert refused.value.field == "url" and "private" not in refused.value.public
     assert "QUERY" not in caplog.text
+
+
+class LateRefusal(MemoryStore):
+    """Refuses once to record how far a receiver is, and says so late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def settle(self, push: Push, letter: DeadLetter | None = None) -> None:
+        if not self.is_asked.is_set():
+            self.is_asked.set()
+            await self.answers.wait()
+            raise StoreConflict("another worker delivers")
+        await super().settle(push, letter)
+
+
+async def test_a_receiver_that_comes_back_before_its_loss_is_heard_of_is_delivered_to() -> None:
+    """After a lapse a worker claims what it had itself; what was refused under its former number
+    may be told later."""
+    store = LateRefusal()
+    await store.open()
+    async with Egress(allow_private=True, ports=range(1, 65536)) as egress:
+        office = Office(store, egress)
+        async with Receiver([OK]) as receiver:
+            (push,) = await office.send(PushConfig(receiver.url, "c"))
+            await asyncio.wait_for(store.is_asked.wait(), WITHIN)
+            office.sender.add(await office.now(push))
+            store.answers.set()
+            await office.quiet()
+        # The first is not known to have arrived.
+        ids = [webhook_id(push.scope, push.config, n) for n in (1, 1, 2, 3, 4)]
+        assert [post.headers["webhook-id"] for post in receiver.posts] == ids
+        assert not (await office.now(push)).is_open
+        await office.sender.stop(0)
+    await store.close()

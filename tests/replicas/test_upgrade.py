@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from harness.waiting import within
+from harness.databases import Databases
+from harness.waiting import WAIT, within
 
 from dragoman.testing.processes import CannotStart
 from tests.replicas.replicas import Replicas, replicas, result, said, state
@@ -114,3 +115,20 @@ async def test_a_schema_that_older_replicas_could_not_use_waits_for_them_to_end(
             await asyncio.to_thread(server.ready)
         # The older one goes on.
         assert state(await one.sites[0].send("hi")) == "completed"
+
+
+async def test_a_replica_that_a_newer_release_was_not_waiting_for_ends_and_says_why(
+    tmp_path: Path, database: str, databases: Databases
+) -> None:
+    """It was frozen, and no other lived to take it for dead before the schema was changed."""
+    async with replicas(tmp_path, database, 1) as one:
+        process = one.servers[0].process
+        databases.server.sql(
+            "UPDATE dragoman_schema SET version = 99, oldest = 99; "
+            "UPDATE workers SET gone_at = now()",
+            database.rpartition("/")[2],
+        )
+        assert await asyncio.to_thread(process.wait, WAIT) != 0
+        logged = one.servers[0].log
+        assert "a newer release changed the database" in logged
+        assert "Traceback" not in logged

@@ -41,6 +41,8 @@ UNKNOWN = "There is no such agent"
 _MOST_CREDENTIALS = 1024
 # Another process changed the agent between a read and its write: both are made again, so often.
 _TRIES = 100
+# Seconds until what the store did not take or tell is tried again.
+_AGAIN_AFTER = 1.0
 _decode_body = msgspec.json.Decoder(Registered).decode
 
 
@@ -247,8 +249,7 @@ class AgentCache:
         self.index.put(agent)
         if is_urgent or is_news:
             self._unwritten.add(agent.id)
-            if self._writing is None and self._is_open:
-                self._writing = asyncio.get_running_loop().create_task(self._write())
+            self._write_soon()
         if is_news:
             self._tell(agent)
         return is_news
@@ -264,6 +265,10 @@ class AgentCache:
         if self._unwritten:
             await self._write()
 
+    def _write_soon(self) -> None:
+        if self._writing is None and self._unwritten and self._is_open:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
     async def _write(self) -> None:
         try:
             while self._unwritten:
@@ -274,8 +279,11 @@ class AgentCache:
                 for row, version in zip(rows, versions, strict=True):
                     self._versions[row.id] = max(version, self._versions.get(row.id, 0))
         except StoreRefused as error:
-            # The next observation is written with it.
+            # Later, then: there may be no other news of them for long, and other processes believe
+            # what is stored.
             logger.error("the status of agents could not be written: %s", error)
+            self._unwritten |= self._under_way
+            asyncio.get_running_loop().call_later(_AGAIN_AFTER, self._write_soon)
         finally:
             self._under_way = set()
             self._writing = None
@@ -328,8 +336,9 @@ class AgentCache:
                 self._adopt_circuits(found.circuits)
                 self._version = found.version
         except Exception:
-            # The next wake-up reads it once more.
-            logger.exception("changes of agents could not be read")
+            # No other wake-up comes for what is not read now.
+            logger.exception("changes of agents could not be read; trying again")
+            asyncio.get_running_loop().call_later(_AGAIN_AFTER, self._ring, None)
         finally:
             self._reading = None
 

@@ -39,6 +39,7 @@ class Portion:
         "refused_until",
         "taken",
         "tokens",
+        "used",
         "used_at",
         "want",
     )
@@ -48,6 +49,8 @@ class Portion:
         self.digest = digest
         self.rate = rate
         self.tokens = 0
+        # Seats that were taken here, of those that the store knows of.
+        self.used = 0
         # What was used and not yet taken from the bucket; and what was used in all.
         self.owed = 0
         self.taken = 0
@@ -87,7 +90,14 @@ class Portion:
         rate, owed = self.rate, self.owed
         self.owed = 0
         return Draw(
-            self.name, self.digest, rate.count, rate.seconds, self.need, self.want, back=-owed
+            self.name,
+            self.digest,
+            rate.count,
+            rate.seconds,
+            self.need,
+            self.want,
+            back=-owed,
+            held=self.used + self.tokens,
         )
 
 
@@ -186,7 +196,8 @@ class Drawer:
             self._away_until = self._now() + AWAY_FOR
             for one, _, _, _, owed in waiting:
                 one.owed += owed
-                if owed:
+                # Seats may have been given that we do not know of: what we have is said again.
+                if owed or not one.rate.seconds:
                     self._debtors[one] = None
             self._pay_later()
         finally:

@@ -16,13 +16,12 @@ from dragoman.http.sharing.shared_buckets import CREDIT, IDLE, digest
 class _Seats:
     """The seats of one caller here."""
 
-    __slots__ = ("on_credit", "portion", "used")
+    __slots__ = ("on_credit", "portion")
 
     def __init__(self, portion: Portion) -> None:
         # Drawn and free ones are the tokens of the portion.
         self.portion = portion
-        # In use: those that were drawn, and those that the store does not know of.
-        self.used = 0
+        # In use without the knowledge of the store.
         self.on_credit = 0
 
 
@@ -65,7 +64,7 @@ class SharedSeats:
             return False
         if self._drawer.is_away:
             share = max(1, self.most // max(1, self._drawer.workers))
-            return seats.used + seats.on_credit >= share
+            return seats.portion.used + seats.on_credit >= share
         return not (seats.portion.is_known and seats.portion.left - seats.portion.owed >= 1)
 
     def enter(self, key: Hashable) -> None:
@@ -81,16 +80,17 @@ class SharedSeats:
         else:
             portion.owed += 1
             self._drawer.pay(portion)
-        seats.used += 1
+        portion.used += 1
 
     def leave(self, key: Hashable) -> None:
         """Give a seat back."""
         seats = self._of(key)
-        seats.portion.used_at = self._now()
-        if seats.used:
-            seats.used -= 1
-            seats.portion.tokens += 1
-            seats.portion.refused_until = 0.0
+        portion = seats.portion
+        portion.used_at = self._now()
+        if portion.used:
+            portion.used -= 1
+            portion.tokens += 1
+            portion.refused_until = 0.0
         elif seats.on_credit:
             seats.on_credit -= 1
 
@@ -120,14 +120,14 @@ class SharedSeats:
         for key, seats in list(self._seats.items()):
             portion = seats.portion
             if has_lapsed:
-                portion.owed, portion.tokens = seats.used, 0
+                portion.owed, portion.tokens = portion.used, 0
                 if portion.owed:
                     self._drawer.pay(portion)
             if portion.drawing is not None or now - portion.used_at < IDLE:
                 continue
             if portion.tokens:
                 self._drawer.settle(portion)
-            elif not (seats.used or seats.on_credit or portion.owed):
+            elif not (portion.used or seats.on_credit or portion.owed):
                 del self._seats[key]
         self._tidying = None
         if self._seats:

@@ -27,6 +27,9 @@ class Draw(msgspec.Struct, frozen=True):
     need: int = 1
     want: int = 1
     back: int = 0
+    # Of seats, instead: how many the worker has. A draw whose answer was lost is made good by the
+    # next one, which does not say that it has what it was not told of.
+    held: int = 0
 
 
 class Drawn(msgspec.Struct, frozen=True):

@@ -105,6 +105,13 @@ class Connections:
         # One at a time makes the pool.
         self._making = asyncio.Lock()
         self._writer: Connection | None = None
+        # Whether a pooler is known not to answer.
+        self.is_silent = False
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands before the server."""
+        return self._addresses.is_pooled
 
     async def open(self) -> None:
         """Connect once, to find out whether the address is right; raises `ConfigError`."""
@@ -139,7 +146,12 @@ class Connections:
     async def _connect_writer(self) -> Connection:
         writer = await self._connect(self._addresses.url)
         if not self._addresses.is_pooled:
-            await writer.execute(_NO_TIMEOUTS)
+            try:
+                # Bounded: nobody knows of it yet who could drop it.
+                await writer.execute(_NO_TIMEOUTS, timeout=CONNECT_WITHIN)
+            except BaseException:
+                writer.terminate()
+                raise
         return writer
 
     def drop_writer(self) -> None:
@@ -153,6 +165,10 @@ class Connections:
         return await self._connect(
             self._addresses.session or self._addresses.url, statement_cache_size=100
         )
+
+    async def pooled(self) -> Connection:
+        """Return a new connection to the pooler."""
+        return await self._connect(self._addresses.url)
 
     async def rows(self, sql: str, *values: Any) -> list[Row]:
         """Return the rows of a statement that changes nothing, or does the same when repeated."""
@@ -230,14 +246,15 @@ class Connections:
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
         """Do what follows whole or not at all. Raises `StoreUnavailable` where the connection was
-        lost: then it is unknown whether it happened."""
+        lost: then it is unknown whether it happened; and what the server raises where it was
+        rolled back, also for the sake of another."""
         try:
             async with (
                 self._reader() as connection,
                 connection.transaction(),
             ):
                 yield connection
-        except (*LOST, *_ROLLED_BACK) as error:
+        except LOST as error:
             self.lost(error)
             raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
         except BadValue as error:

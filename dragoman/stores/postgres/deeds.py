@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from dragoman.errors import StoreConflict
-from dragoman.stores.postgres.connections import Connection, Connections, ServerError
+from dragoman.errors import StoreConflict, StoreUnavailable
+from dragoman.stores.postgres.connections import Connection, Connections, ServerError, plain
 
 T = TypeVar("T")
 Deed = Callable[[Connection], Awaitable[T]]
@@ -46,8 +46,10 @@ async def do(connections: Connections, deed: Deed[T], *, is_repeatable: bool = F
         except ServerError as error:
             if state_of(error) in _REFUSED:
                 raise StoreConflict(str(error)) from None
-            if state_of(error) not in _AGAIN or tried == _TRIES:
+            if state_of(error) not in _AGAIN:
                 raise
+            if tried == _TRIES:
+                raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
             await asyncio.sleep(_BETWEEN_TRIES * tried)
     raise AssertionError("the last try returns or raises")
 

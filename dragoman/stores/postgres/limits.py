@@ -64,7 +64,7 @@ class Limits:
         return await self._connections.rows(_DRAW, *zip(*rows, strict=True)) if rows else []
 
     async def _of_seats(self, draws: Sequence[Draw]) -> list[Row]:
-        rows = [(d.name, d.key, d.count, d.need, d.want, d.back) for d in draws]
+        rows = [(d.name, d.key, d.count, d.need, d.want, d.held) for d in draws]
         if not rows:
             return []
         return await self._connections.rows(_DRAW_SEATS, self.worker, *zip(*rows, strict=True))

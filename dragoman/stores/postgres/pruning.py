@@ -6,12 +6,13 @@ A partition goes only when no task is left in it, by whichever process they were
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from dragoman.errors import StoreUnavailable
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, Connections, LockTimeout
+from dragoman.stores.postgres.deeds import do
 
 logger = logging.getLogger("dragoman")
 
@@ -34,17 +35,27 @@ _PARTS = (
 )
 
 
-async def prune(connections: Connections, ended_before: int, keep: int) -> int:
-    """Forget terminal tasks by age and number, then keys by age; return how many tasks."""
+async def prune(
+    connections: Connections, worker: Callable[[], int], ended_before: int, keep: int
+) -> int:
+    """Forget terminal tasks by age and number, then keys by age; return how many tasks. None while
+    another worker that lives has the duty."""
     forgotten = 0
     dying = await _dying(connections, ended_before)
-    while step := await _forget_some(connections, ended_before, keep, dying):
+
+    async def some(connection: Connection) -> int:
+        return await forget_some(connection, worker(), ended_before, keep, dying)
+
+    while step := await do(connections, some):
         forgotten += step
     await connections.rows(_SQL["forget_keys"], ended_before)
     await connections.rows(_SQL["forget_withheld_of_ended"])
     await _drop_empty(connections)
-    async with connections.transaction() as connection:
+
+    async def fold(connection: Connection) -> None:
         await connection.execute(_SQL["fold_counts"])
+
+    await do(connections, fold)
     await connections.rows(_SQL["forget_workers"], _REMEMBERED)
     return forgotten
 
@@ -81,18 +92,20 @@ async def _drop_empty(connections: Connections) -> None:
             logger.warning("partition %d could not be dropped: %s", part, error)
 
 
-async def _forget_some(
-    connections: Connections, ended_before: int, keep: int, dying: Collection[int]
+async def forget_some(
+    connection: Connection, worker: int, ended_before: int, keep: int, dying: Collection[int]
 ) -> int:
-    async with connections.transaction() as connection:
-        doomed = await connection.fetch(_SQL["doomed_by_age"], ended_before, _STEP)
-        if not doomed:
-            surplus = await connection.fetchval(_SQL["ended"]) - keep
-            if surplus > 0:
-                doomed = await connection.fetch(_SQL["doomed_by_number"], min(surplus, _STEP))
-        if doomed:
-            await _forget(connection, doomed, dying)
-        return len(doomed)
+    """Forget a portion within a transaction; return how many tasks."""
+    if not await connection.fetchval(_SQL["may_prune"], worker):
+        return 0
+    doomed = await connection.fetch(_SQL["doomed_by_age"], ended_before, _STEP)
+    if not doomed:
+        surplus = await connection.fetchval(_SQL["ended"]) - keep
+        if surplus > 0:
+            doomed = await connection.fetch(_SQL["doomed_by_number"], min(surplus, _STEP))
+    if doomed:
+        await _forget(connection, doomed, dying)
+    return len(doomed)
 
 
 async def _forget(

@@ -1,3 +1,8 @@
+-- name: may_prune
+-- Whether we have the duty, which no other gets before the transaction ends: two that count what is
+-- too much would each delete as many.
+SELECT CASE WHEN take_duty($1, 'prune') THEN holds_duty($1, 'prune') ELSE false END;
+
 -- name: doomed_by_age
 SELECT number, scope, state FROM tasks
 WHERE state IN (3, 4, 5, 7) AND status_at < $1

@@ -1,12 +1,11 @@
 """The PostgreSQL store: tasks and their logs for any number of processes on any machines."""
 
-import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
 from dragoman.config import make_data_folder
-from dragoman.errors import StoreBroken, StoreUnavailable
+from dragoman.errors import StoreBroken, StoreSuperseded, StoreUnavailable
 from dragoman.stores.interface import (
     Done,
     Duty,
@@ -23,6 +22,7 @@ from dragoman.stores.postgres.connections import LOST, Addresses, Connections, p
 from dragoman.stores.postgres.limits import Limits
 from dragoman.stores.postgres.operating.session_test import check_session
 from dragoman.stores.postgres.operating.troubles import troubles
+from dragoman.stores.postgres.pooler_watch import PoolerWatch
 from dragoman.stores.postgres.pruning import prune
 from dragoman.stores.postgres.pushes import PushRows
 from dragoman.stores.postgres.reads import TaskReads
@@ -56,11 +56,11 @@ class PostgresStore(TaskReads, PushRows):
         super().__init__(connections, Scopes(connections))
         self._workers = Workers(self._connections, lease, grace)
         self._bus = bus_of(bus, self._connections, self._workers)
+        self._pooler_watch = PoolerWatch(self._connections)
         self._seals = Seals(sealing)
         self._makes_folder = makes_folder
         self.limits = Limits(self._connections, lambda: self._workers.number)
         self._secret = b""
-        self._broken = asyncio.Event()
 
     async def open(self) -> None:
         """Migrate the database if that is due, and become one of its workers."""
@@ -86,10 +86,12 @@ class PostgresStore(TaskReads, PushRows):
             committed=self._ring_for,
             rotated=self._rotated,
         )
+        self._pooler_watch.start()
 
     async def close(self) -> None:
         """Finish pending writes, give back what this worker holds, and disconnect."""
         await self._writer.close()
+        await self._pooler_watch.stop()
         await self._workers.leave()
         self._bus.ring(Rung(freed=True))
         await self._bus.close()
@@ -99,6 +101,7 @@ class PostgresStore(TaskReads, PushRows):
         """End as a crash would: nothing is finished and nothing is given back. For tests."""
         self._connections.drop_writer()
         await self._writer.close(within=0)
+        await self._pooler_watch.stop()
         await self._bus.close()
         await self._workers.vanish()
         await self._connections.close()
@@ -126,10 +129,14 @@ class PostgresStore(TaskReads, PushRows):
         return await troubles(self._connections, self._workers, self._writer, self._bus)
 
     async def broken(self) -> StoreBroken:
-        """Wait for ever: a server that is away may come back, and one that lost what it had
-        acknowledged cannot be told by its clients."""
-        await self._broken.wait()
-        raise AssertionError("never set")
+        """Wait until a newer release changed the schema. Nothing else is final: a server that is
+        away may come back, and one that lost what it had acknowledged cannot be told by its
+        clients."""
+        await self._workers.superseded.wait()
+        return StoreSuperseded(
+            "a newer release changed the database, and this one cannot use it; run a release that "
+            "knows it"
+        )
 
     async def _rotated(self) -> None:
         """Learn which key is current, after a change of key."""
@@ -143,7 +150,7 @@ class PostgresStore(TaskReads, PushRows):
 
     async def prune(self, *, ended_before: int, keep: int) -> int:
         """Forget in small transactions, so that no writer waits long for one of them."""
-        return await prune(self._connections, ended_before, keep)
+        return await prune(self._connections, lambda: self.worker, ended_before, keep)
 
     # Leases
 
@@ -169,7 +176,7 @@ class PostgresStore(TaskReads, PushRows):
         return await self._workers.is_live(worker)
 
     async def lead(self, duty: Duty) -> bool:
-        """Have a duty; ended with this worker's life, and checked by `holds_duty` in SQL."""
+        """Have a duty; it ends with this worker's life. What two must not do is fenced in SQL."""
         return await self._workers.lead(duty)
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:

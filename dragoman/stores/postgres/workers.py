@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from importlib.metadata import version
 
+from dragoman.errors import StoreSuperseded
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import (
     LOST,
@@ -30,6 +31,7 @@ from dragoman.stores.postgres.connections import (
     ServerError,
     plain,
 )
+from dragoman.stores.postgres.deeds import state_of
 from dragoman.stores.postgres.schema import latest
 
 logger = logging.getLogger("dragoman")
@@ -46,6 +48,8 @@ _CLOCKS_AGREE = 2000
 # Seconds that living workers have after a restart of the server to open their sessions again.
 GRACE = 10.0
 _BETWEEN_TRIES = 0.2
+# Raised by the database to who does not know its schema.
+_SUPERSEDED = "DR005"
 
 # Signs of life do not wait for a standby: a frozen one would make all of us seem dead. The server
 # lets go of a session whose client cannot be reached within four seconds: until then its lock says
@@ -85,6 +89,8 @@ class Workers:
         # Called with every new session, and when others died or we were taken for dead.
         self.on_session: list[SessionOpened] = []
         self.on_deaths: list[Callable[[], None]] = []
+        # Set once we may not be a worker any more: a newer release changed the schema.
+        self.superseded = asyncio.Event()
 
     async def join(self) -> None:
         """Become a worker; from here on the others know of us."""
@@ -174,10 +180,20 @@ class Workers:
 
     async def _become(self) -> None:
         session = self._session or await self._open_session()
-        number = await session.fetchval(_SQL["join"], version("dragoman"), latest(), self._lease)
+        number = await self._joined(session)
         await session.fetchval(_SQL["lock"], number)
         await self._beat(session, number)
         self.number = number
+
+    async def _joined(self, session: Connection) -> int:
+        """Return a number of ours; raises `StoreSuperseded`."""
+        try:
+            return await session.fetchval(_SQL["join"], version("dragoman"), latest(), self._lease)
+        except ServerError as error:
+            if state_of(error) != _SUPERSEDED:
+                raise
+            self.superseded.set()
+            raise StoreSuperseded(plain(error)) from None
 
     async def _lock_again(self, session: Connection) -> None:
         """Take our lock after a lost session. If it is not to be had yet, the next sign of life
@@ -198,13 +214,19 @@ class Workers:
 
     async def _open_session(self) -> Connection:
         session = await self._connections.session()
-        await session.execute(_SESSION)
-        self._lost.clear()
-        session.add_termination_listener(self._session_ended)
-        self._session = session
-        self._opened_at = time.monotonic()
-        for heard in self.on_session:
-            await heard(session)
+        try:
+            # Bounded: without signs of life nothing would notice that it is silent.
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await session.execute(_SESSION)
+                self._lost.clear()
+                session.add_termination_listener(self._session_ended)
+                self._session = session
+                self._opened_at = time.monotonic()
+                for heard in self.on_session:
+                    await heard(session)
+        except BaseException:
+            session.terminate()
+            raise
         return session
 
     def _session_ended(self, session: Connection) -> None:
@@ -227,6 +249,9 @@ class Workers:
                     async with self._using:
                         await self._open_session()
                 await self.renew()
+            except StoreSuperseded:
+                self._drop_session()
+                return
             except Exception as error:
                 # Whatever it was: all that we hold depends on the next sign of life.
                 if not isinstance(error, LOST):

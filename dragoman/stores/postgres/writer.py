@@ -125,7 +125,7 @@ class Writer:
 
     @property
     def is_away(self) -> bool:
-        """Whether the server does not answer."""
+        """Whether something waits for the server, which does not answer."""
         return bool(self._away_since)
 
     def submit(self, write: Write, done: Done) -> None:
@@ -161,7 +161,9 @@ class Writer:
                     # the next group is tried all the same.
                     logger.exception("the store refused a group of writes")
                     self._tell(group, StoreUnavailable(plain(error)))
-            self._under_way_since = 0.0
+            # Nothing waits for the server any more: whether it is back only the next write tells,
+            # and a replica that is not ready is sent none.
+            self._under_way_since = self._away_since = 0.0
             self._wake.clear()
             self._idle.set()
 
@@ -265,6 +267,8 @@ class Writer:
             except ServerError as error:
                 refusal = await self._refusal(error)
                 if refusal is not None:
+                    # Which is an answer.
+                    self._away_since = 0.0
                     raise refusal from None
                 if getattr(error, "sqlstate", "") == ROTATED:
                     given = arguments(writes, numbers, scopes, self._seals, effects)

@@ -20,6 +20,9 @@ class SharingPooler:
         self._free: list[Streams] = []
         self._all: list[Streams] = []
         self._server: asyncio.Server | None = None
+        # Cleared to have it answer nobody.
+        self.awake = asyncio.Event()
+        self.awake.set()
 
     async def start(self) -> str:
         """Return the address of the database behind the pooler."""
@@ -38,6 +41,7 @@ class SharingPooler:
             await self._greet(reader, writer)
             pinned: Streams | None = None
             while batch := await _batch(reader):
+                await self.awake.wait()
                 pinned = pinned or self._free.pop()
                 ending, said = batch
                 pinned[1].write(said)
@@ -56,6 +60,7 @@ class SharingPooler:
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Let a client in, with one more session for all."""
+        await self.awake.wait()
         while True:
             size = await reader.readexactly(4)
             body = await reader.readexactly(struct.unpack("!I", size)[0] - 4)

@@ -16,6 +16,8 @@ from dragoman.model.task import TaskState
 from dragoman.stores.interface import Query
 from dragoman.stores.postgres import Addresses, PostgresStore, connections
 from dragoman.stores.postgres import writer as writer_module
+from dragoman.stores.postgres.connections import Connection
+from dragoman.stores.postgres.deeds import do
 from dragoman.testing.promises.samples import (
     HERE,
     WriteOutcome,
@@ -214,6 +216,30 @@ async def test_a_server_that_takes_no_writes_any_more_is_left_and_found_again(
     assert (await head_of(own, "during")).standing.state is TaskState.SUBMITTED
 
 
+async def test_a_deed_that_lost_a_deadlock_is_done_again(
+    opener: Opener, store: PostgresStore
+) -> None:
+    await submit(store, creation("a"), creation("b"))
+    first, second = await head_of(store, "a"), await head_of(store, "b")
+    other = await opener.open()
+    lock = "SELECT 1 FROM tasks WHERE number = $1 FOR UPDATE"
+    tries: list[Connection] = []
+
+    async def deed(connection: Connection) -> str:
+        tries.append(connection)
+        await connection.execute(lock, first.number)
+        await connection.execute(lock, second.number)
+        return "done"
+
+    async with other._connections.transaction() as stranger:
+        await stranger.execute("SET LOCAL deadlock_timeout = '1min'")
+        await stranger.execute(lock, second.number)
+        doing = asyncio.ensure_future(do(store._connections, deed))
+        await becomes_true(lambda: waits(other))
+        await stranger.execute(lock, first.number)
+    assert await within(doing) == "done" and len(tries) == 2
+
+
 async def test_while_the_server_is_away_new_work_is_refused_and_work_under_way_waits(
     server: PostgresServer, own: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +262,28 @@ async def test_while_the_server_is_away_new_work_is_refused_and_work_under_way_w
     (done,) = await within(append, 60)
     assert done.error is None
     assert len(await log_of(own, head)) == 2
+
+
+async def test_one_that_refused_all_while_the_server_was_away_is_well_without_a_write(
+    server: PostgresServer, own: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica that is not ready gets no calls, and so nothing to write."""
+    monkeypatch.setattr(writer_module, "PATIENCE", 0.5)
+    await write(own, creation("t"))
+    await asyncio.to_thread(server.stop, signal.SIGQUIT)
+    await becomes_true(lambda: has_troubles(own))
+    (refused,) = await within(submit_long(own, creation("new")), 60)
+    assert isinstance(refused.error, StoreUnavailable)
+    await asyncio.to_thread(server.start)
+
+    async def is_well() -> bool:
+        return not await has_troubles(own)
+
+    await becomes_true(is_well)
+
+
+async def has_troubles(store: PostgresStore) -> bool:
+    return bool(await store.troubles())
 
 
 async def test_an_address_where_no_server_is_is_refused_in_words(databases: Databases) -> None:

@@ -1,8 +1,9 @@
 """Partitions go when their tasks are gone, and what dead workers left is tidied up."""
 
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import Query
+from dragoman.stores.interface import Duty, Query
 from dragoman.stores.postgres import PostgresStore
+from dragoman.stores.postgres.pruning import forget_some
 from dragoman.testing.promises.samples import (
     END_OF_TIME,
     HERE,
@@ -90,6 +91,32 @@ async def test_tasks_beyond_those_to_keep_leave_no_empty_partition(store: Postgr
     assert [name for name in await parts(store) if name.endswith("_0")] == []
     ((left,),) = await store._connections.rows("SELECT count(*) FROM events")
     assert left == 700
+
+
+async def test_one_that_was_frozen_and_has_a_successor_forgets_nothing(
+    opener: Opener, store: PostgresStore
+) -> None:
+    """Both would count what is too much, and each would delete as many."""
+    await submit(store, *(ended(f"t{n}") for n in range(30)))
+    assert await store.lead(Duty.PRUNE)
+    successor = await opener.successor(store)
+    assert await successor.lead(Duty.PRUNE)
+    assert await store.prune(ended_before=0, keep=10) == 0
+    assert await successor.prune(ended_before=0, keep=10) == 20
+
+
+async def test_no_other_gets_the_duty_while_one_forgets(
+    opener: Opener, store: PostgresStore
+) -> None:
+    await submit(store, *(ended(f"t{n}") for n in range(30)))
+    assert await store.lead(Duty.PRUNE)
+    successor = await opener.open()
+    async with store._connections.transaction() as connection:
+        assert await forget_some(connection, store.worker, 0, 20, ()) == 10
+        await successor._connections.rows("SELECT bury($1)", store.worker)
+        assert not await successor.lead(Duty.PRUNE)
+    assert await successor.lead(Duty.PRUNE)
+    assert await successor.prune(ended_before=0, keep=20) == 0
 
 
 async def test_the_partition_of_a_block_that_another_living_worker_has_stays(

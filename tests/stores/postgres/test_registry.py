@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from harness.waiting import eventually, within
 
+from dragoman.errors import StoreUnavailable
 from dragoman.stores.interface import Rung
 from dragoman.stores.postgres.gateway import PostgresGatewayStore
 from dragoman.testing.promises.agent_keys import key
@@ -36,6 +37,27 @@ async def test_a_key_that_one_process_revokes_is_known_to_the_others(
     await one.agent_keys.revoke("1", 5000)
     ended = key("1")._replace(revoked_at=5000)
     assert list(one.agent_keys.changed(0)) == [ended], "at once where it was revoked"
+    await eventually(lambda: list(other.agent_keys.changed(0)) == [ended])
+
+
+async def test_a_revoked_key_that_could_not_be_read_at_first_is_read_later(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other wake-up comes for the same change, and the key is good here until then."""
+    one, other = await opening(), await opening()
+    await stored(one, agent("a"))
+    await one.agent_keys.put(key("1"), most=9)
+    await eventually(lambda: list(other.agent_keys.changed(0)) == [key("1")])
+    refresh, tries = other.agent_keys.refresh, iter([StoreUnavailable("away")])
+
+    async def tried() -> None:
+        for error in tries:
+            raise error
+        await refresh()
+
+    monkeypatch.setattr(other.agent_keys, "refresh", tried)
+    await one.agent_keys.revoke("1", 5000)
+    ended = key("1")._replace(revoked_at=5000)
     await eventually(lambda: list(other.agent_keys.changed(0)) == [ended])
 
 

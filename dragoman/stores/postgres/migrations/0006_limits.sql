@@ -60,41 +60,38 @@ CREATE TABLE seats (
     PRIMARY KEY (name, key, worker)
 ) WITH (fillfactor = 50);
 
--- Takes and gives back seats as `draw_limits` does portions.
+-- Takes seats as `draw_limits` does portions. A worker says how many it has, not how many it gives
+-- back: it may not have heard of those it was given last.
 CREATE FUNCTION draw_seats(me int, names text[], keys bytea[], counts int[],
-    needs int[], wants int[], backs int[])
+    needs int[], wants int[], helds int[])
 RETURNS TABLE (place bigint, granted int, remaining float8, living int) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     one    record;
     others bigint;
-    mine   int;
     room   bigint;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     SELECT greatest(1, count(*)) INTO living FROM workers WHERE gone_at IS NULL;
     FOR one IN
         SELECT *, hashtext(name || encode(key, 'hex')) AS lock
-        FROM unnest(names, keys, counts, needs, wants, backs) WITH ORDINALITY
-            AS asked (name, key, most, need, want, back, number)
+        FROM unnest(names, keys, counts, needs, wants, helds) WITH ORDINALITY
+            AS asked (name, key, most, need, want, held, number)
         ORDER BY lock
     LOOP
         PERFORM pg_advisory_xact_lock(1685217640, one.lock);
-        SELECT coalesce(sum(taken) FILTER (WHERE worker <> me), 0),
-            coalesce(sum(taken) FILTER (WHERE worker = me), 0)
-        INTO others, mine
+        SELECT coalesce(sum(taken), 0) INTO others
         FROM seats JOIN workers ON workers.number = worker AND gone_at IS NULL
-        WHERE name = one.name AND key = one.key;
-        mine := greatest(0, mine - one.back);
-        room := one.most - others - mine;
+        WHERE name = one.name AND key = one.key AND worker <> me;
+        room := one.most - others - one.held;
         place := one.number;
         granted := 0;
         IF one.need > 0 AND room >= one.need THEN
             granted := least(room, greatest(one.want, room / (16 * living)));
         END IF;
         remaining := room - granted;
-        IF mine + granted > 0 THEN
-            INSERT INTO seats VALUES (one.name, one.key, me, mine + granted)
+        IF one.held + granted > 0 THEN
+            INSERT INTO seats VALUES (one.name, one.key, me, one.held + granted)
             ON CONFLICT (name, key, worker) DO UPDATE SET taken = excluded.taken;
         ELSE
             DELETE FROM seats WHERE name = one.name AND key = one.key AND worker = me;

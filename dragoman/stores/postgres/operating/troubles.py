@@ -22,7 +22,8 @@ async def troubles(
 ) -> Sequence[StoreTrouble]:
     """Return what does not work; the server is asked only where something looks wrong."""
     found: list[StoreTrouble] = []
-    if writer.is_away or workers.session is None or writer.waits > _LONG:
+    is_away = writer.is_away or connections.is_silent
+    if is_away or workers.session is None or writer.waits > _LONG:
         found.append(await _of_the_database(connections, workers))
     if bus.trouble:
         found.append(

@@ -20,6 +20,8 @@ logger = logging.getLogger("dragoman")
 
 # Milliseconds for which a key that ended is still shown.
 _REMEMBER_MS = 90 * 24 * 3600 * 1000
+# Seconds until what could not be read is read again.
+_AGAIN_AFTER = 1.0
 _SQL = named("dragoman.stores.postgres", "registry/agent_keys.sql")
 
 
@@ -74,19 +76,23 @@ class PostgresAgentKeys:
 
     async def stop(self) -> None:
         """Follow no more."""
-        self._is_news = False
         if self._following is not None:
+            self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
+        """Read until there is no news that was not read: a key that was revoked is good here until
+        then, and no other wake-up comes for it."""
         try:
             while self._is_news:
                 self._is_news = False
-                await self.refresh()
-        except StoreUnavailable as error:
-            logger.debug("keys of agents are read later: %s", error)
-        except Exception:
-            logger.exception("keys of agents could not be read; trying again at the next look")
+                try:
+                    await self.refresh()
+                except Exception as error:
+                    if not isinstance(error, StoreUnavailable):
+                        logger.exception("keys of agents could not be read; trying again")
+                    self._is_news = True
+                    await asyncio.sleep(_AGAIN_AFTER)
         finally:
             self._following = None
 
