@@ -109,11 +109,11 @@ class Admin:
                 tenant=tenant,
                 owner=query.get("owner"),
                 state=state,
-                before=unseal_place(token, secret, bound)[0] if token else 0,
+                after=unseal_place(token, secret, bound) if token else None,
             )
         )
         items, rest = heads[:limit], heads[limit:]
-        token = seal_place((items[-1].number, 0), secret, bound) if rest else ""
+        token = seal_place(_place(items[-1]), secret, bound) if rest else ""
         found = {"items": [_task_summary(head) for head in items], "nextPageToken": token}
         await document(request, found, _PRIVATE)
 
@@ -173,14 +173,14 @@ class Admin:
         tenant, agent = _tenant(request, query.get("tenant")), query.get("agent", "")
         found: list[TaskRow] = []
         for state in INTERRUPTED:
-            before = 0
+            after: tuple[int, int] | None = None
             while True:
-                survey = Survey(limit=_MOST, agent=agent, tenant=tenant, state=state, before=before)
+                survey = Survey(limit=_MOST, agent=agent, tenant=tenant, state=state, after=after)
                 heads = await self._store.survey(survey)
                 found += heads
                 if len(heads) < _MOST:
                     break
-                before = heads[-1].number
+                after = _place(heads[-1])
         return sorted(found, key=lambda head: head.standing.status_at)
 
     async def _open_in(self, head: TaskRow) -> list[Request]:
@@ -367,6 +367,11 @@ def _state(text: str | None) -> TaskState | None:
     except ValueError:
         known: Sequence[str] = [state.value for state in TaskState]
         raise InvalidParams(f"is one of {', '.join(known)}", field="status") from None
+
+
+def _place(head: TaskRow) -> tuple[int, int]:
+    """Return the place of a task in the order of a survey."""
+    return head.standing.status_at, head.number
 
 
 def _task_summary(head: TaskRow) -> dict[str, Any]:

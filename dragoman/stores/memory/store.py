@@ -2,6 +2,7 @@
 
 import asyncio
 import bisect
+import heapq
 import secrets
 import time
 from collections import Counter
@@ -348,13 +349,13 @@ class MemoryStore:
         return "" if self._orders is None else self._orders.agent_of(number)
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners."""
-        found: list[TaskRow] = []
-        for number in sorted(self._tasks, reverse=True):
-            head = self._tasks[number].head
-            if (not survey.before or number < survey.before) and _is_asked(survey, head):
-                found.append(head)
-        return found[: survey.limit]
+        """Return tasks of all owners, latest status first."""
+        below = survey.starts_below()
+        heads = [stored.head for stored in self._tasks.values() if _is_asked(survey, stored.head)]
+        places = [(head.standing.status_at, head.number, head) for head in heads]
+        later = [place for place in places if place[:2] < below]
+        found = heapq.nlargest(survey.limit, later, key=lambda place: place[:2])
+        return [head for _, _, head in found]
 
     # Leases
 
@@ -536,8 +537,11 @@ def _is_asked(survey: Survey, head: TaskRow) -> bool:
     scope = head.scope
     return (
         survey.task_id in ("", head.task_id)
+        and survey.context_id in ("", head.context_id)
         and survey.agent in ("", scope.agent)
         and survey.tenant in (None, scope.tenant)
         and survey.owner in (None, scope.owner)
+        and survey.principal in (None, scope.principal)
         and survey.state in (None, head.standing.state)
+        and survey.status_since <= head.standing.status_at
     )

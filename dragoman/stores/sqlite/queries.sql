@@ -110,21 +110,25 @@ SELECT count(*) FROM tasks JOIN errands ON errands.task = tasks.number
 WHERE scope = :scope AND status_at >= :since AND errands.agent = :agent
     AND (:context = '' OR context = :context) AND (:state IS NULL OR tasks.state = :state);
 
--- name: survey
-SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
-FROM tasks CROSS JOIN scopes ON scopes.number = tasks.scope
-WHERE tasks.number < :before AND (:state IS NULL OR state = :state)
-    AND (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
+-- name: survey_scopes
+-- A state that no task of a scope has is known without looking at its tasks.
+SELECT number FROM scopes
+WHERE (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
     AND (:owner IS NULL OR owner = :owner)
-ORDER BY tasks.number DESC LIMIT :limit;
+    AND (:own IS NULL OR (tenant = :own_tenant AND owner = :own) OR owner = :unbound)
+    AND (:state IS NULL OR EXISTS (SELECT 1 FROM counts
+        WHERE counts.scope = scopes.number AND counts.state = :state AND n > 0))
+ORDER BY number DESC;
 
 -- name: survey_of_id
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks INDEXED BY tasks_by_id CROSS JOIN scopes ON scopes.number = tasks.scope
-WHERE id = :id AND tasks.number < :before AND (:state IS NULL OR state = :state)
+WHERE id = :id AND (status_at, tasks.number) < (:status_at, :number) AND status_at >= :since
     AND (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
     AND (:owner IS NULL OR owner = :owner)
-ORDER BY tasks.number DESC LIMIT :limit;
+    AND (:own IS NULL OR (tenant = :own_tenant AND owner = :own) OR owner = :unbound)
+    AND (:state IS NULL OR state = :state) AND (:context = '' OR context = :context)
+ORDER BY status_at DESC, tasks.number DESC LIMIT :limit;
 
 -- name: total
 SELECT coalesce(sum(n), 0) FROM counts

@@ -66,6 +66,7 @@ from dragoman.stores.sqlite.schema import (
 )
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.secret import StoreSecret
+from dragoman.stores.sqlite.surveys import surveyed
 from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
@@ -522,19 +523,9 @@ class SQLiteStore:
         return TaskRows([self._head(row) for row in rows], count, readings)
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners, in the order of their numbers."""
-        values: dict[str, Any] = {
-            "id": survey.task_id,
-            "agent": survey.agent,
-            "tenant": survey.tenant,
-            "owner": survey.owner,
-            "state": STATE_NUMBERS[survey.state] if survey.state is not None else None,
-            "before": survey.before or _EVERYTHING,
-            "limit": survey.limit,
-        }
-        query = self._sql["survey_of_id" if survey.task_id else "survey"]
+        """Return tasks of all owners, latest status first."""
         loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(self._scanner, run, self._scans, query, values)
+        rows = await loop.run_in_executor(self._scanner, surveyed, self._scans, self._sql, survey)
         return [self._head(row) for row in rows]
 
     def _scan(
