@@ -15,12 +15,12 @@ from dragoman.dialects.operations import BY_V0_METHOD, ROWS
 from dragoman.dialects.v0_3 import V0
 from dragoman.errors import A2AError, MethodNotFound
 from dragoman.gateway.api.api import TABLE
-from dragoman.gateway.api.table import FoundEndpoint
 from dragoman.gateway.front import PREFIX
 from dragoman.http.routes import Access, Routes
 from dragoman.mcp.agent_tools import AgentTools
 from dragoman.mcp.gateway_tools import GatewayTools
 from dragoman.server import admin
+from dragoman.server.endpoint_paths import FoundEndpoint
 from dragoman.transports import rest
 from proof.access.callers import KEYS, OWNER, RUNNER
 from proof.access.route_table import COLUMNS, KEY_COLUMNS, RouteRow, of_app, rows
