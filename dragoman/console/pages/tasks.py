@@ -1,0 +1,62 @@
+"""Tasks: the list that changes while it is looked at. Filters and position are in the address."""
+
+from typing import Any
+
+from dragoman.console.api import ApiFailed
+from dragoman.console.rendering import STATES, read_instant
+from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+
+_FILTERS = ("state", "agent", "context", "owner", "tenant", "since", "until", "text")
+# Those that most people look for; all of them are in the form.
+_CHIPS = (
+    "TASK_STATE_WORKING",
+    "TASK_STATE_INPUT_REQUIRED",
+    "TASK_STATE_FAILED",
+    "TASK_STATE_COMPLETED",
+)
+_MOST_AT_ONCE = 200
+
+
+async def show(visit: Visit) -> Answer:
+    """Draw one page of the list."""
+    filters = visit.filters(*_FILTERS)
+    # A position of the list stands still; only its beginning grows.
+    position = visit.query.get("page", "")
+    found = await visit.api.get("/tasks", **filters, pageToken=position)
+    return Drawn(
+        "tasks.html",
+        "Tasks",
+        {
+            "tasks": [row(item) for item in found["items"]],
+            "filters": filters,
+            "chips": [("", "all"), *((name, STATES[name].word) for name in _CHIPS)],
+            "with_state": lambda state: link("/tasks", **{**filters, "state": state}),
+            "first": link("/tasks", **filters) if position else "",
+            "next": link("/tasks", **filters, page=found["nextPageToken"])
+            if found["nextPageToken"]
+            else "",
+            "origin": visit.origin,
+        },
+        live=["tasks"],
+    )
+
+
+def row(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a task as lists show it."""
+    made, last = read_instant(item["madeAt"]), read_instant(item["statusAt"])
+    took = (last - made).total_seconds() if made and last else None
+    is_over = STATES.get(item["state"], STATES["TASK_STATE_WORKING"]).tone not in ("active", "ask")
+    return {**item, "took": took if is_over and item["state"] != "TASK_STATE_SUBMITTED" else None}
+
+
+async def cancel_several(visit: Visit) -> Answer:
+    """Cancel the tasks that were selected, and say what became of it."""
+    canceled, problem = 0, ""
+    for id in (visit.form or {}).get("id", [])[:_MOST_AT_ONCE]:
+        try:
+            await visit.api.post(f"/tasks/{id}/cancel")
+            canceled += 1
+        except ApiFailed as error:
+            problem = error.message
+    notice = f"{canceled} canceled." + (f" Not all: {problem}" if problem else "")
+    return Redirect(link("/tasks", **visit.filters(*_FILTERS, "page")), notice)
