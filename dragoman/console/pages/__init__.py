@@ -5,7 +5,18 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from dragoman.console.pages import export, inbox, task, tasks
+from dragoman.console.pages import (
+    agent,
+    agents,
+    delivery,
+    export,
+    inbox,
+    money,
+    overview,
+    system,
+    task,
+    tasks,
+)
 from dragoman.console.visit import Page
 
 
@@ -21,7 +32,7 @@ def _row(path: str, page: Page, *, is_form: bool = False) -> _Row:
 
 
 _TABLE = [
-    _row("/", tasks.show),
+    _row("/", overview.show),
     _row("/tasks", tasks.show),
     _row("/tasks", tasks.cancel_several, is_form=True),
     _row("/tasks/{id}", task.conversation),
@@ -39,6 +50,19 @@ _TABLE = [
     _row("/inbox", inbox.show),
     _row("/inbox/{id}", inbox.question),
     _row("/inbox/{id}", inbox.answer, is_form=True),
+    _row("/agents", agents.show),
+    _row("/agents", agents.register, is_form=True),
+    _row("/agents/{name}", agent.show),
+    _row("/agents/{name}", agent.send, is_form=True),
+    _row("/agents/{name}/probe", agent.probe, is_form=True),
+    _row("/agents/{name}/accept", agent.accept, is_form=True),
+    _row("/agents/{name}/remove", agent.remove, is_form=True),
+    _row("/delivery", delivery.show),
+    _row("/delivery/{number}/retry", delivery.retry, is_form=True),
+    _row("/money", money.show),
+    _row("/money/refund", money.refund, is_form=True),
+    _row("/money/resolve", money.resolve, is_form=True),
+    _row("/system", system.show),
 ]
 
 
