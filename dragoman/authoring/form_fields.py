@@ -54,7 +54,7 @@ _BROKEN = (TypeError, KeyError, AttributeError, ValueError, RecursionError)
 Submitted = Mapping[str, Sequence[str]]
 
 
-class Choice(NamedTuple):
+class FieldChoice(NamedTuple):
     """One of what may be chosen."""
 
     # As it is submitted, as it is shown, and what it means.
@@ -74,7 +74,7 @@ class Field(msgspec.Struct, kw_only=True):
     # As it is shown: what was given, or the default. Of `several`, a text for each choice.
     texts: list[str] = []
     error: str = ""
-    choices: list[Choice] = []
+    choices: list[FieldChoice] = []
     # The members of an object; the rows of a list and a further, empty one.
     fields: list["Field"] = []
     # For the client that draws it: bounds of a number, a length or a count of rows.
@@ -314,7 +314,7 @@ class _Form:
             return "json"
         return "several" if 0 < len(self._choices(items)) <= _MOST_CHOICES else "list"
 
-    def _choices(self, schema: Schema) -> list[Choice]:
+    def _choices(self, schema: Schema) -> list[FieldChoice]:
         schema = self._plain(schema)
         values = [(one, "") for one in _list(schema.get("enum"))]
         if "const" in schema:
@@ -324,7 +324,7 @@ class _Form:
             if kinds and all("const" in one for one in kinds):
                 values = [(one["const"], _text(one.get("title"), _LONGEST_LABEL)) for one in kinds]
         found = [(_shown(value), label, value) for value, label in values]
-        return [Choice(text, label or text, value) for text, label, value in found]
+        return [FieldChoice(text, label or text, value) for text, label, value in found]
 
 
 def _problem(value: Any, schema: Schema, root: Schema) -> str:

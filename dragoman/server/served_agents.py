@@ -13,6 +13,7 @@ from dragoman.http.routes import BY_REQUEST, Access
 from dragoman.server.admin import Admin
 from dragoman.server.endpoints.endpoints import Endpoints
 from dragoman.server.mounts import agent_mount
+from dragoman.server.operator.api import OperatorApi
 from dragoman.server.push_service import PushService
 from dragoman.server.site import AppPart, Site
 from dragoman.telemetry import logs
@@ -35,6 +36,7 @@ class ServedAgents(AppPart):
         endpoints.add_to(routes)
         site.discovery.add_to(routes, lambda: site.push, endpoints.answer_rest)
         Admin(site).add_to(routes)
+        OperatorApi(site).add_to(routes)
         routes.add_others(endpoints.answer_rest, Access.CALLER, BY_REQUEST)
 
     async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
