@@ -7,7 +7,7 @@ any caller, so the console can show nothing that `curl` cannot have.
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -54,6 +54,12 @@ class RawAnswer(msgspec.Struct):
         except (msgspec.DecodeError, RecursionError):
             return None
 
+    @property
+    def object(self) -> dict[str, Any]:
+        """The JSON of the body, if it is an object; else one without members."""
+        value = self.value
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
 
 class Api:
     """Asks for one visitor."""
@@ -82,8 +88,9 @@ class Api:
 
     async def gateway(self, verb: str, path: str, body: Any = None, **query: Any) -> Any:
         """Return the data of a route of the gateway's REST API; raises `ApiFailed`."""
-        answer = _checked(await self.send(verb, f"/api/v1{path}", body=body, query=query))
-        return answer.get("data", answer) if isinstance(answer, dict) else answer  # type: ignore[reportUnknownMemberType] # any JSON
+        answer = await self.send(verb, f"/api/v1{path}", body=body, query=query)
+        _checked(answer)
+        return answer.object.get("data")
 
     async def send(
         self,
@@ -212,9 +219,9 @@ class _Stream:
 
 
 def _checked(answer: RawAnswer) -> Any:
-    value = answer.value
-    if answer.status >= 400 or answer.status == 0:
-        error: Any = value.get("error", value) if isinstance(value, dict) else {}  # type: ignore[reportUnknownMemberType] # any JSON
-        message = error.get("message") or error.get("detail") if isinstance(error, dict) else ""  # type: ignore[reportUnknownMemberType] # any JSON
-        raise ApiFailed(answer.status, str(message or "The server refused this."))
-    return value
+    if 200 <= answer.status < 400:
+        return answer.value
+    error: Any = answer.object.get("error", answer.object)
+    told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+    message = told.get("message") or told.get("detail") or "The server refused this."
+    raise ApiFailed(answer.status or 500, str(message))

@@ -36,6 +36,13 @@ def conversation(task: dict[str, Any]) -> list[dict[str, Any]]:
     return [*said, *made]
 
 
+def first_message(task: dict[str, Any]) -> dict[str, Any]:
+    """Return what began a task; empty where its log does not say."""
+    history: list[dict[str, Any]] = task.get("history", [])
+    none: dict[str, Any] = {}
+    return next((one for one in history if one.get("role") == "ROLE_USER"), none)
+
+
 def _said(message: dict[str, Any], key: str) -> dict[str, Any]:
     role = "user" if message.get("role") == "ROLE_USER" else "agent"
     return {

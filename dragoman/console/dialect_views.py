@@ -5,7 +5,7 @@ spaces.
 """
 
 import shlex
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
@@ -92,11 +92,11 @@ async def send(visit: Visit, agent: str, body: dict[str, Any]) -> str:
     """Send a message to an agent as any caller would; return the id of its task."""
     path = f"/agents/{agent}/message:send"
     answer = await visit.api.send("POST", path, body=body, headers=[_V1])
-    value = answer.value or {}
     if answer.status != 200:
-        error = value.get("error", {})
-        raise ApiFailed(answer.status or 500, str(error.get("message") or "It was refused."))
-    task = value.get("task")
+        error: Any = answer.object.get("error")
+        told = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+        raise ApiFailed(answer.status or 500, str(told.get("message") or "It was refused."))
+    task: Any = answer.object.get("task")
     if task is None:
-        raise ApiFailed(200, "The agent answered with a message, and made no task.")
-    return task["id"]
+        raise ApiFailed(409, "The agent answered with a message, and made no task.")
+    return str(task["id"])

@@ -7,7 +7,7 @@ a list of what may stay; links open nothing by themselves and no picture is load
 import difflib
 import html
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from markupsafe import Markup
@@ -51,7 +51,7 @@ def markdown(text: str) -> Markup:
         rendered = _parser().render(text)
         import nh3
 
-        shown = Markup(  # noqa: S704 - sanitised by the list above
+        shown = Markup(
             nh3.clean(
                 rendered,
                 tags=_TAGS,
@@ -60,7 +60,9 @@ def markdown(text: str) -> Markup:
                 link_rel="noopener noreferrer nofollow",
             )
         )
-    return shown + (Markup('<p class="cut">… {:,} more characters</p>').format(left) if left else "")
+    return shown + (
+        Markup('<p class="cut">… {:,} more characters</p>').format(left) if left else ""
+    )
 
 
 @cache
@@ -68,12 +70,15 @@ def _parser() -> Any:
     from markdown_it import MarkdownIt
 
     # Pictures would be loaded from elsewhere, so they stay text.
-    return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    return (
+        MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("table").disable("image")
+    )
 
 
-def pretty(value: Any) -> str:
+def pretty(value: Any, *, is_sorted: bool = False) -> str:
     """Return JSON as people read it."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    body = msgspec.json.encode(value, order="sorted" if is_sorted else None)
+    return msgspec.json.format(body, indent=2).decode()
 
 
 def json_text(value: Any) -> Markup:
@@ -87,17 +92,20 @@ def json_text(value: Any) -> Markup:
 
 def _coloured(text: str) -> Markup:
     from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import JsonLexer
+    from pygments.formatters.html import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
 
-    formatter: Any = HtmlFormatter(nowrap=True)
     # Pygments escapes what it is given.
-    return Markup(highlight(text, JsonLexer(), formatter))  # noqa: S704 - escaped by Pygments
+    return Markup(highlight(text, get_lexer_by_name("json"), cast(Any, HtmlFormatter)(nowrap=True)))
 
 
 def difference(before: Any, after: Any) -> Markup:
     """Return what changed between two values, line by line."""
-    old, new = pretty(before).splitlines(), pretty(after).splitlines()
+    # Sorted: the order of members says nothing.
+    old, new = (
+        pretty(before, is_sorted=True).splitlines(),
+        pretty(after, is_sorted=True).splitlines(),
+    )
     if len(old) + len(new) > _MAX_DIFFED_LINES:
         return Markup('<p class="cut">There is too much to compare here: download both.</p>')
     lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
@@ -108,7 +116,7 @@ def difference(before: Any, after: Any) -> Markup:
         f'<span class="{kinds.get(line[:1], "same")}">{html.escape(visible(line))}</span>'
         for line in lines
     ]
-    return Markup('<pre class="code diff">%s</pre>' % "\n".join(shown))  # noqa: S704, UP031 - escaped
+    return Markup('<pre class="code diff">%s</pre>' % "\n".join(shown))  # noqa: UP031 - escaped
 
 
 def size(count: int) -> str:

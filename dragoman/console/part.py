@@ -98,14 +98,14 @@ class ConsolePart(AppPart):
         session = self._sessions.read(request)
         try:
             body = await read_body(request, _MAX_FORM_BYTES)
-            form = parse_qs(
-                body.decode(), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS
-            )
+            form = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
         except (ValueError, A2AError):
             await self._fail(request, session, 413, "This form is too large to be taken.")
             return
         if session is None:
-            message = "Your session has ended, or your browser kept no cookie of it: open the page again."
+            message = (
+                "Your session has ended, or your browser kept no cookie of it: open the page again."
+            )
             if not is_local_host(request):
                 message += " Elsewhere than on this machine the console needs https."
             await self._fail(request, session, 403, message)
@@ -194,9 +194,7 @@ class ConsolePart(AppPart):
                 html = self.draw(request, session, me, answer)
                 await _send_page(request, answer.status, html)
 
-    def draw(
-        self, request: HttpRequest, session: Session, me: dict[str, Any], drawn: Drawn
-    ) -> str:
+    def draw(self, request: HttpRequest, session: Session, me: dict[str, Any], drawn: Drawn) -> str:
         """Return a page as HTML."""
         from dragoman.console.rendering import render
 

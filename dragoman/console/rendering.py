@@ -4,7 +4,7 @@ import hashlib
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from markupsafe import Markup
@@ -71,12 +71,15 @@ def environment() -> "Environment":
         return Markup('<div id="{}" data-live="{}">{}</div>').format(
             found.id,
             found.digest,
-            Markup(found.html),  # noqa: S704 - rendered by a template, which escapes
+            Markup(found.html),
         )
 
-    made.globals |= {"live": live, "states": STATES, "assets": assets.digest()}
-    made.filters |= {
-        "state": lambda name: STATES.get(name, _UNKNOWN),
+    # Jinja's own types name only what it puts there itself.
+    known = cast("dict[str, Any]", made.globals)
+    known |= {"live": live, "states": STATES, "assets": assets.digest()}
+    filters = cast("dict[str, Any]", made.filters)
+    filters |= {
+        "state": state_name,
         "markdown": markup.markdown,
         "json": markup.json_text,
         "visible": markup.visible,
@@ -86,7 +89,7 @@ def environment() -> "Environment":
         "short": short,
         "seconds": seconds,
     }
-    made.globals["ui"] = made.get_template("ui.html").module
+    known["ui"] = made.get_template("ui.html").module
     return made
 
 
@@ -98,6 +101,11 @@ def render(template: str, context: dict[str, Any]) -> str:
 def fragment(name: str, context: dict[str, Any]) -> Fragment:
     """Return a part of a page."""
     return Fragment(name, render(f"live/{name}.html", context))
+
+
+def state_name(name: str) -> StateName:
+    """Return a state as people read it; one that no version knows is unknown."""
+    return STATES.get(name, _UNKNOWN)
 
 
 def read_instant(text: str) -> datetime | None:

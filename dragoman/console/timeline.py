@@ -1,6 +1,7 @@
 """What happened to a task on one axis of time: bars and marks in lanes, as data for an SVG."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ _LANE_OF = {
     "forwarded": "calls",
     "call": "calls",
 }
+_UNSHOWN = ("trace", "scopes", "dropped")
 _TONES = {"attempts": "bad", "steps": "accent", "asks": "ask", "calls": "active"}
 
 
@@ -53,8 +55,12 @@ class Drawing(msgspec.Struct):
 
 def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
     """Return the picture of some transitions, oldest first."""
-    timed = [(read_instant(one.get("at", "")), one) for one in transitions]
-    found = [(at, one) for at, one in timed if at is not None]
+    found: list[tuple[datetime, dict[str, Any]]] = []
+    for one in transitions:
+        # Some events have no time of their own: they came after the one before them.
+        at = read_instant(one.get("at", "")) or (found[-1][0] if found else None)
+        if at is not None and one["kind"] not in _UNSHOWN:
+            found.append((at, one))
     if not found:
         return Drawing(0, [], [], [], is_empty=True)
     first, last = found[0][0], max(at for at, _ in found)
@@ -82,7 +88,9 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
         begin = max(LABELS, x - width) if width >= 3 else x
         shapes.append(Shape(used.index(lane), begin, x - begin, _TONES[lane], text))
     shapes += _gaps(found, place, used)
-    ticks = [(LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)]
+    ticks = [
+        (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
+    ]
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
 
 
@@ -90,9 +98,13 @@ def _states(
     found: list[tuple[datetime, dict[str, Any]]], end: datetime, place: Any, used: list[str]
 ) -> list[Shape]:
     """Return a bar for each time that the task spent in a state."""
-    changes = [(at, one["state"], one) for at, one in found if one.get("state")]
+    changes: list[tuple[datetime, str]] = []
+    for at, one in found:
+        # A status may say more of a state that the task is in already.
+        if (state := one.get("state")) and (not changes or changes[-1][1] != state):
+            changes.append((at, state))
     shapes: list[Shape] = []
-    for number, (at, state, _) in enumerate(changes):
+    for number, (at, state) in enumerate(changes):
         until = changes[number + 1][0] if number + 1 < len(changes) else end
         name = STATES.get(state)
         word, tone = (name.word, name.tone) if name else (state, "quiet")
@@ -104,12 +116,10 @@ def _states(
     return shapes
 
 
-def _gaps(
-    found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]
-) -> list[Shape]:
+def _gaps(found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]) -> list[Shape]:
     """Return the times between a process that left and the one that took over."""
     shapes: list[Shape] = []
-    for (before, _), (at, one) in zip(found, found[1:], strict=False):
+    for (before, _), (at, one) in pairwise(found):
         if one["kind"] == "attempt" and at > before:
             took = (at - before).total_seconds()
             text = f"no process worked on it for {seconds(took)}"

@@ -64,8 +64,17 @@ def chromium() -> Chromium:
 
 def _write_font_settings(folder: Path, fonts: Path) -> None:
     """Name the fonts: without any, text has no width and tests of it would still pass."""
-    text = f"<fontconfig><dir>{fonts}</dir><cachedir>{folder / 'fonts'}</cachedir></fontconfig>"
-    (folder / "fonts.conf").write_text(f'<?xml version="1.0"?>\n{text}\n', encoding="utf-8")
+    plain = "".join(
+        f"<alias binding='strong'><family>{name}</family>"
+        f"<prefer><family>{font}</family></prefer></alias>"
+        for name, font in (
+            *((name, "DejaVu Sans") for name in ("system-ui", "ui-sans-serif", "sans-serif")),
+            *((name, "DejaVu Sans Mono") for name in ("ui-monospace", "monospace")),
+        )
+    )
+    places = f"<dir>{fonts}</dir><cachedir>{folder / 'fonts'}</cachedir>"
+    text = f"<?xml version='1.0'?>\n<fontconfig>{places}{plain}</fontconfig>\n"
+    (folder / "fonts.conf").write_text(text, encoding="utf-8")
 
 
 @asynccontextmanager

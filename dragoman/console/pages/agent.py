@@ -1,7 +1,7 @@
 """One agent: its card as people read it, its skills to try, why it is trusted, and what changed."""
 
 import shlex
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
@@ -95,7 +95,9 @@ def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str
     metadata = {"skillId": skill} if skill else {}
     form = context["forms"].get(skill)
     if form is not None:
-        schema = next(one["inputSchema"] for one in context["agent"]["skills"] if one["id"] == skill)
+        schema = next(
+            one["inputSchema"] for one in context["agent"]["skills"] if one["id"] == skill
+        )
         own = {
             f"{form_fields.ROOT}{name[len(skill) + 1 :]}": values
             for name, values in (visit.form or {}).items()
@@ -140,19 +142,20 @@ async def _exchange(
         "curl": shlex.join(["curl", *headers, "-d", text, visit.origin + path]),
         "request": body,
         "status": answer.status,
-        "answer": answer.value if answer.value is not None else answer.body.decode("utf-8", "replace"),
-        "task": task_in(answer.value),
+        "answer": answer.value
+        if answer.value is not None
+        else answer.body.decode("utf-8", "replace"),
+        "task": task_in(answer.object),
     }
 
 
-def task_in(value: Any) -> str:
+def task_in(value: dict[str, Any]) -> str:
     """Return the id of the task in an answer of any version; empty: there is none."""
     for name in ("result", "task"):
-        if isinstance(value, dict) and isinstance(value.get(name), dict):  # type: ignore[reportUnknownMemberType] # any JSON
-            value = value[name]  # type: ignore[reportUnknownVariableType] # any JSON
-    if not isinstance(value, dict) or "status" not in value:
-        return ""
-    return str(value.get("id", ""))  # type: ignore[reportUnknownMemberType] # any JSON
+        inner: Any = value.get(name)
+        if isinstance(inner, dict):
+            value = cast("dict[str, Any]", inner)
+    return str(value.get("id", "")) if "status" in value else ""
 
 
 # What owners do

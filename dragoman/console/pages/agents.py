@@ -1,6 +1,6 @@
 """Agents: those that are registered with the gateway, or those that this process serves."""
 
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from dragoman.console.api import ApiFailed
@@ -22,17 +22,18 @@ async def show(visit: Visit) -> Answer:
             context["next"] = link("/agents", text=text, **{"from": offset + _PAGE})
         context["agents"] = [registered(one) for one in found["agents"]]
     else:
-        context["agents"] = [served(name, await card_of(visit, name)) for name in visit.me["agents"]]
+        context["agents"] = [
+            served(name, await card_of(visit, name)) for name in visit.me["agents"]
+        ]
     return Drawn("agents.html", "Agents", context, live=["agents"], every=10.0)
 
 
 async def card_of(visit: Visit, name: str) -> dict[str, Any]:
     """Return the card of an agent that this process serves; raises `ApiFailed`."""
     answer = await visit.api.send("GET", f"/agents/{name}{CARD_PATH}", headers=[_V1])
-    card = answer.value
-    if answer.status != 200 or not isinstance(card, dict):
+    if answer.status != 200 or not answer.object:
         raise ApiFailed(404, "There is no such agent here.")
-    return card  # type: ignore[reportUnknownVariableType] # any JSON
+    return answer.object
 
 
 def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
 
 def registered(record: dict[str, Any]) -> dict[str, Any]:
     """Return an agent of the registry as it is drawn."""
-    card = record.get("agent_card") or {}
+    card: dict[str, Any] = record.get("agent_card") or {}
     return {
         "slug": record["slug"],
         "name": record["name"],
@@ -75,10 +76,12 @@ def registered(record: dict[str, Any]) -> dict[str, Any]:
 def spoken(card: dict[str, Any]) -> list[str]:
     """Return the versions and bindings that a card names."""
     found: list[str] = []
-    for one in card.get("supportedInterfaces", []) or []:
+    named: Any = card.get("supportedInterfaces")
+    for one in cast("list[Any]", named) if isinstance(named, list) else []:
         if isinstance(one, dict):
-            text = f"{one.get('protocolBinding', '')} {one.get('protocolVersion', '')}"  # type: ignore[reportUnknownMemberType] # any JSON
-            found.append(text.strip())
+            place = cast("dict[str, Any]", one)
+            words = (place.get("protocolBinding", ""), place.get("protocolVersion", ""))
+            found.append(" ".join(map(str, words)).strip())
     if not found and card.get("protocolVersion"):
         found = [f"{card.get('preferredTransport', 'JSONRPC')} {card['protocolVersion']}"]
     return list(dict.fromkeys(found))

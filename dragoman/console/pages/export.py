@@ -8,6 +8,7 @@ import msgspec
 
 from dragoman.console import assets, content
 from dragoman.console.api import ApiFailed
+from dragoman.console.pages.task import view_of
 from dragoman.console.rendering import render
 from dragoman.console.visit import Answer, Download, Visit
 from dragoman.testing.cassettes import cassette
@@ -23,7 +24,7 @@ _CARD_PATH = "/.well-known/agent-card.json"
 async def _whole(visit: Visit) -> dict[str, Any]:
     """Return everything that is known of a task."""
     path = f"/tasks/{quote(visit.params['id'], safe='')}"
-    view = await visit.api.get(path)
+    view = await view_of(visit)
     state = await visit.api.get(f"{path}/state")
     events = await _events(visit, path)
     return {
@@ -72,10 +73,10 @@ async def as_cassette(visit: Visit) -> Answer:
     whole = await _whole(visit)
     agent = whole["summary"]["agent"]
     answer = await visit.api.send("GET", f"/agents/{agent}{_CARD_PATH}")
-    card = answer.value
-    if not isinstance(card, dict):
+    card = answer.object
+    if not card:
         raise ApiFailed(404, "Its agent has no card here.")
-    redaction = CassetteRedaction(card=card)  # type: ignore[reportUnknownArgumentType] # any JSON
+    redaction = CassetteRedaction(card=card)
     head = cassette.CassetteHead(
         cassette=cassette.FORMAT,
         recorded_at=whole["exportedAt"],
@@ -87,7 +88,7 @@ async def as_cassette(visit: Visit) -> Answer:
     return Download(f"task-{visit.params['id']}.cassette", "application/jsonl", body)
 
 
-def _at_base(card: Any) -> dict[str, Any]:
+def _at_base(card: dict[str, Any]) -> dict[str, Any]:
     """Return a card with one interface: that of the cassette."""
     place = {"url": f"{cassette.BASE}/i0", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"}
     return {**card, "supportedInterfaces": [place]}
@@ -95,9 +96,7 @@ def _at_base(card: Any) -> dict[str, Any]:
 
 def _exchange(whole: dict[str, Any], redaction: CassetteRedaction) -> cassette.RecordedExchange:
     """Return the send that began the task, and all events of its stream."""
-    first = next(
-        (one for one in whole["task"].get("history", []) if one.get("role") == "ROLE_USER"), {}
-    )
+    first = content.first_message(whole["task"])
     shown = {name: value for name, value in first.items() if name not in ("taskId", "contextId")}
     request = cassette.RecordedRequest(
         "POST",

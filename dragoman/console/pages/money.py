@@ -24,7 +24,9 @@ async def show(visit: Visit) -> Answer:
     is_more = offset + _PAGE < lines["total"]
     context = {
         "balance": balance,
-        "usage": chart("Spent and earned", f"{usage['total_spent']:g}", "in 30 days", earned, spent),
+        "usage": chart(
+            "Spent and earned", f"{usage['total_spent']:g}", "in 30 days", earned, spent
+        ),
         "totals": usage,
         "lines": lines["transactions"],
         "next": link("/money", **{"from": offset + _PAGE}) if is_more else "",

@@ -33,7 +33,7 @@ async def show(visit: Visit) -> Answer:
     samples = (await visit.api.get("/samples"))["items"]
     inbox = (await visit.api.get("/inbox"))["items"]
     latest = await visit.api.get("/tasks", limit=8)
-    context = {
+    context: dict[str, Any] = {
         "charts": _charts(samples, len(inbox)),
         "agents": _agents(samples),
         "attention": await _attention(visit, samples, inbox),
@@ -60,7 +60,9 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
         chart("Waiting for people", f"{waiting}{'+' if waiting >= 50 else ''}", "questions", []),
         chart("Failed", share, "% of 15 min", failed),
         chart("Send", f"{max(recent, default=0):.0f}", "ms (p99, last minute)", p99),
-        chart("Streams", f"{last.get('streams', 0):,}", "open", [one["streams"] for one in samples]),
+        chart(
+            "Streams", f"{last.get('streams', 0):,}", "open", [one["streams"] for one in samples]
+        ),
     ]
 
 

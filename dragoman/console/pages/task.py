@@ -22,8 +22,7 @@ def path_of(task_id: str, view: str = "") -> str:
 
 async def _begun(visit: Visit, view: str) -> dict[str, Any]:
     """Return what every view of a task has."""
-    task_id = visit.params["id"]
-    task = await visit.api.get(f"/tasks/{quote(task_id, safe='')}")
+    task = await view_of(visit)
     return {
         "task": row(task),
         "at": path_of(task["id"]),
@@ -32,6 +31,12 @@ async def _begun(visit: Visit, view: str) -> dict[str, Any]:
         "origin": visit.origin,
         "forms": answer_forms(task["requests"]),
     }
+
+
+async def view_of(visit: Visit) -> dict[str, Any]:
+    """Return the task of the address: what lists show of it, and what its log says now."""
+    found = await visit.api.get(f"/tasks/{quote(visit.params['id'], safe='')}")
+    return {**found.pop("task"), **found}
 
 
 async def _state(visit: Visit, position: int | None = None) -> dict[str, Any]:
@@ -44,7 +49,7 @@ async def conversation(visit: Visit) -> Answer:
     context = await _begun(visit, "Conversation")
     found = (await _state(visit))["task"]
     said = content.conversation(found)
-    first = next((one for one in found.get("history", []) if one.get("role") == "ROLE_USER"), {})
+    first = content.first_message(found)
     context |= {
         "said": said[-content.MOST_SHOWN :],
         "earlier": max(0, len(said) - content.MOST_SHOWN),
@@ -60,7 +65,8 @@ def _title(context: dict[str, Any]) -> str:
 async def timeline_view(visit: Visit) -> Answer:
     """Draw everything that happened on one axis of time."""
     context = await _begun(visit, "Timeline")
-    found, after, is_cut = [], 0, False
+    found: list[dict[str, Any]] = []
+    after, is_cut = 0, False
     while len(found) < timeline.MOST_SHOWN:
         task_id = quote(visit.params["id"], safe="")
         page = await visit.api.get(f"/tasks/{task_id}/transitions", after=after)
@@ -96,7 +102,10 @@ async def raw(visit: Visit) -> Answer:
     context |= {
         "events": [dialect_views.shown_event(event, view) for event in events],
         "shape": shape if view else "stored",
-        "shapes": [("stored", "as stored"), *((key, it.name) for key, it in dialect_views.VIEWS.items())],
+        "shapes": [
+            ("stored", "as stored"),
+            *((key, it.name) for key, it in dialect_views.VIEWS.items()),
+        ],
         "curl": view.curl(visit.origin, context["task"]) if view else "",
         "whole": None,
         "newer": link(here, **{"as": shape, "after": last_shown}) if last_shown < last else "",
@@ -118,7 +127,7 @@ async def tree(visit: Visit) -> Answer:
     """Draw the task among those that it gave to others."""
     context = await _begun(visit, "Tree")
     task_id = quote(visit.params["id"], safe="")
-    context["node"] = await visit.api.get(f"/tasks/{task_id}/tree")
+    context["node"] = (await visit.api.get(f"/tasks/{task_id}/tree"))["top"]
     return Drawn("task.html", _title(context), context, live=["task_head", "tree"])
 
 
@@ -169,10 +178,10 @@ async def answer(visit: Visit) -> Answer:
 async def send_again(visit: Visit) -> Answer:
     """Send the first message again with other words: a new task that refers to this one."""
     task_id = visit.params["id"]
-    view = await visit.api.get(f"/tasks/{quote(task_id, safe='')}")
+    view = await view_of(visit)
     old = (await _state(visit))["task"]
-    first = next((one for one in old.get("history", []) if one.get("role") == "ROLE_USER"), {})
-    message = {
+    first = content.first_message(old)
+    message: dict[str, Any] = {
         "messageId": new_id(),
         "role": "ROLE_USER",
         "contextId": old["contextId"] if visit.field("same") else "",
@@ -180,7 +189,7 @@ async def send_again(visit: Visit) -> Answer:
         "metadata": first.get("metadata", {}),
         "referenceTaskIds": [task_id],
     }
-    body = {
+    body: dict[str, Any] = {
         "message": {name: value for name, value in message.items() if value},
         "configuration": {"returnImmediately": True},
         "metadata": {

@@ -29,8 +29,10 @@ async def show(visit: Visit) -> Answer:
         {
             "tasks": [row(item) for item in found["items"]],
             "filters": filters,
-            "chips": [("", "all"), *((name, STATES[name].word) for name in _CHIPS)],
-            "with_state": lambda state: link("/tasks", **{**filters, "state": state}),
+            "chips": [
+                (link("/tasks", **{**filters, "state": name}), name, word)
+                for name, word in (("", "all"), *((one, STATES[one].word) for one in _CHIPS))
+            ],
             "first": link("/tasks", **filters) if position else "",
             "next": link("/tasks", **filters, page=found["nextPageToken"])
             if found["nextPageToken"]
