@@ -27,7 +27,8 @@ from dragoman.security.audit.log import DENIED
 from dragoman.security.keys.key_scopes import allows
 from dragoman.server.endpoint_paths import MethodNotAllowed, checked, read_query
 from dragoman.server.openapi import ApiDescription, describe
-from dragoman.server.operator import events, inbox_endpoints, tasks, trees
+from dragoman.server.operator import events, inbox_endpoints, samples, system, tasks, trees
+from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.shapes import Me
 from dragoman.server.operator.table import (
     PREFIX,
@@ -75,6 +76,8 @@ TABLE = Table(
         *events.ENDPOINTS.rows,
         *trees.ENDPOINTS.rows,
         *inbox_endpoints.ENDPOINTS.rows,
+        *samples.ENDPOINTS.rows,
+        *system.ENDPOINTS.rows,
     ]
 )
 
@@ -84,6 +87,7 @@ class OperatorApi:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self.live = LiveFigures(site.store)
 
     def add_to(self, routes: Routes) -> None:
         """Serve all of it; a path that is open to others than callers has a route of its own."""
@@ -130,7 +134,7 @@ class OperatorApi:
         if endpoint.query is not None:
             query = read_query(endpoint.query, request.scope["query_string"])
         body = await _body(request, endpoint)
-        ask = OperatorAsk(self._site, request, viewer, found.path, query, body)
+        ask = OperatorAsk(self._site, request, viewer, self.live, found.path, query, body)
         reply = await endpoint.answer(ask)
         if not endpoint.streams:
             await _respond(request, 200, _encode(reply), [_PRIVATE])

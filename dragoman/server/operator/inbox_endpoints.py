@@ -10,6 +10,7 @@ from dragoman.server.operator.inbox import (
     waiting_request,
     waiting_tasks,
 )
+from dragoman.server.operator.pages import Pages
 from dragoman.server.operator.shapes import (
     Answered,
     InboxAnswer,
@@ -19,7 +20,7 @@ from dragoman.server.operator.shapes import (
     OneTask,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.tasks import Pages, given, place_of
+from dragoman.server.operator.tasks import given, place_of
 
 ENDPOINTS = OperatorRows()
 

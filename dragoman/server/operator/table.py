@@ -8,6 +8,7 @@ import msgspec
 from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access
 from dragoman.server.endpoint_paths import PathTable
+from dragoman.server.operator.live import LiveFigures
 from dragoman.server.operator.viewing import Viewer
 from dragoman.server.site import Site
 from dragoman.stores.interface import Store
@@ -21,6 +22,7 @@ class OperatorAsk(msgspec.Struct, frozen=True):
     site: Site
     request: HttpRequest
     viewer: Viewer
+    live: LiveFigures
     # The values in the path, by name.
     path: dict[str, str]
     # Of the types that the row names; None where it names none.

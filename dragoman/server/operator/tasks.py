@@ -9,14 +9,13 @@ from msgspec import UNSET
 
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.engine.reading import read_task
-from dragoman.engine.seal import load_cipher, seal_place, unseal_place
 from dragoman.errors import InvalidParams, TaskNotFound
 from dragoman.model import operations as ops
 from dragoman.model.events import AttemptStarted, DeadlineSet
 from dragoman.model.identity import ContextId
-from dragoman.model.record import encode
 from dragoman.model.requests import open_requests
 from dragoman.server.operator.inbox import inbox_item
+from dragoman.server.operator.pages import Pages
 from dragoman.server.operator.shapes import (
     OneTask,
     StateQuery,
@@ -67,29 +66,6 @@ async def find(ask: OperatorAsk) -> TaskRow:
 def place_of(head: TaskRow) -> tuple[int, int]:
     """Return the place of a task in lists."""
     return head.standing.status_at, head.number
-
-
-class Pages:
-    """Tokens of one list of one viewer."""
-
-    def __init__(self, ask: OperatorAsk, name: str) -> None:
-        filters = msgspec.to_builtins(ask.query)
-        filters = {name: filters[name] for name in filters if name not in ("pageToken", "limit")}
-        self._store = ask.store
-        self._token: str = ask.query.page_token
-        self._bound = encode([name, ask.viewer.name, sorted(filters.items())])
-
-    async def start(self) -> tuple[int, int] | None:
-        """Return the place that the token has; None: there is no token."""
-        await self._store.prepare()
-        await load_cipher()
-        if not self._token:
-            return None
-        return unseal_place(self._token, self._store.secret, self._bound)
-
-    def token(self, place: tuple[int, int]) -> str:
-        """Return the token of a place."""
-        return seal_place(place, self._store.secret, self._bound)
 
 
 @ENDPOINTS.add("GET", "/tasks", query=TaskSearch)

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -39,6 +40,7 @@ from dragoman.stores.interface import (
     TaskRows,
     Write,
 )
+from dragoman.stores.interface.inspection import WorkerFacts
 
 
 class _Stored:
@@ -362,6 +364,10 @@ class MemoryStore:
     async def renew(self) -> None:
         """No other worker could take over."""
 
+    async def workers(self) -> list[WorkerFacts]:
+        """Return the only worker."""
+        return [WorkerFacts(self.worker, "live", is_due=False)]
+
     async def is_live(self, worker: int) -> bool:
         """Tell whether a worker is the present one."""
         return worker == self.worker
@@ -490,10 +496,27 @@ class MemoryStore:
             )
             receiver.holder = 0
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, limit: int, *, before: tuple[int, int, int] | None = None
+    ) -> list[DeadLetter]:
         """Return what was never taken, latest first."""
         letters = [letter for r in self._receivers.values() for letter in r.letters.values()]
-        return sorted(letters, key=lambda letter: letter.at, reverse=True)[:limit]
+        places = [((letter.at, letter.push, letter.seq), letter) for letter in letters]
+        left = [place for place in places if before is None or place[0] < before]
+        return [letter for _, letter in sorted(left, key=itemgetter(0), reverse=True)[:limit]]
+
+    async def receivers(
+        self, *, limit: int, before: int = 0, failing: bool = False
+    ) -> list[tuple[Push, int]]:
+        """Return receivers of all tasks, latest first."""
+        found: list[tuple[Push, int]] = []
+        for number in sorted(self._receivers, reverse=True):
+            push = self._receivers[number].push
+            last = self._tasks[push.task].head.standing.last_seq
+            is_failing = push.failing_since > 0 and (push.is_open or push.cursor < last)
+            if (not before or number < before) and (is_failing or not failing):
+                found.append((push.without_secrets(), last))
+        return found[:limit]
 
     # Forgetting
 

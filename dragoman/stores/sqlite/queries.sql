@@ -255,7 +255,17 @@ WHERE number = ? AND is_open = 0;
 -- name: dead_letters
 SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
 FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
-ORDER BY at DESC, push, seq DESC LIMIT ?;
+WHERE (at, push, seq) < (:at, :push, :seq)
+ORDER BY at DESC, push DESC, seq DESC LIMIT :limit;
+
+-- name: receivers
+-- One that was given up keeps its failure; one that got everything has none.
+SELECT pushes.number, task, agent, tenant, owner, config, last_seq, cursor, tries, due_at,
+    failing_since, is_open, problem
+FROM pushes JOIN tasks ON tasks.number = pushes.task JOIN scopes ON scopes.number = tasks.scope
+WHERE pushes.number < :before
+    AND (:failing = 0 OR (failing_since > 0 AND (is_open = 1 OR cursor < last_seq)))
+ORDER BY pushes.number DESC LIMIT :limit;
 
 -- name: doomed_by_age
 SELECT tasks.number, tasks.scope, state FROM scopes
