@@ -27,7 +27,7 @@ class ServedAgents(AppPart):
     """The agents of an app: each below `/agents/`, the first at the root too."""
 
     _mounts: dict[str, Mount]
-    _operator: OperatorApi
+    operator_api: OperatorApi
 
     def add_routes(self, site: Site) -> None:
         """Serve every binding and version, cards, and the operators' paths."""
@@ -37,14 +37,14 @@ class ServedAgents(AppPart):
         endpoints.add_to(routes)
         site.discovery.add_to(routes, lambda: site.push, endpoints.answer_rest)
         Admin(site).add_to(routes)
-        self._operator = OperatorApi(site)
-        self._operator.add_to(routes)
+        self.operator_api = OperatorApi(site)
+        self.operator_api.add_to(routes)
         routes.add_others(endpoints.answer_rest, Access.CALLER, BY_REQUEST)
 
     async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
         """Start an engine for each agent, and mount it."""
-        self._operator.live.start()
-        opened.push_async_callback(self._operator.live.stop)
+        self.operator_api.live.start()
+        opened.push_async_callback(self.operator_api.live.stop)
         if site.settings.push.enabled:
             if site.settings.push.tokens:
                 # Their key is made of the store's secret.

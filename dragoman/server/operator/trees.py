@@ -65,8 +65,9 @@ class _Trees:
             if self._left < 0 or depth >= _DEEPEST:
                 break
             below.append(await self._below(child, depth + 1))
-        found = msgspec.structs.replace(_place(edge), task=item, children=below)
-        return msgspec.structs.replace(found, is_cut=len(below) < len(given))
+        is_cut = len(below) < len(given)
+        known = {"agent": item.agent, "task": item, "children": below, "is_cut": is_cut}
+        return msgspec.structs.replace(_place(edge), **known)
 
     async def _below(self, child: Child, depth: int) -> Node:
         if child.task_id in self._shown:
