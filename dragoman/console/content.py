@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ _PICTURES = {
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
+# Where a file is: in a message, an artifact or the status, and which part of it.
+_KEY = re.compile(r"(?P<list>[mas])(?P<at>[0-9]{0,6})\.(?P<part>[0-9]{1,6})")
 # Messages of one task that are drawn at once: the last ones.
 MOST_SHOWN = 200
 
@@ -96,15 +99,12 @@ def _described(part: dict[str, Any]) -> dict[str, Any]:
 
 def file(task: dict[str, Any], key: str, *, is_shown: bool) -> Download:
     """Return a file of a task by its key; a picture may be shown. Raises `ApiFailed`."""
-    place, _, at = key.partition(".")
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise ApiFailed(404, "There is no such file.")
     try:
-        if place == "s":
-            holder = task["status"]["message"]
-        else:
-            name = {"m": "history", "a": "artifacts"}[place[:1]]
-            holder = task[name][int(place[1:])]
-        part = holder["parts"][int(at)]
-    except (KeyError, ValueError, IndexError):
+        part = _holder(task, found["list"], int(found["at"] or 0))["parts"][int(found["part"])]
+    except (KeyError, IndexError):
         raise ApiFailed(404, "There is no such file.") from None
     if "raw" not in part:
         raise ApiFailed(404, "There is no such file.")
@@ -112,6 +112,12 @@ def file(task: dict[str, Any], key: str, *, is_shown: bool) -> Download:
     picture = _picture_type(body) if is_shown else ""
     name = str(part.get("filename") or "file").replace("\\", "/").rpartition("/")[2] or "file"
     return Download(name, picture or "application/octet-stream", body, is_shown=bool(picture))
+
+
+def _holder(task: dict[str, Any], name: str, at: int) -> dict[str, Any]:
+    if name == "s":
+        return task["status"]["message"]
+    return task["history" if name == "m" else "artifacts"][at]
 
 
 def _bytes(part: dict[str, Any]) -> bytes:

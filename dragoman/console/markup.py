@@ -48,7 +48,13 @@ def markdown(text: str) -> Markup:
     if len(text) > _MAX_MARKDOWN:
         shown = Markup('<pre class="plain">{}</pre>').format(text)
     else:
-        rendered = _parser().render(text)
+        parser = _parser()
+        tokens = parser.parse(text)
+        for token in tokens:
+            if token.type in ("heading_open", "heading_close"):
+                # Below the headings of the page.
+                token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+        rendered = parser.renderer.render(tokens, parser.options, {})
         import nh3
 
         shown = Markup(
@@ -86,17 +92,17 @@ def json_text(value: Any) -> Markup:
     text, left = cut(visible(pretty(value)))
     more = Markup('<span class="cut">… {:,} more characters</span>').format(left) if left else ""
     if len(text) > _MAX_COLOURED or left:
-        return Markup('<pre class="code">{}{}</pre>').format(text, more)
-    return Markup('<pre class="code">{}</pre>').format(_coloured(text))
+        return Markup('<pre class="code" tabindex="0">{}{}</pre>').format(text, more)
+    return Markup('<pre class="code" tabindex="0">{}</pre>').format(_coloured(text))
 
 
 def _coloured(text: str) -> Markup:
-    from pygments import highlight
-    from pygments.formatters.html import HtmlFormatter
-    from pygments.lexers import get_lexer_by_name
+    import pygments
+    from pygments import formatters, lexers
 
-    # Pygments escapes what it is given.
-    return Markup(highlight(text, get_lexer_by_name("json"), cast(Any, HtmlFormatter)(nowrap=True)))
+    # Its types are partly unknown. It escapes what it is given.
+    made = cast(Any, formatters).HtmlFormatter(nowrap=True)
+    return Markup(pygments.highlight(text, cast(Any, lexers).JsonLexer(), made))
 
 
 def difference(before: Any, after: Any) -> Markup:
@@ -116,7 +122,7 @@ def difference(before: Any, after: Any) -> Markup:
         f'<span class="{kinds.get(line[:1], "same")}">{html.escape(visible(line))}</span>'
         for line in lines
     ]
-    return Markup('<pre class="code diff">%s</pre>' % "\n".join(shown))  # noqa: UP031 - escaped
+    return Markup('<pre class="code diff" tabindex="0">%s</pre>' % "\n".join(shown))  # noqa: UP031 - escaped
 
 
 def size(count: int) -> str:

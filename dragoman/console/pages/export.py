@@ -18,6 +18,7 @@ from dragoman.transports import sse
 # Events in one file, and how many are asked for at once.
 _MOST_EVENTS = 20_000
 _WINDOW = 500
+_JSON = "application/json"
 _CARD_PATH = "/.well-known/agent-card.json"
 
 
@@ -83,7 +84,7 @@ async def as_cassette(visit: Visit) -> Answer:
         card=redaction.value(_at_base(card)),
         interfaces=[cassette.Interface("/i0", "HTTP+JSON", "1.0")],
     )
-    lines = [head, _exchange(whole, redaction)]
+    lines = [head, *_exchanges(whole, redaction)]
     body = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     return Download(f"task-{visit.params['id']}.cassette", "application/jsonl", body)
 
@@ -94,20 +95,28 @@ def _at_base(card: dict[str, Any]) -> dict[str, Any]:
     return {**card, "supportedInterfaces": [place]}
 
 
-def _exchange(whole: dict[str, Any], redaction: CassetteRedaction) -> cassette.RecordedExchange:
-    """Return the send that began the task, and all events of its stream."""
+def _exchanges(
+    whole: dict[str, Any], redaction: CassetteRedaction
+) -> list[cassette.RecordedExchange]:
+    """Return the send that began the task, answered by the task and by the events of its stream."""
     first = content.first_message(whole["task"])
     shown = {name: value for name, value in first.items() if name not in ("taskId", "contextId")}
-    request = cassette.RecordedRequest(
-        "POST",
-        "/i0/message:stream",
-        headers={"content-type": "application/json", "a2a-version": "1.0"},
-        body=cassette.Content(json=redaction.value({"message": shown})),
-    )
+    body = cassette.Content(json=redaction.value({"message": shown}))
+    headers = {"content-type": "application/json", "a2a-version": "1.0"}
+    task = cassette.Content(json=redaction.value({"task": whole["task"]}))
     public = [item["event"] for item in whole["events"] if item["isPublic"]]
     blocks = [
         cassette.Block(0.0, sse.frame(msgspec.json.encode(redaction.value(event))).decode())
         for event in public
     ]
-    answer = cassette.RecordedAnswer(200, {"content-type": "text/event-stream"}, blocks=blocks)
-    return cassette.RecordedExchange(1, request, answer)
+    stream = {"content-type": "text/event-stream"}
+    answers = {
+        "/i0/message:send": cassette.RecordedAnswer(200, {"content-type": _JSON}, task),
+        "/i0/message:stream": cassette.RecordedAnswer(200, stream, blocks=blocks),
+    }
+    return [
+        cassette.RecordedExchange(
+            number, cassette.RecordedRequest("POST", path, headers=headers, body=body), answer
+        )
+        for number, (path, answer) in enumerate(answers.items(), 1)
+    ]
