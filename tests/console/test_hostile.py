@@ -8,10 +8,10 @@ import pytest
 from harness.serving import Site
 from harness.waiting import eventually
 from playwright.async_api import Browser, Page
-from tests.console.payloads import PAYLOADS
-from tests.console.sites import console, looking
 
 from dragoman import Agent, Part, TaskFailed, Turn
+from tests.console.payloads import PAYLOADS
+from tests.console.sites import console, looking
 
 # Names what is wider than the page.
 _WIDE = """[...document.querySelectorAll("main *")]

@@ -7,9 +7,9 @@ import httpx
 import pytest
 from harness.commands import invoke
 from harness.waiting import eventually
-from tests.console.sites import Visitor, console
 
 from dragoman import Agent
+from tests.console.sites import Visitor, console
 
 TOKENS = """
 [operator]

@@ -11,9 +11,12 @@ from dragoman.console.api import ApiFailed
 from dragoman.console.pages.task import view_of
 from dragoman.console.rendering import render
 from dragoman.console.visit import Answer, Download, Visit
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.model import operations as ops
+from dragoman.model.record import decode_message
 from dragoman.testing.cassettes import cassette
 from dragoman.testing.cassettes.redaction import CassetteRedaction
-from dragoman.transports import sse
+from dragoman.transports import rest, sse
 
 # Events in one file, and how many are asked for at once.
 _MOST_EVENTS = 20_000
@@ -101,22 +104,33 @@ def _exchanges(
     """Return the send that began the task, answered by the task and by the events of its stream."""
     first = content.first_message(whole["task"])
     shown = {name: value for name, value in first.items() if name not in ("taskId", "contextId")}
-    body = cassette.Content(json=redaction.value({"message": shown}))
-    headers = {"content-type": "application/json", "a2a-version": "1.0"}
+    message = decode_message(msgspec.json.encode(shown))
     task = cassette.Content(json=redaction.value({"task": whole["task"]}))
-    public = [item["event"] for item in whole["events"] if item["isPublic"]]
+    events = [item["event"] for item in whole["events"] if item["isPublic"]]
     blocks = [
         cassette.Block(0.0, sse.frame(msgspec.json.encode(redaction.value(event))).decode())
-        for event in public
+        for event in events
     ]
-    stream = {"content-type": "text/event-stream"}
-    answers = {
-        "/i0/message:send": cassette.RecordedAnswer(200, {"content-type": _JSON}, task),
-        "/i0/message:stream": cassette.RecordedAnswer(200, stream, blocks=blocks),
-    }
+    plain = cassette.RecordedAnswer(200, {"content-type": _JSON}, task)
+    stream = cassette.RecordedAnswer(200, {"content-type": "text/event-stream"}, blocks=blocks)
     return [
-        cassette.RecordedExchange(
-            number, cassette.RecordedRequest("POST", path, headers=headers, body=body), answer
+        cassette.RecordedExchange(number, _request(operation, redaction), answer)
+        for number, (operation, answer) in enumerate(
+            [
+                (ops.SendMessage(message=message), plain),
+                (ops.StreamMessage(message=message), stream),
+            ],
+            1,
         )
-        for number, (path, answer) in enumerate(answers.items(), 1)
     ]
+
+
+def _request(operation: ops.SendMessage, redaction: CassetteRedaction) -> cassette.RecordedRequest:
+    """Return the request as our own client makes it."""
+    asked = rest.request(V1_0, operation)
+    return cassette.RecordedRequest(
+        asked.verb,
+        f"/i0{asked.path}",
+        headers={"content-type": _JSON, "a2a-version": V1_0.version},
+        body=cassette.Content(json=redaction.value(asked.body)),
+    )
