@@ -3,6 +3,7 @@
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,26 @@ def conversation(task: dict[str, Any]) -> list[dict[str, Any]]:
     return [*said, *made]
 
 
+def from_events(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a task as far as some of its events tell it: folding all of a long one takes long."""
+    task: dict[str, Any] = {"history": [], "artifacts": [], "status": {}}
+    made: dict[str, dict[str, Any]] = {}
+    for item in items:
+        for kind, value in item["event"].items():
+            if kind == "task":
+                task["history"] += value.get("history", [])
+            elif kind == "messageAdded":
+                task["history"].append(value["message"])
+            elif kind == "statusUpdate" and "message" in value["status"]:
+                task["history"].append(value["status"]["message"])
+            elif kind == "artifactUpdate":
+                artifact = value["artifact"]
+                known = made.setdefault(artifact["artifactId"], {**artifact, "parts": []})
+                known["parts"] += artifact["parts"]
+    task["artifacts"] = list(made.values())
+    return task
+
+
 def first_message(task: dict[str, Any]) -> dict[str, Any]:
     """Return what began a task; empty where its log does not say."""
     history: list[dict[str, Any]] = task.get("history", [])
@@ -72,19 +93,29 @@ def _made(artifact: dict[str, Any], key: str) -> dict[str, Any]:
 def parts(found: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """Return the parts of a message as they are drawn; neighbouring chunks of text are one."""
     shown: list[dict[str, Any]] = []
+    pieces: list[str] = []
     for at, part in enumerate(found):
+        if "text" in part and key.startswith("a"):
+            pieces.append(part["text"])
+            continue
+        _flush(shown, pieces)
         if "text" in part:
-            if shown and shown[-1]["kind"] == "text" and key.startswith("a"):
-                shown[-1]["text"] += part["text"]
-            else:
-                shown.append({"kind": "text", "text": part["text"]})
+            shown.append({"kind": "text", "text": part["text"]})
         elif "data" in part:
             shown.append({"kind": "data", "value": part["data"]})
         elif "url" in part:
             shown.append({"kind": "url", "url": part["url"], "is_web": _is_web(part["url"])})
         else:
             shown.append({"kind": "file", "key": f"{key}.{at}", **_described(part)})
+    _flush(shown, pieces)
     return shown
+
+
+def _flush(shown: list[dict[str, Any]], pieces: list[str]) -> None:
+    """Add chunks of text as one part."""
+    if pieces:
+        shown.append({"kind": "text", "text": "".join(pieces)})
+        pieces.clear()
 
 
 def _described(part: dict[str, Any]) -> dict[str, Any]:

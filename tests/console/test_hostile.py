@@ -1,4 +1,4 @@
-"""A hostile agent and a hostile caller: whatever they say is shown, and none of it does anything."""
+"""A hostile agent and a hostile caller: what they say is shown, and none of it does anything."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -11,7 +11,7 @@ from dragoman.console import markup
 from dragoman.console.api import ApiFailed
 from dragoman.console.dialect_views import VIEWS, DialectView
 from dragoman.console.pages import agents
-from dragoman.console.pages.tasks import row
+from dragoman.console.pages.tasks import rows
 from dragoman.console.visit import Answer, Drawn, Redirect, Visit
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, new_id
@@ -47,7 +47,7 @@ async def _context(visit: Visit) -> dict[str, Any]:
         "agent": agent,
         "trust": trust,
         "pending": markup.difference(agent["card"], pending) if pending else "",
-        "tasks": [row(item) for item in latest["items"]],
+        "tasks": await rows(visit, latest["items"]),
         "base_url": _address(visit, agent),
         "views": [(key, view.name) for key, view in VIEWS.items()],
         "chosen": visit.field("view") or "1.0",

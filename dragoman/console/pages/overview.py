@@ -37,7 +37,7 @@ async def show(visit: Visit) -> Answer:
         "charts": _charts(samples, len(inbox)),
         "agents": _agents(samples),
         "attention": await _attention(visit, samples, inbox),
-        "tasks": [tasks.row(item) for item in latest["items"]],
+        "tasks": await tasks.rows(visit, latest["items"]),
         "filters": {},
         "first": "",
         "next": "",
@@ -106,7 +106,8 @@ async def _attention(
             text = f"{one['name']} failed {one['failed']} of {one['ended']} tasks"
             to = link("/tasks", agent=one["name"], state="TASK_STATE_FAILED")
             found.append(Attention("bad", "cross", text, to, "See why"))
-    found += await _limited(visit)
+    if any(one["refused"] for one in samples):
+        found += await _limited(visit)
     if inbox:
         text = f"{len(inbox)} questions wait for people, the longest: {inbox[0]['prompt'][:80]}"
         found.append(Attention("ask", "question", text, "/inbox", "Answer"))

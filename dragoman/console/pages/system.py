@@ -1,5 +1,7 @@
 """The system: processes, the audit log and whether its chain holds, and what is served."""
 
+from typing import Any
+
 from dragoman.console.visit import Answer, Drawn, Visit, link
 
 
@@ -13,7 +15,8 @@ async def show(visit: Visit) -> Answer:
     samples = (await visit.api.get("/samples"))["items"]
     context = {
         "processes": processes,
-        "lines": audit["items"],
+        "lines": [line for line in audit["items"] if "reads" in visit.query or not _is_read(line)],
+        "has_reads": "reads" in visit.query,
         "filters": filters,
         "next": link("/system", **filters, page=token) if token else "",
         "memory": samples[-1]["memory"] if samples else 0,
@@ -22,3 +25,8 @@ async def show(visit: Visit) -> Answer:
     }
     live = ["system"] if context["chain"] is None else []
     return Drawn("system.html", "System", context, live=live, every=5.0)
+
+
+def _is_read(line: dict[str, Any]) -> bool:
+    """Tell whether a line says that a page like this one was looked at."""
+    return line["outcome"] == "allowed" and line["act"].endswith((".list", ".read"))

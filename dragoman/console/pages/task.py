@@ -11,6 +11,9 @@ from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
 from dragoman.model.identity import new_id
 
 _WINDOW = 50
+# A task with more events is long: it is told by its first and its last ones, not by all.
+_LONG = 5000
+_LAST_EVENTS = 300
 _TABS = ("Conversation", "Timeline", "Raw", "Tree", "Scrubber")
 
 
@@ -47,15 +50,26 @@ async def _state(visit: Visit, position: int | None = None) -> dict[str, Any]:
 async def conversation(visit: Visit) -> Answer:
     """Draw what was said and made."""
     context = await _begun(visit, "Conversation")
-    found = (await _state(visit))["task"]
+    found = await _told(visit, context["task"]["events"])
     said = content.conversation(found)
     first = content.first_message(found)
     context |= {
         "said": said[-content.MOST_SHOWN :],
         "earlier": max(0, len(said) - content.MOST_SHOWN),
         "words": content.text_of(first)[:20_000],
+        "is_long": context["task"]["events"] > _LONG,
     }
     return Drawn("task.html", _title(context), context, live=["task_head", "conversation"])
+
+
+async def _told(visit: Visit, events: int) -> dict[str, Any]:
+    """Return the task; of a long one what its first and its last events tell."""
+    if events <= _LONG:
+        return (await _state(visit))["task"]
+    path = f"/tasks/{quote(visit.params['id'], safe='')}/events"
+    first = await visit.api.get(path, limit=_WINDOW)
+    last = await visit.api.get(path, before=events + 1, limit=_LAST_EVENTS)
+    return content.from_events([*first["items"], *last["items"]])
 
 
 def _title(context: dict[str, Any]) -> str:
@@ -112,8 +126,7 @@ async def raw(visit: Visit) -> Answer:
         "older": link(here, **{"as": shape, "before": first_shown}) if first_shown > 1 else "",
         "span": (first_shown, last_shown, last),
     }
-    if view:
-        # A task of any length is folded by the store; here it is only spelled.
+    if view and last <= _LONG:
         context["whole"] = view.task((await _state(visit))["task"])
     live = ["task_head", "events"] if not before else ["task_head"]
     return Drawn("task.html", _title(context), context, live=live)

@@ -15,6 +15,8 @@ _CHIPS = (
     "TASK_STATE_COMPLETED",
 )
 _MOST_AT_ONCE = 200
+# Agents of a registry that lists name; a task of another one is of the gateway.
+_MOST_NAMED = 100
 
 
 async def show(visit: Visit) -> Answer:
@@ -27,7 +29,7 @@ async def show(visit: Visit) -> Answer:
         "tasks.html",
         "Tasks",
         {
-            "tasks": [row(item) for item in found["items"]],
+            "tasks": await rows(visit, found["items"]),
             "filters": filters,
             "chips": [
                 (link("/tasks", **{**filters, "state": name}), name, word)
@@ -41,6 +43,15 @@ async def show(visit: Visit) -> Answer:
         },
         live=["tasks"],
     )
+
+
+async def rows(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return tasks as lists show them: those that a gateway gave to an agent name it."""
+    names: dict[str, str] = {}
+    if visit.me.get("hasRegistry") and any(item["to"] for item in items):
+        found = await visit.api.gateway("GET", "/agents", limit=_MOST_NAMED)
+        names = {agent["id"]: agent["slug"] for agent in found["agents"]}
+    return [{**row(item), "to": names.get(item["to"], "")} for item in items]
 
 
 def row(item: dict[str, Any]) -> dict[str, Any]:
