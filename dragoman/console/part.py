@@ -25,6 +25,7 @@ from dragoman.server.site import AppPart, Site
 logger = logging.getLogger("dragoman")
 
 PATH = "/console"
+DOCS = "/docs"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -59,6 +60,7 @@ class ConsolePart(AppPart):
         answer = self._answer if has_extra else _say_what_is_missing
         site.routes.add(PATH, answer, Access.PUBLIC)
         site.routes.add(f"{PATH}/*", answer, Access.PUBLIC)
+        site.routes.add(DOCS, self._send_to_docs, Access.PUBLIC)
         site.routes.welcome = Route(_welcome, Access.PUBLIC, "/")
 
     async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
@@ -82,6 +84,16 @@ class ConsolePart(AppPart):
             await self._submit(request, below)
         else:
             await request.refuse_verb("GET, HEAD, POST")
+
+    async def _send_to_docs(self, request: HttpRequest) -> None:
+        """Answer the address at which people look for the description of an API."""
+        if request.scope["path"] != request.scope.get("root_path", "") + DOCS:
+            # Below the address of an agent: what is there is the agent's.
+            await self._site.routes.others.answer(request)
+        elif request.verb in ("GET", "HEAD"):
+            await self._redirect(request, DOCS)
+        else:
+            await request.refuse_verb("GET, HEAD")
 
     async def _visit(self, request: HttpRequest, below: str) -> None:
         session = self._sessions.read(request)

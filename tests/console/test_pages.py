@@ -186,6 +186,34 @@ async def test_reading_and_answering_need_no_scripts(browser: Browser, site: Sit
         await expect(result).to_contain_text("3 days in Lisbon, window, breakfast")
 
 
+async def test_a_list_grows_by_a_button(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        task = await sent(site, "fill", "a trip")
+        await page.goto(f"/console/tasks/{task}")
+        await page.get_by_label("city").fill("Porto")
+        await page.get_by_label("days").fill("2")
+        await page.get_by_label("aisle").check()
+        await page.get_by_label("extras 1").fill("breakfast")
+        await page.get_by_role("button", name="Add another").click()
+        await page.get_by_label("extras 2").fill("a map")
+        await page.get_by_role("button", name="Answer").click()
+        result = page.locator(".say.artifact")
+        await expect(result).to_contain_text("2 days in Porto, aisle, breakfast and a map")
+
+
+async def test_a_question_is_refused_with_a_reason(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        task = await sent(site, "fill", "a trip")
+        await page.goto("/console/inbox")
+        await page.get_by_role("link", name="Tell me more.").click()
+        await page.get_by_label("Why not").fill("I stay at home")
+        await page.get_by_role("button", name="Refuse").click()
+        await page.wait_for_url("**/console/inbox?**")
+        await site.rested(task)
+        await page.goto(f"/console/tasks/{task}")
+        await expect(page.locator(".problem")).to_contain_text("I stay at home")
+
+
 # A task in all its views
 
 

@@ -9,6 +9,7 @@ from dragoman.console.pages import (
     agent,
     agents,
     delivery,
+    docs,
     export,
     inbox,
     money,
@@ -63,6 +64,8 @@ _TABLE = [
     _row("/money/refund", money.refund, is_form=True),
     _row("/money/resolve", money.resolve, is_form=True),
     _row("/system", system.show),
+    _row("/docs", docs.show),
+    _row("/docs", docs.send, is_form=True),
 ]
 
 

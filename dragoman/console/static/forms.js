@@ -3,13 +3,20 @@ import { say } from "./copying.js";
 import { parsed } from "./live.js";
 import { writeTimes } from "./times.js";
 
+// A list always ends with an empty row: a further one is the same with the next number.
 function addItem(button) {
-  const list = button.closest("[data-list]");
-  const next = Number(list.dataset.next);
-  const item = parsed(list.querySelector("template").innerHTML.replaceAll("__next__", String(next)));
-  list.dataset.next = String(next + 1);
-  list.querySelector("[data-items]").append(item);
-  list.querySelector("[data-items]").lastElementChild.querySelector("input, select, textarea")?.focus();
+  const items = button.closest("[data-list]").querySelector("[data-items]");
+  const last = items.lastElementChild;
+  const number = Number(last.dataset.item);
+  const [from, to] = [number, number + 1].map((at) => `${items.dataset.name}/${at}`);
+  items.append(parsed(last.outerHTML.replaceAll(from, to)));
+  const added = items.lastElementChild;
+  added.dataset.item = String(number + 1);
+  for (const field of added.querySelectorAll("input:not([type=checkbox], [type=radio]), textarea")) field.value = "";
+  for (const label of added.querySelectorAll("label, legend")) {
+    label.textContent = label.textContent.replace(/\d+(?=\s*$)/, String(number + 2));
+  }
+  added.querySelector("input, select, textarea")?.focus();
 }
 
 function filter(form) {
@@ -32,9 +39,8 @@ async function follow(form) {
 
 export function startForms() {
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-add], [data-remove]");
-    if (button?.matches("[data-add]")) addItem(button);
-    else if (button) button.closest("[data-item]").remove();
+    const button = event.target.closest("[data-add]");
+    if (button) addItem(button);
   });
   document.addEventListener("submit", (event) => {
     const question = event.submitter?.dataset.confirm;
