@@ -55,12 +55,7 @@ class Drawing(msgspec.Struct):
 
 def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
     """Return the picture of some transitions, oldest first."""
-    found: list[tuple[datetime, dict[str, Any]]] = []
-    for one in transitions:
-        # Some events have no time of their own: they came after the one before them.
-        at = read_instant(one.get("at", "")) or (found[-1][0] if found else None)
-        if at is not None and one["kind"] not in _UNSHOWN:
-            found.append((at, one))
+    found = _timed(transitions)
     if not found:
         return Drawing(0, [], [], [], is_empty=True)
     first, last = found[0][0], max(at for at, _ in found)
@@ -92,6 +87,22 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
         (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
     ]
     return Drawing(LANE * len(used) + 26, used, shapes, ticks)
+
+
+def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, Any]]]:
+    """Return what is drawn with the time of each. Those that have none came right after the one
+    before them; a process that took over, right before the next thing that it did."""
+    known = [read_instant(one.get("at", "")) for one in transitions]
+    found: list[tuple[datetime, dict[str, Any]]] = []
+    for place, one in enumerate(transitions):
+        at = known[place]
+        if at is None and one["kind"] == "attempt":
+            at = next((later for later in known[place:] if later), None)
+        if at is None:
+            at = found[-1][0] if found else None
+        if at is not None and one["kind"] not in _UNSHOWN:
+            found.append((at, one))
+    return found
 
 
 def _states(
