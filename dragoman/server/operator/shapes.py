@@ -108,6 +108,13 @@ class ReceiverQuery(PageQuery, frozen=True, kw_only=True):
     which: Literal["all", "failing"] = "all"
 
 
+class DroppedLetter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dead letter that is to be forgotten: its receiver, and the position of its event."""
+
+    receiver: Annotated[int, Meta(ge=1, lt=1 << 40)]
+    position: Annotated[int, Meta(ge=1, lt=1 << 31)]
+
+
 class AuditQuery(PageQuery, frozen=True, kw_only=True):
     """Which lines are wanted, by how they begin."""
 

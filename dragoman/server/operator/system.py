@@ -17,6 +17,7 @@ from dragoman.server.operator.shapes import (
     AuditQuery,
     ChainProblemItem,
     Done,
+    DroppedLetter,
     LetterItem,
     LetterItems,
     PageQuery,
@@ -122,6 +123,21 @@ async def list_dead_letters(ask: OperatorAsk) -> LetterItems:
         last = shown[-1]
         token = pages.token((last.at, last.push << _SEQ_BITS | last.seq))
     return LetterItems(items=[_letter(one) for one in shown], next_page_token=token)
+
+
+@ENDPOINTS.add(
+    "POST",
+    "/dead-letters/drop",
+    body=DroppedLetter,
+    is_for_operators=True,
+    scope="tasks:write",
+)
+async def drop_dead_letter(ask: OperatorAsk) -> Done:
+    """Forget an event that a receiver never took."""
+    body: DroppedLetter = ask.body
+    ask.record("console.letter.drop", f"{body.receiver} {body.position}")
+    await ask.store.drop_letter(body.receiver, body.position)
+    return Done(result="dropped")
 
 
 def _letter(one: DeadLetter) -> LetterItem:

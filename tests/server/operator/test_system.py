@@ -123,6 +123,13 @@ async def test_receivers_and_dead_letters_are_paged_and_retried(location: str) -
         retried = await site.post(f"/receivers/{numbers[-1]}/retry")
         assert retried.status_code == 200, retried.text
         assert await site.walk("/receivers", which="failing") == []
+        body = {"receiver": numbers[1], "position": 1}
+        for _ in range(2):
+            assert (await site.post("/dead-letters/drop", body)).status_code == 200
+        left = await site.walk("/dead-letters")
+        assert [one["receiver"] for one in left] == [numbers[2], numbers[0]]
+        for wrong in ({}, body | {"position": 0}, body | {"receiver": "x"}, body | {"more": 1}):
+            assert (await site.post("/dead-letters/drop", wrong)).status_code == 400
         for name in (str(numbers[-1] + 5), "x", "9" * 30, "-1"):
             assert (await site.post(f"/receivers/{name}/retry")).status_code == 404
 
