@@ -1,7 +1,7 @@
 """What happened to a task on one axis of time: bars and marks in lanes, as data for an SVG."""
 
-from datetime import UTC, datetime
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
 from typing import Any
 
 import msgspec
@@ -41,6 +41,8 @@ class Shape(msgspec.Struct):
     tone: str
     title: str
     is_gap: bool = False
+    # Whether its place is between its neighbours, since no time is recorded.
+    is_guess: bool = False
 
 
 class Drawing(msgspec.Struct):
@@ -78,10 +80,13 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
         took = float(one.get("seconds") or 0)
         width = max(_INNER * took / span, 0)
         x = place(at)
-        text = f"{one.get('text') or one['kind']} · {_after(first, at)}"
+        when = _after(first, at) if one.get("at") else "at a time that is not recorded"
+        text = f"{one.get('text') or one['kind']} · {when}"
         text += f", took {seconds(took)}" if took else ""
         begin = max(LABELS, x - width) if width >= 3 else x
-        shapes.append(Shape(used.index(lane), begin, x - begin, _TONES[lane], text))
+        shape = Shape(used.index(lane), begin, x - begin, _TONES[lane], text)
+        shape.is_guess = not one.get("at")
+        shapes.append(shape)
     shapes += _gaps(found, place, used)
     ticks = [
         (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
@@ -90,17 +95,20 @@ def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
 
 
 def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, Any]]]:
-    """Return what is drawn with the time of each. Those that have none came right after the one
-    before them; a process that took over, right before the next thing that it did."""
-    known = [read_instant(one.get("at", "")) for one in transitions]
+    """Return what is drawn with the time of each. What has none of its own lies between its
+    neighbours: spread evenly there, but a takeover right before the next thing that was done."""
+    drawn = [one for one in transitions if one["kind"] not in _UNSHOWN]
+    known = [read_instant(one.get("at", "")) for one in drawn]
     found: list[tuple[datetime, dict[str, Any]]] = []
-    for place, one in enumerate(transitions):
+    for place, one in enumerate(drawn):
         at = known[place]
-        if at is None and one["kind"] == "attempt":
-            at = next((later for later in known[place:] if later), None)
-        if at is None:
-            at = found[-1][0] if found else None
-        if at is not None and one["kind"] not in _UNSHOWN:
+        if at is None and found:
+            before = found[-1][0]
+            rest = list(takewhile(lambda later: later is None, known[place:]))
+            after = next((later for later in known[place:] if later), before)
+            share = 1 if one["kind"] == "attempt" else 1 / (len(rest) + 1)
+            at = before + max(after - before, timedelta()) * share
+        if at is not None:
             found.append((at, one))
     return found
 
