@@ -34,7 +34,7 @@ async def list_inbox(ask: OperatorAsk) -> InboxItems:
     asked = {"agent": query.agent, "tenant": given(query.tenant)}
     heads = await waiting_tasks(ask.store, ask.viewer, **asked)
     if ask.viewer.role != "caller":
-        ask.record("console.inbox.list")
+        ask.record_read("console.inbox.list")
     items: list[InboxItem] = []
     left = [head for head in heads if after is None or place_of(head) > after]
     for index, head in enumerate(left, 1):
@@ -52,7 +52,7 @@ async def view_request(ask: OperatorAsk) -> InboxItem:
     asked = {"agent": query.agent, "tenant": given(query.tenant), "owner": given(query.owner)}
     head, request = await waiting_request(ask.store, ask.viewer, ask.path["id"], **asked)
     if head.scope.principal != ask.request.caller.principal:
-        ask.record("console.inbox.read", f"{head.scope.agent} {head.task_id}")
+        ask.record_read("console.inbox.read", f"{head.scope.agent} {head.task_id}")
     return inbox_item(head, request)
 
 

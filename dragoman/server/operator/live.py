@@ -16,6 +16,9 @@ logger = logging.getLogger("dragoman")
 # Seconds for which a look at the latest task holds for all consoles of one viewer.
 LOOK_EVERY = 1.0
 _MOST_VIEWERS = 1000
+# Seconds after which a read of the same thing by the same caller is recorded again.
+_READ_AGAIN = 300.0
+_MOST_READS = 10_000
 
 
 class LiveFigures:
@@ -25,6 +28,8 @@ class LiveFigures:
         self.ring = SampleRing(page.everything)
         self._store = store
         self._chore: asyncio.Task[None] | None = None
+        # When a read was recorded: who, what it did, and of what.
+        self._reads: dict[tuple[str, ...], float] = {}
         # By the name of the viewer: when it was looked, and what was seen.
         self._seen: dict[tuple[str, ...], tuple[float, tuple[int, int]]] = {}
 
@@ -49,6 +54,17 @@ class LiveFigures:
             except Exception:
                 # Whatever it was: charts have a gap, and nothing else is wrong.
                 logger.exception("the figures could not be sampled")
+
+    def is_first_read(self, *read: str) -> bool:
+        """Tell whether such a read was not recorded lately. A page that is looked at is drawn anew
+        every second, and one line of the audit log says as much as a thousand."""
+        now = asyncio.get_running_loop().time()
+        if now - self._reads.get(read, -_READ_AGAIN) < _READ_AGAIN:
+            return False
+        if len(self._reads) >= _MOST_READS:
+            self._reads.clear()
+        self._reads[read] = now
+        return True
 
     async def latest(self, viewer: Viewer) -> tuple[int, int]:
         """Return the place of the first task of a viewer's list. One look a second serves all

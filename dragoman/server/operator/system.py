@@ -162,7 +162,7 @@ async def read_audit(ask: OperatorAsk) -> AuditItems:
     pages = Pages(ask, "audit")
     before, _ = await pages.start() or (0, 0)
     path = ask.site.settings.audit_path()
-    ask.record("console.audit.read")
+    ask.record_read("console.audit.read")
     if path is None:
         return AuditItems(items=[], next_page_token="")
 

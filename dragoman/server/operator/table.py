@@ -34,6 +34,11 @@ class OperatorAsk(msgspec.Struct, frozen=True):
         """The store of all tasks."""
         return self.site.store
 
+    def record_read(self, act: str, object: str = "") -> None:
+        """Note in the audit log what the caller looked at, unless that was noted lately."""
+        if self.live.is_first_read(self.request.caller.principal.text, act, object):
+            self.record(act, object)
+
     def record(self, act: str, object: str = "") -> None:
         """Note in the audit log what the caller did."""
         self.site.audit.record(

@@ -59,7 +59,7 @@ async def find(ask: OperatorAsk) -> TaskRow:
         tenant=given(query.tenant),
     )
     if head.scope.principal != ask.request.caller.principal:
-        ask.record("console.task.read", f"{head.scope.agent} {head.task_id}")
+        ask.record_read("console.task.read", f"{head.scope.agent} {head.task_id}")
     return head
 
 
@@ -75,7 +75,7 @@ async def find_tasks(ask: OperatorAsk) -> TaskItems:
     pages = Pages(ask, "tasks")
     after = await pages.start()
     if ask.viewer.role != "caller":
-        ask.record("console.task.list", given(query.tenant) or "")
+        ask.record_read("console.task.list", given(query.tenant) or "")
     if query.text:
         return await _search(ask, pages, after)
     heads = await _page(ask, query.limit + 1, after)
