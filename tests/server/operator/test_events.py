@@ -43,10 +43,22 @@ async def test_windows_of_any_size_make_the_whole_log(location: str) -> None:
         for before in (1, 2, 5, last + 1):
             found = await site.read(f"/tasks/{task}/events", before=before, limit=3)
             assert found["items"] == whole[max(0, before - 4) : before - 1]
-        # Its owner sees what streams show, and what was said to it.
-        own = await windows(site, task, ALICE, limit=2)
-        assert own == [one for one in whole if one["isPublic"] or one["kind"] == "message"]
         assert (await site.ask(f"/tasks/{task}/events", limit=501)).status_code == 400
+
+
+async def test_an_owner_sees_what_streams_show_and_what_was_said(location: str) -> None:
+    """What the agent's code did is for its operator."""
+    async with operator_site(location=location) as site:
+        task = await site.made("x", skill="order")
+        await site.post("/inbox", {"id": task, "value": {"size": "M"}}, ALICE)
+        await within(follow(site, task, BOSS, None))
+        whole = await windows(site, task)
+        assert {one["kind"] for one in whole} > {"task", "status", "message", "step"}
+        for limit in (1, 2, 100):
+            own = await windows(site, task, ALICE, limit=limit)
+            assert {one["kind"] for one in own} <= {"task", "status", "artifact", "message"}
+            shown = [one for one in whole if one["isPublic"] or one["kind"] == "message"]
+            assert [one["position"] for one in own] == [one["position"] for one in shown]
 
 
 async def test_events_are_shown_as_callers_of_each_version_get_them() -> None:
