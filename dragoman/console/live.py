@@ -9,8 +9,9 @@ in this loop and nothing more.
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -37,16 +38,16 @@ class LivePages:
     """The pages that are looked at now."""
 
     def __init__(self) -> None:
-        self._open = 0
+        # How many look at the same page as the same caller: they are shown one drawing.
+        self._open: Counter[str] = Counter()
         # Seconds that drawing a page took lately.
         self._cost = 0.005
-        # The last drawing of each page by what is shown to whom, for those who look at the same.
-        self._drawn: dict[str, tuple[float, Found]] = {}
+        self._drawings: dict[str, _Drawing] = {}
 
     @property
     def pause(self) -> float:
         """Seconds between two drawings of a page."""
-        return min(max(_LEAST_PAUSE, self._open * self._cost / _SHARE), _LONGEST_PAUSE)
+        return min(max(_LEAST_PAUSE, len(self._open) * self._cost / _SHARE), _LONGEST_PAUSE)
 
     async def follow(
         self,
@@ -60,7 +61,7 @@ class LivePages:
         """Answer a request by the parts of its page that change from now on."""
         stream = sse.SseStream(request.send, request.receive)
         streams.add(stream, request.pass_)
-        self._open += 1
+        self._open[key] += 1
         request.is_answered = True
         try:
             await stream.open([*sse.HEADERS, *request.extra])
@@ -75,7 +76,7 @@ class LivePages:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
         finally:
-            self._open -= 1
+            self._leave(key)
             streams.discard(stream)
             if not stream.is_left:
                 with contextlib.suppress(OSError):
@@ -104,18 +105,33 @@ class LivePages:
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
 
+    def _leave(self, key: str) -> None:
+        self._open[key] -= 1
+        if not self._open[key]:
+            del self._open[key]
+            self._drawings.pop(key, None)
+
     async def _draw(self, draw: Draw, key: str) -> Found:
+        """Return the page as it is drawn now, or was a moment ago for another reader."""
+        known = self._drawings.get(key)
+        if known is None or time.monotonic() - known.began_at >= _LEAST_PAUSE:
+            task = asyncio.get_running_loop().create_task(self._timed(draw))
+            known = self._drawings[key] = _Drawing(time.monotonic(), task)
+        # A reader that leaves ends nothing for those who look at the same.
+        return await asyncio.shield(known.task)
+
+    async def _timed(self, draw: Draw) -> Found:
         began = time.monotonic()
-        known = self._drawn.get(key)
-        if known is not None and began - known[0] < _LEAST_PAUSE:
-            return known[1]
         found = await draw()
-        took = time.monotonic() - began
-        self._cost += (took - self._cost) / 16
-        if len(self._drawn) > self._open + 8:
-            self._drawn.clear()
-        self._drawn[key] = began, found
+        self._cost += (time.monotonic() - began - self._cost) / 16
         return found
+
+
+class _Drawing(NamedTuple):
+    """A page that is drawn, or was."""
+
+    began_at: float
+    task: asyncio.Task[Found]
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
