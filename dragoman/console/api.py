@@ -61,7 +61,7 @@ class RawAnswer(msgspec.Struct):
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-class Api:
+class VisitorApi:
     """Asks for one visitor."""
 
     def __init__(self, asgi: Asgi, request: HttpRequest, credential: Headers) -> None:

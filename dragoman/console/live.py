@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from dragoman.console.api import Api, ApiFailed
+from dragoman.console.api import ApiFailed, VisitorApi
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import HttpRequest
 from dragoman.transports import sse
@@ -53,7 +53,7 @@ class LivePages:
         self,
         request: HttpRequest,
         streams: OpenStreams,
-        api: Api,
+        api: VisitorApi,
         draw: Draw,
         seen: str,
         key: str,
@@ -83,7 +83,7 @@ class LivePages:
                     await stream.close()
 
     async def _run(
-        self, stream: sse.SseStream, api: Api, draw: Draw, seen: dict[str, str], key: str
+        self, stream: sse.SseStream, api: VisitorApi, draw: Draw, seen: dict[str, str], key: str
     ) -> None:
         async with api.events("/changes") as changes:
             waiting = asyncio.ensure_future(anext(changes, None))

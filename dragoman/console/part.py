@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from dragoman.console import live, signing_in
-from dragoman.console.api import Api, ApiFailed
-from dragoman.console.sessions import Session, Sessions, is_local_host
-from dragoman.console.visit import Answer, Download, Drawn, Redirect, Visit
+from dragoman.console.api import ApiFailed, VisitorApi
+from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
+from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
@@ -158,7 +158,7 @@ class ConsolePart(AppPart):
     async def _draw(
         self,
         request: HttpRequest,
-        session: Session,
+        session: VisitorSession,
         below: str,
         query: Mapping[str, str],
         form: Mapping[str, list[str]] | None,
@@ -183,17 +183,17 @@ class ConsolePart(AppPart):
     async def _visit_of(
         self,
         request: HttpRequest,
-        session: Session,
+        session: VisitorSession,
         query: Mapping[str, str],
         params: Mapping[str, str],
         form: Mapping[str, list[str]] | None = None,
     ) -> Visit:
-        api = Api(self._site.asgi, request, session.credential)
+        api = VisitorApi(self._site.asgi, request, session.credential)
         me = await api.get("/me")
         return Visit(api, session, me, query, params, form, origin=_origin(request))
 
     async def _respond(
-        self, request: HttpRequest, session: Session, me: dict[str, Any], answer: Answer
+        self, request: HttpRequest, session: VisitorSession, me: dict[str, Any], answer: Answer
     ) -> None:
         match answer:
             case Redirect(to, notice):
@@ -202,11 +202,13 @@ class ConsolePart(AppPart):
                 await self._redirect(request, to)
             case Download():
                 await _send_file(request, answer)
-            case Drawn():
+            case DrawnPage():
                 html = self.draw(request, session, me, answer)
                 await _send_page(request, answer.status, html)
 
-    def draw(self, request: HttpRequest, session: Session, me: dict[str, Any], drawn: Drawn) -> str:
+    def draw(
+        self, request: HttpRequest, session: VisitorSession, me: dict[str, Any], drawn: DrawnPage
+    ) -> str:
         """Return a page as HTML."""
         from dragoman.console.rendering import render
 
@@ -216,7 +218,7 @@ class ConsolePart(AppPart):
         return render(drawn.template, context)
 
     def context(
-        self, request: HttpRequest, session: Session, me: dict[str, Any], drawn: Drawn
+        self, request: HttpRequest, session: VisitorSession, me: dict[str, Any], drawn: DrawnPage
     ) -> dict[str, Any]:
         """Return what every template has, and what this page adds."""
         path = request.path
@@ -232,7 +234,9 @@ class ConsolePart(AppPart):
             **drawn.context,
         }
 
-    async def _refuse(self, request: HttpRequest, session: Session, error: ApiFailed) -> None:
+    async def _refuse(
+        self, request: HttpRequest, session: VisitorSession, error: ApiFailed
+    ) -> None:
         if error.status == 401:
             if session.header:
                 # The credential was revoked or has expired, and the session ends with it.
@@ -244,14 +248,14 @@ class ConsolePart(AppPart):
         await self._fail(request, session, error.status, error.message)
 
     async def _fail(
-        self, request: HttpRequest, session: Session | None, status: int, message: str
+        self, request: HttpRequest, session: VisitorSession | None, status: int, message: str
     ) -> None:
-        drawn = Drawn("error.html", "Not possible", {"status": status, "message": message})
+        drawn = DrawnPage("error.html", "Not possible", {"status": status, "message": message})
         drawn.status = status
         me: dict[str, Any] = {}
         session = session or self._sessions.begin()
         with contextlib.suppress(ApiFailed):
-            me = await Api(self._site.asgi, request, session.credential).get("/me")
+            me = await VisitorApi(self._site.asgi, request, session.credential).get("/me")
         await _send_page(request, status, self.draw(request, session, me, drawn))
 
     async def _redirect(self, request: HttpRequest, to: str) -> None:
@@ -265,18 +269,22 @@ class ConsolePart(AppPart):
     # Signing in and out
 
     async def _show_login(
-        self, request: HttpRequest, session: Session, query: Mapping[str, str], problem: str = ""
+        self,
+        request: HttpRequest,
+        session: VisitorSession,
+        query: Mapping[str, str],
+        problem: str = "",
     ) -> None:
         if self._site.gatekeeper is None:
             await self._redirect(request, "")
             return
         ways = [way.name for way in self._site.authenticators]
         context = {"next": query.get("next", ""), "problem": problem, "ways": ways}
-        drawn = Drawn("login.html", "Sign in", context, status=401 if problem else 200)
+        drawn = DrawnPage("login.html", "Sign in", context, status=401 if problem else 200)
         await _send_page(request, drawn.status, self.draw(request, session, {}, drawn))
 
     async def _sign_in(
-        self, request: HttpRequest, session: Session, form: Mapping[str, list[str]]
+        self, request: HttpRequest, session: VisitorSession, form: Mapping[str, list[str]]
     ) -> None:
         given = (form.get("credential") or [""])[0].strip()
         target = (form.get("next") or [""])[0]
@@ -291,14 +299,14 @@ class ConsolePart(AppPart):
         base = _base(request)
         await self._send_redirect(request, signing_in.safe_target(target, base))
 
-    async def _sign_out(self, request: HttpRequest, session: Session) -> None:
+    async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
         self._sessions.end(session)
         request.extra.append(self._sessions.forget(request))
         await self._redirect(request, "/login")
 
     # Live parts
 
-    async def _follow(self, request: HttpRequest, session: Session) -> None:
+    async def _follow(self, request: HttpRequest, session: VisitorSession) -> None:
         """Send the parts of a page again when they change."""
         from dragoman.console import pages
 
@@ -321,7 +329,7 @@ class ConsolePart(AppPart):
 
         async def fragments() -> live.Found:
             drawn = await page(visit)
-            if not isinstance(drawn, Drawn):
+            if not isinstance(drawn, DrawnPage):
                 return [], 0.0
             from dragoman.console.rendering import fragment
 

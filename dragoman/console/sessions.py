@@ -26,7 +26,7 @@ _NONCE_BYTES = 12
 _MOST_ENDED = 10_000
 
 
-class Session(msgspec.Struct, frozen=True, array_like=True):
+class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
     """A visitor: an id, and the headers that say who it is; none before a login."""
 
     id: str
@@ -40,10 +40,10 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
         return [(self.header.encode(), self.value.encode())] if self.header else []
 
     def __repr__(self) -> str:
-        return f"Session({self.id!r}, header={self.header!r}, value='***')"
+        return f"VisitorSession({self.id!r}, header={self.header!r}, value='***')"
 
 
-_decode = msgspec.json.Decoder(Session).decode
+_decode = msgspec.json.Decoder(VisitorSession).decode
 
 
 class Sessions:
@@ -54,11 +54,11 @@ class Sessions:
         self._now = now
         self._ended: dict[str, float] = {}
 
-    def begin(self, header: str = "", value: str = "") -> Session:
+    def begin(self, header: str = "", value: str = "") -> VisitorSession:
         """Return a new session, with an id that no earlier one had."""
-        return Session(os.urandom(16).hex(), self._now(), header, value)
+        return VisitorSession(os.urandom(16).hex(), self._now(), header, value)
 
-    def read(self, request: HttpRequest) -> Session | None:
+    def read(self, request: HttpRequest) -> VisitorSession | None:
         """Return the session of a request; None: there is none, or it holds no more."""
         sealed = _cookie(request, cookie_name(request))
         session = self._unsealed(sealed) if sealed else None
@@ -66,7 +66,7 @@ class Sessions:
             return None
         return session if 0 <= self._now() - session.made_at < LASTS_SECONDS else None
 
-    def end(self, session: Session) -> None:
+    def end(self, session: VisitorSession) -> None:
         """Take a session for none from now on."""
         horizon = self._now() - LASTS_SECONDS
         self._ended = {id: made for id, made in self._ended.items() if made > horizon}
@@ -74,7 +74,7 @@ class Sessions:
             del self._ended[next(iter(self._ended))]
         self._ended[session.id] = session.made_at
 
-    def cookie(self, request: HttpRequest, session: Session) -> tuple[bytes, bytes]:
+    def cookie(self, request: HttpRequest, session: VisitorSession) -> tuple[bytes, bytes]:
         """Return the header that gives a browser its session."""
         left = max(0, int(session.made_at + LASTS_SECONDS - self._now()))
         return _set_cookie(request, self._sealed(session), left)
@@ -85,17 +85,17 @@ class Sessions:
 
     # Forms
 
-    def form_token(self, session: Session) -> str:
+    def form_token(self, session: VisitorSession) -> str:
         """Return a token for the forms of a session: other bytes each time."""
         nonce = os.urandom(8).hex()
         return f"{nonce}{self._mark(session, nonce)}"
 
-    def is_own(self, session: Session, token: str) -> bool:
+    def is_own(self, session: VisitorSession, token: str) -> bool:
         """Tell whether a form was drawn for this session."""
         nonce, mark = token[:16], token[16:]
         return hmac.compare_digest(mark.encode(), self._mark(session, nonce).encode())
 
-    def _mark(self, session: Session, nonce: str) -> str:
+    def _mark(self, session: VisitorSession, nonce: str) -> str:
         text = f"form {session.id} {nonce}".encode()
         return hmac.digest(self._key(b"console form "), text, hashlib.sha256).hex()[:32]
 
@@ -104,7 +104,7 @@ class Sessions:
     def _key(self, purpose: bytes) -> bytes:
         return hashlib.sha256(purpose + self._secret()).digest()
 
-    def _sealed(self, session: Session) -> str:
+    def _sealed(self, session: VisitorSession) -> str:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(_NONCE_BYTES)
@@ -112,7 +112,7 @@ class Sessions:
         sealed = cipher.encrypt(nonce, msgspec.json.encode(session), b"session")
         return base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode()
 
-    def _unsealed(self, text: str) -> Session | None:
+    def _unsealed(self, text: str) -> VisitorSession | None:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

@@ -1,6 +1,6 @@
 """Signing in: which header a typed credential belongs into, and where to go afterwards."""
 
-from dragoman.console.api import Api, ApiFailed
+from dragoman.console.api import ApiFailed, VisitorApi
 from dragoman.console.sessions import MAX_CREDENTIAL_BYTES
 from dragoman.http.request import HttpRequest
 from dragoman.server.site import Site
@@ -22,7 +22,7 @@ async def credential_of(site: Site, request: HttpRequest, given: str) -> tuple[s
     for header in _headers(site):
         value = f"Bearer {given}" if header == "authorization" else given
         try:
-            await Api(site.asgi, request, [(header.encode(), value.encode())]).get("/me")
+            await VisitorApi(site.asgi, request, [(header.encode(), value.encode())]).get("/me")
         except ApiFailed as error:
             if error.status == 429:
                 return "Too many attempts: wait a minute."

@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from dragoman.console.api import Api
-from dragoman.console.sessions import Session
+from dragoman.console.api import VisitorApi
+from dragoman.console.sessions import VisitorSession
 
 
-class Drawn(msgspec.Struct):
+class DrawnPage(msgspec.Struct):
     """A page: a template and what it is filled with."""
 
     template: str
@@ -40,7 +40,7 @@ class Download(msgspec.Struct):
     is_shown: bool = False
 
 
-Answer = Drawn | Redirect | Download
+Answer = DrawnPage | Redirect | Download
 
 
 class Visit:
@@ -48,8 +48,8 @@ class Visit:
 
     def __init__(
         self,
-        api: Api,
-        session: Session,
+        api: VisitorApi,
+        session: VisitorSession,
         me: dict[str, Any],
         query: Mapping[str, str],
         params: Mapping[str, str],

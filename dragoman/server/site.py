@@ -36,7 +36,6 @@ from dragoman.stores.opening import store_of
 from dragoman.telemetry import figures
 from dragoman.transports import sse
 
-
 Asgi = Callable[[Scope, sse.Receive, sse.Send], Awaitable[None]]
 
 

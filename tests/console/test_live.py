@@ -13,7 +13,7 @@ from harness.waiting import eventually, within
 
 from dragoman import Agent
 from dragoman.console.live import LivePages
-from dragoman.console.sessions import LASTS_SECONDS, Session, Sessions
+from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
 from tests.console.sites import Visitor, console
 
 
@@ -139,7 +139,7 @@ def test_a_session_of_another_store_is_none() -> None:
 
 
 def test_a_session_shows_no_credential_in_a_log() -> None:
-    assert "hidden" not in repr(Session("id", 0.0, "authorization", "Bearer hidden"))
+    assert "hidden" not in repr(VisitorSession("id", 0.0, "authorization", "Bearer hidden"))
 
 
 class _Request:

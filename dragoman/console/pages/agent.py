@@ -12,7 +12,7 @@ from dragoman.console.api import ApiFailed
 from dragoman.console.dialect_views import VIEWS, DialectView
 from dragoman.console.pages import agents
 from dragoman.console.pages.tasks import rows
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, new_id
 from dragoman.model.message import Message, Part, Role
@@ -75,7 +75,7 @@ def _path(agent: dict[str, Any]) -> str:
 async def show(visit: Visit) -> Answer:
     """Draw the agent."""
     context = await _context(visit)
-    return Drawn("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
 
 
 async def send(visit: Visit) -> Answer:
@@ -85,9 +85,9 @@ async def send(visit: Visit) -> Answer:
     message, problem = _message(visit, context)
     if message is None:
         context["problem"] = problem
-        return Drawn("agent.html", context["agent"]["name"], context, status=422)
+        return DrawnPage("agent.html", context["agent"]["name"], context, status=422)
     context["exchange"] = await _exchange(visit, context["agent"], view, message)
-    return Drawn("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
 
 
 def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:

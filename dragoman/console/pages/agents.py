@@ -4,7 +4,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from dragoman.console.api import ApiFailed
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 CARD_PATH = "/.well-known/agent-card.json"
 _V1 = (b"a2a-version", b"1.0")
@@ -25,7 +25,7 @@ async def show(visit: Visit) -> Answer:
         context["agents"] = [
             served(name, await card_of(visit, name)) for name in visit.me["agents"]
         ]
-    return Drawn("agents.html", "Agents", context, live=["agents"], every=10.0)
+    return DrawnPage("agents.html", "Agents", context, live=["agents"], every=10.0)
 
 
 async def card_of(visit: Visit, name: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ async def register(visit: Visit) -> Answer:
         made = await visit.api.gateway("POST", "/agents", {"endpoint": endpoint})
     except ApiFailed as error:
         drawn = await show(visit)
-        assert isinstance(drawn, Drawn), "the list is drawn"
+        assert isinstance(drawn, DrawnPage), "the list is drawn"
         drawn.context |= {"problem": error.message, "endpoint": endpoint}
         drawn.status = 422
         return drawn

@@ -1,6 +1,6 @@
 """Delivery: who is posted events to, what waits and why, and what was given up."""
 
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 
 async def show(visit: Visit) -> Answer:
@@ -16,7 +16,7 @@ async def show(visit: Visit) -> Answer:
         else "",
         "origin": visit.origin,
     }
-    return Drawn("delivery.html", "Delivery", context, live=["delivery"], every=5.0)
+    return DrawnPage("delivery.html", "Delivery", context, live=["delivery"], every=5.0)
 
 
 async def retry(visit: Visit) -> Answer:

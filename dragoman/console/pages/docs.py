@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import Counter
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
@@ -9,7 +10,7 @@ import msgspec
 
 from dragoman.authoring import form_fields
 from dragoman.console.api import ApiFailed
-from dragoman.console.visit import Answer, Drawn, Visit
+from dragoman.console.visit import Answer, DrawnPage, Visit
 
 # The documents, by the names they have in addresses.
 _DOCUMENTS = {
@@ -18,6 +19,7 @@ _DOCUMENTS = {
 }
 _VERBS = ("get", "post", "put", "patch", "delete")
 _BODY = "body"
+_OTHER = "other"
 _VALUE = re.compile(r"\{(\w+)\}")
 _STREAM = "text/event-stream"
 
@@ -46,7 +48,7 @@ async def show(visit: Visit) -> Answer:
     chosen: Operation | None = context["chosen"]
     if chosen is not None:
         context["form"] = form_fields.fields(chosen.schema)
-    return Drawn("docs.html", chosen.summary if chosen else "API", context)
+    return DrawnPage("docs.html", chosen.summary if chosen else "API", context)
 
 
 async def send(visit: Visit) -> Answer:
@@ -64,9 +66,9 @@ async def send(visit: Visit) -> Answer:
     context["form"] = given.form
     takes_any = bool(chosen.schema["properties"])
     if given.errors and takes_any:
-        return Drawn("docs.html", chosen.summary, context, status=422)
+        return DrawnPage("docs.html", chosen.summary, context, status=422)
     context["exchange"] = await _exchange(visit, chosen, given.value if takes_any else {})
-    return Drawn("docs.html", chosen.summary, context)
+    return DrawnPage("docs.html", chosen.summary, context)
 
 
 async def _context(visit: Visit) -> dict[str, Any]:
@@ -77,8 +79,10 @@ async def _context(visit: Visit) -> dict[str, Any]:
     document = (await visit.api.send("GET", _DOCUMENTS[api])).object
     operations = _operations(document)
     groups: dict[str, list[Operation]] = {}
-    for one in operations:
-        groups.setdefault(one.group, []).append(one)
+    counts = Counter(one.group for one in operations)
+    # Those that are alone come together at the end.
+    for one in sorted(operations, key=lambda one: counts[one.group] == 1):
+        groups.setdefault(one.group if counts[one.group] > 1 else _OTHER, []).append(one)
     name = visit.query.get("op", "")
     chosen = next((one for one in operations if one.name == name), None)
     if name and chosen is None:

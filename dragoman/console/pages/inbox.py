@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 from dragoman.console.forms import AnswerForm, answer_forms, read_answer
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 
 async def show(visit: Visit) -> Answer:
@@ -17,7 +17,7 @@ async def show(visit: Visit) -> Answer:
         "next": link("/inbox", **filters, page=token) if token else "",
         "origin": visit.origin,
     }
-    return Drawn("inbox.html", "Inbox", context, live=["inbox"])
+    return DrawnPage("inbox.html", "Inbox", context, live=["inbox"])
 
 
 async def question(visit: Visit) -> Answer:
@@ -26,10 +26,10 @@ async def question(visit: Visit) -> Answer:
     return _drawn(answer_forms([item]), 200)
 
 
-def _drawn(forms: list[AnswerForm], status: int) -> Drawn:
+def _drawn(forms: list[AnswerForm], status: int) -> DrawnPage:
     item = forms[0].item
     context = {"forms": forms, "item": item}
-    return Drawn("question.html", (item["prompt"] or "A question")[:60], context, status=status)
+    return DrawnPage("question.html", (item["prompt"] or "A question")[:60], context, status=status)
 
 
 async def answer(visit: Visit) -> Answer:

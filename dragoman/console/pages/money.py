@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dragoman.console.charts import chart
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 _PAGE = 50
 
@@ -32,7 +32,7 @@ async def show(visit: Visit) -> Answer:
         "next": link("/money", **{"from": offset + _PAGE}) if is_more else "",
         "disputes": disputes,
     }
-    return Drawn("money.html", "Money", context, live=["money"])
+    return DrawnPage("money.html", "Money", context, live=["money"])
 
 
 async def refund(visit: Visit) -> Answer:

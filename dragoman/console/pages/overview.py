@@ -8,7 +8,7 @@ from dragoman.console.api import ApiFailed
 from dragoman.console.charts import Chart, chart
 from dragoman.console.pages import tasks
 from dragoman.console.rendering import read_instant
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 # Seconds between two samples.
 _EVERY = 5.0
@@ -43,7 +43,7 @@ async def show(visit: Visit) -> Answer:
         "next": "",
         "origin": visit.origin,
     }
-    return Drawn("overview.html", "Overview", context, live=["overview"], every=_EVERY)
+    return DrawnPage("overview.html", "Overview", context, live=["overview"], every=_EVERY)
 
 
 def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:

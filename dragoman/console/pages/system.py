@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragoman.console.visit import Answer, Drawn, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Visit, link
 
 
 async def show(visit: Visit) -> Answer:
@@ -24,7 +24,7 @@ async def show(visit: Visit) -> Answer:
         "chain": await visit.api.get("/audit/chain") if "verify" in visit.query else None,
     }
     live = ["system"] if context["chain"] is None else []
-    return Drawn("system.html", "System", context, live=live, every=5.0)
+    return DrawnPage("system.html", "System", context, live=live, every=5.0)
 
 
 def _is_read(line: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from dragoman.console import content, dialect_views, markup, timeline
 from dragoman.console.forms import answer_forms, read_answer
 from dragoman.console.pages.tasks import row
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 from dragoman.model.identity import new_id
 
 _WINDOW = 50
@@ -59,7 +59,7 @@ async def conversation(visit: Visit) -> Answer:
         "words": content.text_of(first)[:20_000],
         "is_long": context["task"]["events"] > _LONG,
     }
-    return Drawn("task.html", _title(context), context, live=["task_head", "conversation"])
+    return DrawnPage("task.html", _title(context), context, live=["task_head", "conversation"])
 
 
 async def _told(visit: Visit, events: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ async def timeline_view(visit: Visit) -> Answer:
     }
     live = ["task_head", "timeline"]
     every = 0.0 if context["task"]["isEnded"] else 5.0
-    return Drawn("task.html", _title(context), context, live=live, every=every)
+    return DrawnPage("task.html", _title(context), context, live=live, every=every)
 
 
 async def raw(visit: Visit) -> Answer:
@@ -129,7 +129,7 @@ async def raw(visit: Visit) -> Answer:
     if view and last <= _LONG:
         context["whole"] = view.task((await _state(visit))["task"])
     live = ["task_head", "events"] if not before else ["task_head"]
-    return Drawn("task.html", _title(context), context, live=live)
+    return DrawnPage("task.html", _title(context), context, live=live)
 
 
 def _position(text: str | None) -> int | None:
@@ -141,7 +141,7 @@ async def tree(visit: Visit) -> Answer:
     context = await _begun(visit, "Tree")
     task_id = quote(visit.params["id"], safe="")
     context["node"] = (await visit.api.get(f"/tasks/{task_id}/tree"))["top"]
-    return Drawn("task.html", _title(context), context, live=["task_head", "tree"])
+    return DrawnPage("task.html", _title(context), context, live=["task_head", "tree"])
 
 
 async def scrubber(visit: Visit) -> Answer:
@@ -158,7 +158,7 @@ async def scrubber(visit: Visit) -> Answer:
         "then": after,
         "difference": markup.difference(before, after),
     }
-    return Drawn("task.html", _title(context), context, live=["task_head"])
+    return DrawnPage("task.html", _title(context), context, live=["task_head"])
 
 
 async def file(visit: Visit) -> Answer:
@@ -181,7 +181,7 @@ async def answer(visit: Visit) -> Answer:
     given = await read_answer(visit)
     if given.problem:
         drawn = await conversation(visit)
-        assert isinstance(drawn, Drawn), "a task is drawn"
+        assert isinstance(drawn, DrawnPage), "a task is drawn"
         drawn.context["forms"] = given.redrawn(drawn.context["forms"])
         drawn.status = 422
         return drawn

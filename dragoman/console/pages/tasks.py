@@ -4,7 +4,7 @@ from typing import Any
 
 from dragoman.console.api import ApiFailed
 from dragoman.console.rendering import STATES, read_instant
-from dragoman.console.visit import Answer, Drawn, Redirect, Visit, link
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
 _FILTERS = ("state", "agent", "context", "owner", "tenant", "since", "until", "text")
 # Those that most people look for; all of them are in the form.
@@ -25,7 +25,7 @@ async def show(visit: Visit) -> Answer:
     # A position of the list stands still; only its beginning grows.
     position = visit.query.get("page", "")
     found = await visit.api.get("/tasks", **filters, pageToken=position)
-    return Drawn(
+    return DrawnPage(
         "tasks.html",
         "Tasks",
         {
