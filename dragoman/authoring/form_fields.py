@@ -157,6 +157,8 @@ class _Form:
         depth: int,
     ) -> Field:
         self._left -= 1
+        # What a schema elsewhere is called is the name of a type, not of this field.
+        title = _text(schema.get("title"), _LONGEST_LABEL) or name
         schema = self._plain(schema)
         kind = self._kind(schema) if depth <= _DEEPEST and self._left >= 0 else "json"
         self._schemas[key] = schema
@@ -165,7 +167,7 @@ class _Form:
         field = Field(
             key=key,
             kind=kind,
-            label=_text(schema.get("title"), _LONGEST_LABEL) or name,
+            label=title or _text(schema.get("title"), _LONGEST_LABEL),
             help=_text(schema.get("description"), _LONGEST_HELP),
             required=required,
             pattern=_text(schema.get("pattern"), _LONGEST_PATTERN),

@@ -206,6 +206,9 @@ def test_types_of_authors_make_the_same_forms() -> None:
         {"value/rooms/0/beds": ["2"], "value/rooms/0/view": [""], "value/nights": [""]},
     )
     assert found.errors == {} and found.value == {"rooms": [{"beds": 2}]}
+    # By the name of the field, and not by that of its type.
+    labels = {key: field.label for key, field in by_key(found.form).items()}
+    assert labels["value/rooms"] == "rooms" and labels["value/rooms/0"] == "rooms 1"
 
 
 def nested(depth: int) -> dict[str, Any]:
