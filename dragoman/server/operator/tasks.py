@@ -34,7 +34,7 @@ from dragoman.stores.interface import TaskRow
 ENDPOINTS = OperatorRows()
 # Tasks that are read for a text in one request, how many together, and for how many seconds.
 _SEARCHED = 20_000
-_SEARCHED_AT_ONCE = 1000
+_SEARCHED_AT_ONCE = 500
 _SEARCHED_SECONDS = 0.5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Events at the beginning and at the end of a log that say how the task is doing.
