@@ -5,6 +5,7 @@ any caller, so the console can show nothing that `curl` cannot have.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -15,6 +16,8 @@ import msgspec
 from dragoman.http.request import Headers, HttpRequest
 from dragoman.server.site import Asgi
 from dragoman.transports.sse import ServerSentEvent, SseReader
+
+logger = logging.getLogger("dragoman")
 
 OPERATOR_API = "/api/v1/console"
 # What is of one connection, of one body, or of a page and not of its reader.
@@ -140,7 +143,7 @@ class VisitorApi:
         running = asyncio.get_running_loop().create_task(stream.run(self._asgi, scope))
         try:
             await stream.opened(running)
-            yield stream.read(running)
+            yield stream.read()
         finally:
             stream.gone.set()
             running.cancel()
@@ -182,7 +185,12 @@ class _Stream:
         self._pieces: asyncio.Queue[bytes] = asyncio.Queue(16)
 
     async def run(self, asgi: Asgi, scope: dict[str, Any]) -> None:
-        await asgi(scope, self._receive, self._send)
+        """Have the app answer; its last piece is an empty one."""
+        try:
+            await asgi(scope, self._receive, self._send)
+        except Exception:
+            logger.exception("a stream inside the process broke")
+        await self._pieces.put(b"")
 
     async def _receive(self) -> dict[str, Any]:
         if not self._is_asked:
@@ -206,15 +214,10 @@ class _Stream:
         if self._status != 200:
             raise ApiFailed(self._status or 500, "The stream could not be opened")
 
-    async def read(self, running: asyncio.Task[None]) -> AsyncGenerator[ServerSentEvent]:
+    async def read(self) -> AsyncGenerator[ServerSentEvent]:
         """Yield the events until the stream ends."""
-        while True:
-            piece = asyncio.ensure_future(self._pieces.get())
-            done, _ = await asyncio.wait({piece, running}, return_when=asyncio.FIRST_COMPLETED)
-            if piece not in done:
-                piece.cancel()
-                return
-            for event in self._reader.feed(piece.result()):
+        while piece := await self._pieces.get():
+            for event in self._reader.feed(piece):
                 yield event
 
 
