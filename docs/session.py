@@ -48,6 +48,7 @@ class Terminal:
         url = self._server.ready(WITHIN)
         self._port = self._server.port
         self._lines.append(self._fixed(f"Ready: {url}"))
+        self._lines.append(self._fixed(f"Console: {url}/console"))
 
     def kill(self) -> None:
         """End the server as a power cut would."""

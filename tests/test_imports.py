@@ -65,9 +65,14 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("transports", "dialects", "security", "egress", "dragoman"),
     ),
     # people
+    # A client of what the server answers: it draws JSON, and knows neither stores nor engines.
+    "console": (
+        *(*WAIST, "server", "authoring.form_fields", "testing.cassettes"),
+        *("http", "transports", "dialects", "security"),
+    ),
     "cli": (
         *(*WAIST, "server", "gateway", "mcp", "compat", "agents", "authoring", "client"),
-        *("testing", "engine", "stores", "push"),
+        *("testing", "engine", "stores", "push", "console"),
         *("http", "transports", "dialects", "security", "egress", "dragoman"),
     ),
     "__main__": ("cli",),

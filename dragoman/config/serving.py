@@ -33,6 +33,13 @@ class ServerSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fi
     drain: Annotated[
         float, about("Seconds open requests have to finish when the server stops.", ge=0)
     ] = 5.0
+    console: Annotated[
+        bool,
+        about(
+            "Whether the console is served at `/console`: where only this machine calls, and "
+            "elsewhere if callers authenticate. Needs the extra `console`."
+        ),
+    ] = True
     hooks: Annotated[
         list[str],
         about(

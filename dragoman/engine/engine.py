@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from dragoman.config import Settings
 from dragoman.engine.event_hooks import EventHooks, HookCalls
-from dragoman.engine.following import Following
+from dragoman.engine.following import Following, LogPosition
 from dragoman.engine.intake import Intake
 from dragoman.engine.live_tasks import EngineContext, LiveTasks
 from dragoman.engine.notes import Notes
@@ -34,7 +34,7 @@ from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
 from dragoman.service import Batch, Call, Reply, TaskReply
 from dragoman.shares import Shares
-from dragoman.stores.interface import Push, Store
+from dragoman.stores.interface import Push, Store, TaskRow
 
 
 class Engine:
@@ -163,6 +163,14 @@ class Engine:
         if reading.task.status.state is not TaskState.CANCELED:
             raise TaskNotCancelable(taskId=head.task_id)
         return TaskReply(reading)
+
+    # For operators
+
+    def follow_log(self, head: TaskRow, after: int) -> AsyncGenerator[Sequence[Recorded]]:
+        """Return all events of a task after a position, also those that no stream shows, without
+        end. The task may be another agent's of the same store."""
+        log = self._live.get(head.scope, head.task_id)
+        return self._following.batches(LogPosition.of(head, after), log)
 
     # For the posting of events
 

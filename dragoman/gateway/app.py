@@ -56,9 +56,11 @@ def gateway_app(
     is_local: bool = False,
     hooks: Sequence[EventHooks] = (),
     store: GatewayStore | None = None,
+    parts: Sequence[AppPart] = (),
 ) -> App:
     """Return the app of a gateway, and of agents of this process beside it. `store` is used in
-    place of the one that the settings name, such as one in memory for tests."""
+    place of the one that the settings name, such as one in memory for tests. `parts` are served
+    besides."""
     settings = settings or Settings()
     rules = order_rules_of(settings)
     store = store or gateway_store_of(settings, vault_of, rules)
@@ -74,7 +76,7 @@ def gateway_app(
         authenticators=[one for one in (self_token, agent_keys) if one is not None],
         is_local=is_local,
         hooks=hooks,
-        parts=[part],
+        parts=[part, *parts],
     )
 
 

@@ -68,7 +68,7 @@ class AccessControl:
         if (allowed := self._guard.preflight(request)) is not None:
             await request.respond(204, allowed, b"")
             return
-        route = routes.find(request.path)
+        route = routes.find_for(request)
         request.watched.route = route.name
         if route.access in _OPEN:
             request.most_body_bytes = PUBLIC_BODY_BYTES

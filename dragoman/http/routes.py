@@ -57,6 +57,8 @@ class Routes:
         self._exact: dict[str, Route] = {}
         self._below: dict[str, Route] = {}
         self._others: Route | None = None
+        # What answers a person who opens the root in a browser; None: as it answers programs.
+        self.welcome: Route | None = None
 
     @property
     def others(self) -> Route:
@@ -102,6 +104,12 @@ class Routes:
         """Return all paths that are served; one that ends with `/*` stands for all below it."""
         return [*self._exact, *(f"{place}*" for place in self._below)]
 
+    def find_for(self, request: HttpRequest) -> Route:
+        """Return what answers a request."""
+        if request.path == "/" and self.welcome is not None and _is_browser_at_root(request):
+            return self.welcome
+        return self.find(request.path)
+
     def find(self, path: str) -> Route:
         """Return what answers a path."""
         found = self._exact.get(path)
@@ -111,3 +119,14 @@ class Routes:
             if path.startswith(place):
                 return route
         return self.others
+
+
+def _is_browser_at_root(request: HttpRequest) -> bool:
+    """Tell whether a person opened the address of the server: only browsers ask for HTML."""
+    if request.verb not in ("GET", "HEAD") or request.scope["path"] != _root(request):
+        return False
+    return b"text/html" in request.headers.get(b"accept", b"")
+
+
+def _root(request: HttpRequest) -> str:
+    return request.scope.get("root_path", "") + "/"

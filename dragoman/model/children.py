@@ -12,12 +12,22 @@ class Child(NamedTuple):
     task_id: str
     url: str
     agent: str
+    # When it was given, in milliseconds, and what it took once it ended: seconds and micro-credits.
+    # 0: not known.
+    at: int = 0
+    seconds: float = 0.0
+    cost: int = 0
 
 
 def children(events: Iterable[Event]) -> list[Child]:
     """Return the tasks at other agents, each once, in their order."""
     found: dict[str, Child] = {}
     for event in events:
-        if isinstance(event, Delegated | Forwarded) and event.task_id:
+        if isinstance(event, Delegated) and event.task_id:
+            first = found.get(event.task_id)
+            at = event.at if first is None else first.at
+            child = Child(event.task_id, event.url, event.agent, at, event.seconds, event.cost)
+            found[event.task_id] = child
+        elif isinstance(event, Forwarded) and event.task_id:
             found.setdefault(event.task_id, Child(event.task_id, event.url, event.agent))
     return list(found.values())

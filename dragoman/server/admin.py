@@ -13,24 +13,28 @@ import msgspec
 
 from dragoman.dialects import errors
 from dragoman.dialects.v1_0 import V1_0
-from dragoman.engine.reading import read_task
 from dragoman.engine.seal import seal_place, unseal_place
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied, TaskNotFound
 from dragoman.http.documents import denied, document
 from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import Access, Answer, Routes
 from dragoman.model import operations as ops
-from dragoman.model.children import Child, children
 from dragoman.model.clock import stamp
-from dragoman.model.events import Event
-from dragoman.model.identity import ADMIN, OPERATOR, MessageId, TaskId, new_id
-from dragoman.model.message import Message, Role
+from dragoman.model.identity import ADMIN, OPERATOR, TaskId
 from dragoman.model.record import encode
-from dragoman.model.requests import Request, open_requests
-from dragoman.model.task import INTERRUPTED, TaskState
+from dragoman.model.requests import Request
+from dragoman.model.task import TaskState
+from dragoman.server.operator.inbox import (
+    requests_in,
+    take_answer,
+    waiting_request,
+    waiting_tasks,
+)
+from dragoman.server.operator.trees import children_of
+from dragoman.server.operator.viewing import Viewer
 from dragoman.server.site import Site
 from dragoman.service import Call, Service
-from dragoman.stores.interface import Store, Survey, TaskRow
+from dragoman.stores.interface import Survey, TaskRow
 from dragoman.telemetry import page
 
 _TASKS = "/admin/tasks"
@@ -109,11 +113,11 @@ class Admin:
                 tenant=tenant,
                 owner=query.get("owner"),
                 state=state,
-                before=unseal_place(token, secret, bound)[0] if token else 0,
+                after=unseal_place(token, secret, bound) if token else None,
             )
         )
         items, rest = heads[:limit], heads[limit:]
-        token = seal_place((items[-1].number, 0), secret, bound) if rest else ""
+        token = seal_place(_place(items[-1]), secret, bound) if rest else ""
         found = {"items": [_task_summary(head) for head in items], "nextPageToken": token}
         await document(request, found, _PRIVATE)
 
@@ -150,8 +154,8 @@ class Admin:
         if request.verb == "GET":
             limit = _number(_query(request).get("limit", str(_MOST)), "limit", most=_MOST)
             items: list[dict[str, Any]] = []
-            for head in await self._resting(request):
-                items += [_inbox_item(head, one) for one in await self._open_in(head)]
+            for head in await waiting_tasks(self._store, _viewer(request), **_asked(request)):
+                items += [_inbox_item(head, one) for one in await requests_in(self._store, head)]
                 if len(items) >= limit:
                     break
             self._record(request, "admin.inbox.list", "")
@@ -163,65 +167,23 @@ class Admin:
 
     async def _item(self, request: HttpRequest) -> None:
         """Show one request that waits for a person: by its id, or by its task's if that has one."""
-        head, question = await self._one_request(request, request.path.removeprefix(f"{_INBOX}/"))
+        head, question = await waiting_request(
+            self._store,
+            _viewer(request),
+            request.path.removeprefix(f"{_INBOX}/"),
+            **_asked(request),
+        )
         self._record(request, "admin.inbox.read", f"{head.scope.agent} {head.task_id}")
         await document(request, _inbox_item(head, question), _PRIVATE)
-
-    async def _resting(self, request: HttpRequest) -> list[TaskRow]:
-        """Return all tasks that wait, the longest first: no page limit hides one."""
-        query = _query(request)
-        tenant, agent = _tenant(request, query.get("tenant")), query.get("agent", "")
-        found: list[TaskRow] = []
-        for state in INTERRUPTED:
-            before = 0
-            while True:
-                survey = Survey(limit=_MOST, agent=agent, tenant=tenant, state=state, before=before)
-                heads = await self._store.survey(survey)
-                found += heads
-                if len(heads) < _MOST:
-                    break
-                before = heads[-1].number
-        return sorted(found, key=lambda head: head.standing.status_at)
-
-    async def _open_in(self, head: TaskRow) -> list[Request]:
-        upto = head.standing.last_seq
-        read = await read_task(self._store, head.number, upto=upto, artifacts=False)
-        return open_requests(read.task.status) if read is not None else []
-
-    async def _matching(self, request: HttpRequest, name: str) -> list[tuple[TaskRow, Request]]:
-        """Return the requests with an id, or all of the task with it."""
-        heads = await self._resting(request)
-        if own := [head for head in heads if head.task_id == name]:
-            return [(head, one) for head in own for one in await self._open_in(head)]
-        for head in heads:
-            for one in await self._open_in(head):
-                if one.request_id == name:
-                    return [(head, one)]
-        return []
-
-    async def _one_request(self, request: HttpRequest, name: str) -> tuple[TaskRow, Request]:
-        """Return the request with an id, or the only one of the task with it."""
-        found = await self._matching(request, name)
-        if len(found) > 1:
-            ids = ", ".join(one.request_id for _, one in found)
-            raise InvalidParams(f"waits for several answers; name one of {ids}", field="id")
-        if not found:
-            raise TaskNotFound(taskId=name)
-        return found[0]
 
     async def _take_answer(self, request: HttpRequest) -> None:
         check_type(request)
         given = _read_answer(await read_value(await read_body(request, _LARGEST_ANSWER)))
-        head, question = await self._one_request(request, given.id)
-        service = self._site.service_of(head.scope.agent)
-        if service is None:
-            raise TaskNotFound(taskId=given.id)
+        head, question = await waiting_request(
+            self._store, _viewer(request), given.id, **_asked(request)
+        )
         self._record(request, "admin.inbox.answer", f"{head.scope.agent} {head.task_id}")
-        parts = question.failed(given.decline) if given.decline else question.answered(given.value)
-        message = Message(MessageId(new_id()), Role.USER, parts, task_id=head.task_id)
-        operation = ops.SendMessage(message=message, wait=False, tenant=head.scope.tenant)
-        owner = head.scope.caller()
-        await service.answer(Call(operation=operation, caller=owner))
+        await take_answer(self._site, head, question, given.value, given.decline)
         await document(request, {"taskId": head.task_id, "result": "answered"}, _PRIVATE)
 
     async def _show_tree(self, request: HttpRequest, task_id: TaskId) -> None:
@@ -236,13 +198,13 @@ class Admin:
     ) -> dict[str, Any]:
         """Return a task with the tasks below it; of those in other stores, id and address only."""
         below: list[dict[str, Any]] = []
-        for task_id, url, agent in await children_of(self._store, head):
+        for child in await children_of(self._store, head):
             left[0] -= 1
             if left[0] < 0 or depth > _DEEPEST:
                 break
-            survey = Survey(limit=1, task_id=TaskId(task_id), tenant=tenant)
+            survey = Survey(limit=1, task_id=TaskId(child.task_id), tenant=tenant)
             found = await self._store.survey(survey)
-            place = {"id": task_id, "agent": agent, "url": url}
+            place = {"id": child.task_id, "agent": child.agent, "url": child.url}
             if found:
                 place |= await self._tree(found[0], tenant, left, depth + 1)
             below.append(place)
@@ -316,14 +278,14 @@ def _inbox_item(head: TaskRow, request: Request) -> dict[str, Any]:
     }
 
 
-async def children_of(store: Store, head: TaskRow) -> list[Child]:
-    """Return the tasks that other agents were given for one."""
-    found: list[Event] = []
-    after = 0
-    while events := await store.read(head.number, after=after, limit=_MOST, artifacts=False):
-        found += [recorded.event for recorded in events if not recorded.is_public]
-        after = events[-1].seq
-    return children(found)
+def _viewer(request: HttpRequest) -> Viewer:
+    """Return the operator, or the admin of a tenant, as a viewer of tasks."""
+    return Viewer(request.caller, "operator" if _is_operator(request) else "admin")
+
+
+def _asked(request: HttpRequest) -> dict[str, Any]:
+    query = _query(request)
+    return {"agent": query.get("agent", ""), "tenant": _tenant(request, query.get("tenant"))}
 
 
 def _is_operator(request: HttpRequest) -> bool:
@@ -367,6 +329,11 @@ def _state(text: str | None) -> TaskState | None:
     except ValueError:
         known: Sequence[str] = [state.value for state in TaskState]
         raise InvalidParams(f"is one of {', '.join(known)}", field="status") from None
+
+
+def _place(head: TaskRow) -> tuple[int, int]:
+    """Return the place of a task in the order of a survey."""
+    return head.standing.status_at, head.number
 
 
 def _task_summary(head: TaskRow) -> dict[str, Any]:

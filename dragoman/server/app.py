@@ -59,6 +59,7 @@ class App:
         self.site = site = Site(
             agents, served, self.settings, store, authenticators, hooks, is_local=is_local
         )
+        site.asgi = self
         self.store = site.store
         self.access = AccessControl(
             self.settings,

@@ -13,6 +13,7 @@ from dragoman.http.routes import BY_REQUEST, Access
 from dragoman.server.admin import Admin
 from dragoman.server.endpoints.endpoints import Endpoints
 from dragoman.server.mounts import agent_mount
+from dragoman.server.operator.api import OperatorApi
 from dragoman.server.push_service import PushService
 from dragoman.server.site import AppPart, Site
 from dragoman.telemetry import logs
@@ -26,6 +27,7 @@ class ServedAgents(AppPart):
     """The agents of an app: each below `/agents/`, the first at the root too."""
 
     _mounts: dict[str, Mount]
+    operator_api: OperatorApi
 
     def add_routes(self, site: Site) -> None:
         """Serve every binding and version, cards, and the operators' paths."""
@@ -35,10 +37,14 @@ class ServedAgents(AppPart):
         endpoints.add_to(routes)
         site.discovery.add_to(routes, lambda: site.push, endpoints.answer_rest)
         Admin(site).add_to(routes)
+        self.operator_api = OperatorApi(site)
+        self.operator_api.add_to(routes)
         routes.add_others(endpoints.answer_rest, Access.CALLER, BY_REQUEST)
 
     async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
         """Start an engine for each agent, and mount it."""
+        self.operator_api.live.start()
+        opened.push_async_callback(self.operator_api.live.stop)
         if site.settings.push.enabled:
             if site.settings.push.tokens:
                 # Their key is made of the store's secret.

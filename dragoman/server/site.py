@@ -6,7 +6,7 @@ MCP and the parity layers are others. Parts meet in the `Site` and do not know e
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from dragoman.authoring.agent import Agent
@@ -20,6 +20,7 @@ from dragoman.errors import StoreBroken
 from dragoman.http.mount import Mount
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.rates import quota_of
+from dragoman.http.request import Scope
 from dragoman.http.routes import Routes
 from dragoman.http.sharing.shared_rates import SharedRates
 from dragoman.security.audit.log import Audit, AuditLog, NoAudit
@@ -33,6 +34,9 @@ from dragoman.shares import Shares
 from dragoman.stores.interface import Store
 from dragoman.stores.opening import store_of
 from dragoman.telemetry import figures
+from dragoman.transports import sse
+
+Asgi = Callable[[Scope, sse.Receive, sse.Send], Awaitable[None]]
 
 
 class AppPart(Protocol):
@@ -100,6 +104,9 @@ class Site:
         self.streams = OpenStreams(settings.http.max_streams, self.shares)
         self.discovery = Discovery(agents, settings, self.gatekeeper)
         self.routes = Routes()
+        # Answers a request that is made inside this process as it answers one from outside: with
+        # the same authentication, limits and audit. Set by the app.
+        self.asgi: Asgi
         # The rest is there while the app runs. Mounts by the agent's name; the first has the root.
         self.mounts: dict[str, Mount] = {}
         # Services of agents that have no path, by the agent's name: only operators reach them.

@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded
 from dragoman.model.task import TaskState
 from dragoman.stores.interface.inspection import TaskLine
+from dragoman.stores.interface.pushes import DeadLetter, Push
 from dragoman.stores.interface.tasks import TaskPosition, TaskRow
 
 # The numbers on disk; they are for ever.
@@ -24,6 +28,7 @@ STATE_NUMBERS = {
 STATES = {number: state for state, number in STATE_NUMBERS.items()}
 
 _CHUNK = b'{"artifactUpdate"'
+_decode_config = msgspec.json.Decoder(PushConfig).decode
 
 
 def packed(events: Sequence[Recorded]) -> tuple[int, int, int, bytes]:
@@ -68,6 +73,22 @@ def task_row(row: Iterable[Any], scope: Scope) -> TaskRow:
         fence,
         holder,
     )
+
+
+def receiver_line(row: Iterable[Any]) -> tuple[Push, int]:
+    """Return a receiver from its columns, with the last event of its task."""
+    number, task, agent, tenant, owner, config, last, cursor, *rest = row
+    tries, due_at, failing_since, is_open, problem = rest
+    scope = Scope(agent, tenant, owner)
+    progress = cursor, tries, due_at, failing_since, bool(is_open), problem
+    return Push(number, task, scope, _decode_config(config), *progress), last
+
+
+def dead_letter(row: Iterable[Any]) -> DeadLetter:
+    """Return a dead letter from its columns and those of its receiver."""
+    push, body, seq, tries, at, problem = row
+    config = _decode_config(body)
+    return DeadLetter(push, config.task_id, config.id, config.url, seq, tries, at, problem)
 
 
 def task_line(row: Iterable[Any]) -> TaskLine:

@@ -27,6 +27,7 @@ RESERVED = frozenset(
         "rpc",
         "agent",
         "agents",
+        "console",
         "admin",
         "metrics",
         "healthz",

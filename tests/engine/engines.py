@@ -353,7 +353,7 @@ class House:
 
     async def first_number(self) -> int:
         """Return the number of the first task of the store."""
-        return (await self.store.survey(Survey(limit=1000)))[-1].number
+        return min(head.number for head in await self.store.survey(Survey(limit=1000)))
 
     async def has_notes(self) -> bool:
         """Tell whether something was left for the holder of the first task."""

@@ -15,12 +15,14 @@ from dragoman.dialects.operations import BY_V0_METHOD, ROWS
 from dragoman.dialects.v0_3 import V0
 from dragoman.errors import A2AError, MethodNotFound
 from dragoman.gateway.api.api import TABLE
-from dragoman.gateway.api.table import FoundEndpoint
 from dragoman.gateway.front import PREFIX
 from dragoman.http.routes import Access, Routes
 from dragoman.mcp.agent_tools import AgentTools
 from dragoman.mcp.gateway_tools import GatewayTools
 from dragoman.server import admin
+from dragoman.server.endpoint_paths import FoundEndpoint
+from dragoman.server.operator.api import TABLE as CONSOLE_TABLE
+from dragoman.server.operator.table import PREFIX as CONSOLE_PREFIX
 from dragoman.transports import rest
 from proof.access.callers import KEYS, OWNER, RUNNER
 from proof.access.route_table import COLUMNS, KEY_COLUMNS, RouteRow, of_app, rows
@@ -79,6 +81,7 @@ def missing(routes: Routes, app: Any) -> list[str]:
     templates = {row.template for row in of_app(app)}
     found = [place for place in routes.paths() if not is_covered(place, templates)]
     operations = {f"{verb} /admin/tasks/{{id}}{end}" for end, verb in admin.OPERATIONS.items()}
+    operations |= {f"{row.verb} {row.path}" for row in CONSOLE_TABLE.endpoints}
     return [*found, *(operations - {row.route for row in of_app(app)})]
 
 
@@ -121,6 +124,10 @@ def is_served(row: RouteRow, routes: Routes) -> bool:
     route = routes.find(row.template)
     if route.name.startswith("/admin/tasks/"):
         return admin.OPERATIONS.get(row.template.rpartition("}")[2]) == row.verb
+    if route.name == f"{CONSOLE_PREFIX}/*":
+        of_console = CONSOLE_TABLE.find(row.verb, path)
+        is_found = isinstance(of_console, FoundEndpoint)
+        return is_found and of_console.endpoint.path == row.template
     if route is not routes.others:
         # Of all below this one, what there is, is in a table of its own.
         return route.name != "/api/v1/*"

@@ -14,7 +14,7 @@ from harness.waiting import within
 from dragoman import Agent, App, Client, Settings, Turn
 from dragoman.config import StoreSettings, load_settings
 from dragoman.security.bearer_tokens import BearerTokens
-from dragoman.server import admin
+from dragoman.server.operator import inbox
 from dragoman.stores.interface import Survey, TaskRow
 from dragoman.stores.memory import MemoryStore
 from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF, TOKENS, bearer, house, send
@@ -225,7 +225,7 @@ async def test_an_operator_answers_what_waits_for_a_person() -> None:
 async def test_a_question_is_not_lost_behind_those_that_came_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admin, "_MOST", 2)
+    monkeypatch.setattr(inbox, "_AT_ONCE", 2)
     agent = Agent("Clerk", "Asks.")
 
     @agent.skill

@@ -9,6 +9,9 @@ from dragoman.cli.invocation import is_terminal
 
 if TYPE_CHECKING:
     # Heavy: loaded when there is a request.
+    from collections.abc import Callable
+
+    from dragoman.cli.calling.form_prompt import FieldQuestion
     from dragoman.model.message import Part
     from dragoman.model.requests import Request
 
@@ -26,7 +29,7 @@ def described(request: "Request") -> list[str]:
     elif request.kind == "confirmation":
         lines.append("yes or no")
     elif request.kind == "form":
-        lines.append(f"JSON that fits {msgspec.json.encode(request.schema).decode()}")
+        lines += ["a form, field by field, or JSON with these members:", *_members(request.schema)]
     elif request.kind == "tool":
         args = msgspec.json.encode(request.args).decode()
         lines.append(f"the result of {request.name}({args}), as JSON or text")
@@ -37,6 +40,22 @@ def described(request: "Request") -> list[str]:
             kind = "code that you get there"
         lines.append(f"the {kind}, which is sent so that only the agent can read it")
     return lines
+
+
+def _members(schema: Any) -> list[str]:
+    """Return the fields of a form, a line each."""
+    from dragoman.authoring.form_fields import Field, fields
+
+    def lines(field: Field) -> list[str]:
+        if field.fields and field.kind == "object":
+            return [line for one in field.fields for line in lines(one)]
+        name = field.key.removeprefix("value").lstrip("/") or "the whole"
+        kind = field.kind
+        if field.choices:
+            kind += f" ({', '.join(choice.label for choice in field.choices)})"
+        return [f"{name}: {kind}{'' if field.required else ', may be left out'}"]
+
+    return lines(fields(schema))
 
 
 def value_of(request: "Request", text: str) -> Any:
@@ -66,14 +85,38 @@ def value_of(request: "Request", text: str) -> Any:
 def parts_of(request: "Request", text: str) -> "list[Part]":
     """Return the message that a typed text answers with; raises a usage failure for what cannot be
     an answer."""
+    return parts_with(request, value_of(request, text))
+
+
+def parts_with(request: "Request", value: Any) -> "list[Part]":
+    """Return the message that a value answers with; raises a usage failure for one that cannot be
+    handed over."""
     from dragoman.client.requests import answer_parts
     from dragoman.errors import ConfigError
 
-    value = value_of(request, text)
     try:
         return answer_parts(request, value)
     except (ValueError, ConfigError) as error:
         raise usage(str(error)) from None
+
+
+def typed_form(request: "Request", note: "Callable[[str, str], None]") -> Any:
+    """Return the form that a person fills in on a terminal, field by field."""
+    from dragoman.cli.calling.form_prompt import FormDialogue
+
+    form = FormDialogue(request.schema)
+    while form.question is not None:
+        show_field(form.question, note)
+        form.take(typed(request))
+    return form.value
+
+
+def show_field(question: "FieldQuestion", note: "Callable[[str, str], None]") -> None:
+    """Show what a field of a form wants, and what was wrong with the last answer."""
+    if question.problem:
+        note("Error", question.problem)
+    for line in question.lines:
+        note("Field", line)
 
 
 def typed(request: "Request") -> str:

@@ -20,6 +20,7 @@ from dragoman.cli.invocation import Invocation, is_terminal
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
+    from dragoman.cli.calling.form_prompt import FormDialogue
     from dragoman.cli.session import Session
     from dragoman.client.answer import Answer
     from dragoman.model.message import Part
@@ -88,6 +89,8 @@ class Dialogue:
         # What the agent waits for, by its shape, and whether the answer is hidden.
         self._requests: list[Request] = []
         self._is_sensitive = False
+        # The form that is being filled in, if the agent waits for one.
+        self._form: FormDialogue | None = None
         # Whether it ended at its prompt.
         self.is_left = False
 
@@ -101,7 +104,9 @@ class Dialogue:
                 await self._say(text)
             while (line := await _line(hidden=self._is_sensitive)) not in (None, *_LEAVING):
                 assert line is not None
-                if self._is_sensitive:
+                if self._form is not None and (self._is_sensitive or not line.startswith("/")):
+                    await self._fill(line)
+                elif self._is_sensitive:
                     # Not a command, however it begins: it would be shown again.
                     await self._say(line)
                 elif line == "/help":
@@ -152,14 +157,45 @@ class Dialogue:
         self._files.append(Part(raw=body, filename=path.name, media_type=kind))
         out.note("File", f"{path.name} ({kind}, {len(body)} bytes) goes with the next message")
 
-    async def _say(self, text: str) -> None:
-        from dragoman.errors import A2AError
+    async def _fill(self, line: str) -> None:
+        """Take an answer to a field of a form; the last one sends the form."""
+        from dragoman.cli.calling.answer_prompt import parts_with, show_field
 
+        assert self._form is not None, "asked by the caller"
         try:
-            content = [*self._message_from(text), *self._files]
+            self._form.take(line)
+            if self._form.question is None:
+                content = parts_with(self._requests[0], self._form.value)
+                self._form = None
+                await self._send(content)
+                return
+        except Failure as failure:
+            self._session.out.note("Error", failure.message)
+            self._begin_form()
+            return
+        show_field(self._form.question, self._session.out.note)
+
+    def _begin_form(self) -> None:
+        """Begin with the first field of the form that is waited for."""
+        from dragoman.cli.calling.answer_prompt import show_field
+        from dragoman.cli.calling.form_prompt import FormDialogue
+
+        self._form = FormDialogue(self._requests[0].schema)
+        if self._form.question is not None:
+            show_field(self._form.question, self._session.out.note)
+
+    async def _say(self, text: str) -> None:
+        try:
+            content = self._message_from(text)
         except Failure as failure:
             self._session.out.note("Error", failure.message)
             return
+        await self._send(content)
+
+    async def _send(self, parts: "list[Part]") -> None:
+        from dragoman.errors import A2AError
+
+        content = [*parts, *self._files]
         self._session.know(self._task_id, self._context_id)
         self._is_busy = True
         try:
@@ -227,9 +263,15 @@ class Dialogue:
         self._is_sensitive = any(request.sensitive for request in found[:1])
         # A bare question is answered by whatever is said.
         self._requests = [request for request in found if request.is_declared]
+        self._form = None
         for request in self._requests[:1]:
             if len(self._requests) > 1:
                 self._session.out.note("Question", f"{request.prompt} (1 of {len(found)})")
+            if request.kind == "form":
+                if request.problem:
+                    self._session.out.note("Error", request.problem)
+                self._begin_form()
+                return
             for line in described(request):
                 self._session.out.note("Answer", line)
 

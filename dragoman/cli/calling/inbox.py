@@ -6,16 +6,23 @@ the task, or for the next one that serves its agent. A user who may write the fi
 """
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
 from dragoman.cli.audit_trail import record, recording
-from dragoman.cli.calling.answer_prompt import described, parts_of, typed
+from dragoman.cli.calling.answer_prompt import (
+    described,
+    parts_of,
+    parts_with,
+    typed,
+    typed_form,
+)
 from dragoman.cli.failures import Failure, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
-from dragoman.cli.invocation import Invocation
+from dragoman.cli.invocation import Invocation, is_terminal
 from dragoman.cli.own_options import LIMIT, STORE_OPTION, budget, kept_by, own, show_page
 
 if TYPE_CHECKING:
@@ -142,7 +149,7 @@ def answer(run: Invocation, name: str, value: str | None, store: str | None, dec
     """Answer a request by its ID, or by that of its task where it is the only one.
 
     VALUE is a text, a choice or its number, yes or no, or JSON for a form and for a tool. Without
-    it you are asked, unseen where the answer is secret.
+    it you are asked, for a form field by field, and unseen where the answer is secret.
     """
     if _is_remote(run, store):
         from dragoman.cli.calling.send import conclude
@@ -181,6 +188,8 @@ def _parts(run: Invocation, request: "Request", value: str | None, decline: str)
         )
     if value is None:
         run.out.note("Prompt", request.prompt)
+        if request.kind == "form" and is_terminal(sys.stdin):
+            return parts_with(request, typed_form(request, run.out.note))
         for line in described(request):
             run.out.note("Answer", line)
         value = typed(request)

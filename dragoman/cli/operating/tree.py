@@ -52,7 +52,9 @@ class Forest:
             if depth < _DEEPEST and task_id not in self._shown_ids:
                 self._shown_ids.add(task_id)
                 given = wait(_given(reading, line))
-                node["children"] = [self.tree(*child, depth=depth + 1) for child in given]
+                node["children"] = [
+                    self.tree(child.task_id, child.url, child.agent, depth + 1) for child in given
+                ]
         return {name: value for name, value in node.items() if value != ""}
 
 

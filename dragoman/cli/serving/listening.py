@@ -1,6 +1,7 @@
 """What everything that listens has in common: its options, and the record that says it is ready."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dragoman.cli.invocation import Invocation
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     # Heavy: loaded when something is served.
     from dragoman.authoring.agent import Agent
     from dragoman.config import Settings
+    from dragoman.server.app import App
     from dragoman.server.process.run import Ready
 
 LISTENING = added(
@@ -89,6 +91,12 @@ LISTENING = added(
             "(none).",
         ),
         own(
+            "--console",
+            switch=True,
+            default=None,
+            help="Serve the console at /console (on; where others call only with --auth).",
+        ),
+        own(
             "--drain",
             type=Duration(),
             metavar="<duration>",
@@ -123,6 +131,22 @@ def served(
     return settings_of(run, listen=places, auth=ways, **values)
 
 
+def with_console(make: "Callable[..., App]") -> "Callable[..., App]":
+    """Return what makes an app, with the console beside what it serves."""
+    from dragoman.console.part import ConsolePart
+
+    return partial(make, parts=[ConsolePart()])
+
+
+def console_of(ready: "Ready", settings: "Settings") -> dict[str, str]:
+    """Return where the console is, as the record of what is ready says it; nothing: nowhere."""
+    from dragoman.server.process.listening import is_local
+
+    only_local = all(is_local(host) for host, _ in settings.addresses())
+    is_served = settings.server.console and (only_local or bool(settings.ways()))
+    return {"console": f"{ready.urls[0]}/console"} if is_served else {}
+
+
 def record(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:
     """Return what a program is told when we are ready."""
     url = ready.urls[0]
@@ -154,5 +178,7 @@ def tell(run: Invocation, found: dict[str, Any]) -> None:
     if len(found["agents"]) > 1:
         for agent in found["agents"]:
             run.out.field("Agent", f"{agent['name']} {agent['url']}")
+    if console := found.get("console"):
+        run.out.field("Console", console)
     for line in found.get("try", []):
         run.out.field("Try", line)

@@ -11,7 +11,14 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import added, own
-from dragoman.cli.serving.listening import LISTENING, record, served, tell
+from dragoman.cli.serving.listening import (
+    LISTENING,
+    console_of,
+    record,
+    served,
+    tell,
+    with_console,
+)
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
@@ -233,10 +240,11 @@ def serve(
     )
 
     def on_ready(ready: "Ready") -> None:
-        tell(run, record(agents, ready))
+        # A server of another library's kind has its own paths, and no console.
+        tell(run, record(agents, ready) | ({} if found else console_of(ready, settings)))
 
     again = [sys.executable, "-m", "dragoman", *run.argv]
-    make: Callable[..., App] = App
+    make: Callable[..., App] = with_console(App)
     if found:
         if len(agents) > 1:
             raise usage("an A2AServer has the port to itself: name it alone")

@@ -13,7 +13,14 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.own_options import Duration, added, own
-from dragoman.cli.serving.listening import LISTENING, record, served, tell
+from dragoman.cli.serving.listening import (
+    LISTENING,
+    console_of,
+    record,
+    served,
+    tell,
+    with_console,
+)
 
 if TYPE_CHECKING:
     # Heavy: loaded when something is served.
@@ -141,13 +148,14 @@ def up(
     agents = [] if no_demo else [agent]
 
     def on_ready(ready: "Ready") -> None:
-        found = _described(agents, ready)
+        found = _described(agents, ready) | console_of(ready, settings)
         found["try"] = tries(found["url"], settings)
         tell(run, found)
         if not run.out.is_json:
             run.out.field("Store", ready.store)
 
-    run_server(agents, settings, public=public, on_ready=on_ready, make=gateway_app)
+    make = with_console(gateway_app)
+    run_server(agents, settings, public=public, on_ready=on_ready, make=make)
 
 
 @command("gateway")
@@ -178,10 +186,11 @@ def gateway(
     from dragoman.server.process.run import run as run_server
 
     def on_ready(ready: "Ready") -> None:
-        tell(run, _described([], ready))
+        tell(run, _described([], ready) | console_of(ready, settings))
 
     again = [sys.executable, "-m", "dragoman", *run.argv]
-    run_server([], settings, public=public, on_ready=on_ready, command=again, make=gateway_app)
+    make = with_console(gateway_app)
+    run_server([], settings, public=public, on_ready=on_ready, command=again, make=make)
 
 
 def _described(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:

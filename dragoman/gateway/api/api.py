@@ -31,15 +31,7 @@ from dragoman.gateway.api import (
     workflows,
 )
 from dragoman.gateway.api.envelope import ApiRefused, failure
-from dragoman.gateway.api.table import (
-    Ask,
-    Endpoint,
-    FoundEndpoint,
-    MethodNotAllowed,
-    Table,
-    checked,
-    read_query,
-)
+from dragoman.gateway.api.table import Ask, Endpoint, Table
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registry.search import may_see
 from dragoman.http.incidents import incident
@@ -48,6 +40,7 @@ from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_b
 from dragoman.http.routes import BY_REQUEST, Access, Routes
 from dragoman.security.audit.log import DENIED
 from dragoman.security.keys.key_scopes import allows
+from dragoman.server.endpoint_paths import FoundEndpoint, MethodNotAllowed, checked, read_query
 from dragoman.telemetry import figures
 
 logger = logging.getLogger("dragoman")
@@ -164,7 +157,7 @@ class Api:
         content = _encode(reply if endpoint.is_bare else {"data": reply})
         await _respond(request, endpoint.status, content, [cached])
 
-    def _check_scope(self, request: HttpRequest, found: FoundEndpoint) -> None:
+    def _check_scope(self, request: HttpRequest, found: FoundEndpoint[Endpoint]) -> None:
         """Raise `PermissionDenied` if the key of an agent lacks the scope."""
         endpoint = found.endpoint
         if endpoint.access is not Access.CALLER:

@@ -12,6 +12,7 @@ from dragoman.stores.interface.pushes import DeadLetter, Push, PushStore
 from dragoman.stores.interface.sealing import Sealing
 from dragoman.stores.interface.store import Store, StoreTrouble
 from dragoman.stores.interface.tasks import (
+    LATEST,
     READ_BYTES,
     Append,
     Bodies,
@@ -33,6 +34,7 @@ from dragoman.stores.interface.tasks import (
 )
 
 __all__ = [
+    "LATEST",
     "READ_BYTES",
     "Append",
     "Bodies",

@@ -8,6 +8,7 @@ raises their fence, and from then on every write under the old fence is refused.
 from enum import StrEnum
 from typing import Protocol
 
+from dragoman.stores.interface.inspection import WorkerFacts
 from dragoman.stores.interface.tasks import TaskRow
 
 
@@ -63,6 +64,10 @@ class Leases(Protocol):
     async def is_live(self, worker: int) -> bool:
         """Tell whether a worker's lease is valid. Never from a cache that may say dead: a wrong
         answer takes a task from a worker that lives."""
+        ...
+
+    async def workers(self) -> list[WorkerFacts]:
+        """Return the workers of this store that have a row, dead or alive."""
         ...
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:

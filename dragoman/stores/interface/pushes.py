@@ -26,6 +26,12 @@ class Push(msgspec.Struct, frozen=True, gc=False):
     is_open: bool = True
     problem: str = ""
 
+    def without_secrets(self) -> "Push":
+        """Return it for people: where its posts go, and not what they show there."""
+        config = self.config
+        shown = PushConfig(config.url, config.id, config.task_id, version=config.version)
+        return msgspec.structs.replace(self, config=shown)
+
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     """An event that a receiver never took."""
@@ -75,6 +81,16 @@ class PushStore(Protocol):
         """Have a receiver that was given up delivered to again, by the worker that claims it."""
         ...
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
-        """Return what receivers never took, latest first."""
+    async def dead_letters(
+        self, limit: int, *, before: tuple[int, int, int] | None = None
+    ) -> list[DeadLetter]:
+        """Return what receivers never took, latest first; before a time, receiver and event."""
+        ...
+
+    async def receivers(
+        self, *, limit: int, before: int = 0, failing: bool = False
+    ) -> list[tuple[Push, int]]:
+        """Return receivers of all tasks without their secrets, latest first, each with the last
+        event of its task; before the number of one. `failing`: only those whose last try failed and
+        that were not dealt with since."""
         ...

@@ -19,6 +19,8 @@ from dragoman.model.task import TaskState
 
 # A read ends after about so much: it is what each of a thousand readers that stopped reading holds.
 READ_BYTES = 64 * 1024
+# After every time and every number.
+LATEST = (1 << 62) - 1
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
@@ -201,17 +203,31 @@ class TaskRows(msgspec.Struct, frozen=True, gc=False):
 
 
 class Survey(msgspec.Struct, frozen=True, gc=False):
-    """Which tasks of all owners, latest made first: what only an operator asks for."""
+    """Which tasks of all owners, after which place in the order (latest status first)."""
 
     limit: int
     agent: str = ""
     # None: of every tenant.
     tenant: str | None = None
     owner: str | None = None
+    # Only what belongs to it; None: to anyone.
+    principal: Principal | None = None
     state: TaskState | None = None
     task_id: TaskId = TaskId("")
-    # The number of the last task of the page before; 0: from the start.
-    before: int = 0
+    context_id: ContextId = ContextId("")
+    # Milliseconds: not before the first, and before the second.
+    status_since: int = 0
+    status_before: int | None = None
+    # The place of the last task of the page before: its status time and number.
+    after: tuple[int, int] | None = None
+
+    def starts_below(self) -> tuple[int, int]:
+        """Return the place below which the page begins."""
+        places = [(LATEST, LATEST)]
+        places += [] if self.after is None else [self.after]
+        # Numbers are above 0.
+        places += [] if self.status_before is None else [(self.status_before, 0)]
+        return min(places)
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -287,7 +303,8 @@ class TaskStore(Protocol):
         ...
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners."""
+        """Return tasks of all owners, by indexes of each scope. It may take long where there are
+        very many scopes; the event loop does not wait for it."""
         ...
 
     async def stored(self, principal: Principal) -> int:

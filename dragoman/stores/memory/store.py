@@ -2,10 +2,12 @@
 
 import asyncio
 import bisect
+import heapq
 import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -38,6 +40,7 @@ from dragoman.stores.interface import (
     TaskRows,
     Write,
 )
+from dragoman.stores.interface.inspection import WorkerFacts
 
 
 class _Stored:
@@ -348,18 +351,22 @@ class MemoryStore:
         return "" if self._orders is None else self._orders.agent_of(number)
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners."""
-        found: list[TaskRow] = []
-        for number in sorted(self._tasks, reverse=True):
-            head = self._tasks[number].head
-            if (not survey.before or number < survey.before) and _is_asked(survey, head):
-                found.append(head)
-        return found[: survey.limit]
+        """Return tasks of all owners, latest status first."""
+        below = survey.starts_below()
+        heads = [stored.head for stored in self._tasks.values() if _is_asked(survey, stored.head)]
+        places = [(head.standing.status_at, head.number, head) for head in heads]
+        later = [place for place in places if place[:2] < below]
+        found = heapq.nlargest(survey.limit, later, key=lambda place: place[:2])
+        return [head for _, _, head in found]
 
     # Leases
 
     async def renew(self) -> None:
         """No other worker could take over."""
+
+    async def workers(self) -> list[WorkerFacts]:
+        """Return the only worker."""
+        return [WorkerFacts(self.worker, "live", is_due=False)]
 
     async def is_live(self, worker: int) -> bool:
         """Tell whether a worker is the present one."""
@@ -489,10 +496,27 @@ class MemoryStore:
             )
             receiver.holder = 0
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, limit: int, *, before: tuple[int, int, int] | None = None
+    ) -> list[DeadLetter]:
         """Return what was never taken, latest first."""
         letters = [letter for r in self._receivers.values() for letter in r.letters.values()]
-        return sorted(letters, key=lambda letter: letter.at, reverse=True)[:limit]
+        places = [((letter.at, letter.push, letter.seq), letter) for letter in letters]
+        left = [place for place in places if before is None or place[0] < before]
+        return [letter for _, letter in sorted(left, key=itemgetter(0), reverse=True)[:limit]]
+
+    async def receivers(
+        self, *, limit: int, before: int = 0, failing: bool = False
+    ) -> list[tuple[Push, int]]:
+        """Return receivers of all tasks, latest first."""
+        found: list[tuple[Push, int]] = []
+        for number in sorted(self._receivers, reverse=True):
+            push = self._receivers[number].push
+            last = self._tasks[push.task].head.standing.last_seq
+            is_failing = push.failing_since > 0 and (push.is_open or push.cursor < last)
+            if (not before or number < before) and (is_failing or not failing):
+                found.append((push.without_secrets(), last))
+        return found[:limit]
 
     # Forgetting
 
@@ -536,8 +560,11 @@ def _is_asked(survey: Survey, head: TaskRow) -> bool:
     scope = head.scope
     return (
         survey.task_id in ("", head.task_id)
+        and survey.context_id in ("", head.context_id)
         and survey.agent in ("", scope.agent)
         and survey.tenant in (None, scope.tenant)
         and survey.owner in (None, scope.owner)
+        and survey.principal in (None, scope.principal)
         and survey.state in (None, head.standing.state)
+        and survey.status_since <= head.standing.status_at
     )

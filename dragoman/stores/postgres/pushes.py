@@ -4,11 +4,10 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import msgspec
-
 from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.push import PushConfig
-from dragoman.stores.interface import DeadLetter, Push
+from dragoman.stores.columns import dead_letter, receiver_line
+from dragoman.stores.interface import LATEST, DeadLetter, Push
 from dragoman.stores.named_sql import named
 from dragoman.stores.postgres.connections import Connection, Connections, Row
 from dragoman.stores.postgres.scopes import Scopes
@@ -17,7 +16,7 @@ from dragoman.stores.postgres.seals import Seals
 logger = logging.getLogger("dragoman")
 
 _SQL = named("dragoman.stores.postgres", "pushes.sql")
-_decode_config = msgspec.json.Decoder(PushConfig).decode
+_LAST_SEQ = (1 << 31) - 1
 
 
 class PushRows(ABC):
@@ -118,16 +117,21 @@ class PushRows(ABC):
         """Have a receiver that was given up delivered to again."""
         await self._connections.rows(_SQL["reopen"], push)
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, limit: int, *, before: tuple[int, int, int] | None = None
+    ) -> list[DeadLetter]:
         """Return what was never taken, latest first."""
-        letters: list[DeadLetter] = []
-        rows = await self._connections.rows(_SQL["dead_letters"], limit)
-        for push, body, seq, tries, at, problem in rows:
-            config = _decode_config(body)
-            letters.append(
-                DeadLetter(push, config.task_id, config.id, config.url, seq, tries, at, problem)
-            )
-        return letters
+        place = before or (LATEST, LATEST, _LAST_SEQ)
+        rows = await self._connections.rows(_SQL["dead_letters"], limit, *place)
+        return [dead_letter(row) for row in rows]
+
+    async def receivers(
+        self, *, limit: int, before: int = 0, failing: bool = False
+    ) -> list[tuple[Push, int]]:
+        """Return receivers of all tasks, latest first."""
+        rows = await self._connections.rows(_SQL["receivers"], limit, before or LATEST, failing)
+        lines = [receiver_line(row) for row in rows]
+        return [(push.without_secrets(), last) for push, last in lines]
 
     async def _pushes(self, rows: Sequence[Row], *, skips: bool = False) -> list[Push]:
         scopes = await self._scopes.of(row[2] for row in rows)

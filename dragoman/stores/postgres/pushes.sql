@@ -65,4 +65,14 @@ WHERE number = $1 AND NOT is_open;
 -- name: dead_letters
 SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
 FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
-ORDER BY at DESC, push, seq DESC LIMIT $1;
+WHERE (at, push, seq) < ($2, $3, $4)
+ORDER BY at DESC, push DESC, seq DESC LIMIT $1;
+
+-- name: receivers
+-- One that was given up keeps its failure; one that got everything has none.
+SELECT pushes.number, task, agent, tenant, owner, config, last_seq, cursor, tries, due_at,
+    failing_since, is_open, problem
+FROM pushes JOIN tasks ON tasks.number = pushes.task JOIN scopes ON scopes.number = tasks.scope
+WHERE pushes.number < $2
+    AND (NOT $3 OR (failing_since > 0 AND (is_open OR cursor < last_seq)))
+ORDER BY pushes.number DESC LIMIT $1;

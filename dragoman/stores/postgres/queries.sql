@@ -120,12 +120,56 @@ SELECT place, seq, head, artifacts FROM (
 ) AS batch WHERE before < $3;
 
 -- name: survey
+-- By scope, since that is how the indexes go.
+SELECT found.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM scopes CROSS JOIN LATERAL (
+    SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
+    FROM tasks WHERE scope = scopes.number AND (status_at, number) < ($1, $2) AND status_at >= $3
+    ORDER BY status_at DESC, number DESC LIMIT $4
+) AS found
+WHERE ($5 = '' OR agent = $5) AND ($6::text IS NULL OR tenant = $6)
+    AND ($7::text IS NULL OR owner = $7)
+    AND ($9::text IS NULL OR (tenant = $8 AND owner = $9) OR owner = $10)
+ORDER BY status_at DESC, found.number DESC LIMIT $4;
+
+-- name: survey_of_state
+-- A state that no task of a scope has is known without looking at its tasks.
+SELECT found.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM scopes CROSS JOIN LATERAL (
+    SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
+    FROM tasks WHERE scope = scopes.number AND (status_at, number) < ($1, $2) AND status_at >= $3
+        AND state = $11
+    ORDER BY status_at DESC, number DESC LIMIT $4
+) AS found
+WHERE ($5 = '' OR agent = $5) AND ($6::text IS NULL OR tenant = $6)
+    AND ($7::text IS NULL OR owner = $7)
+    AND ($9::text IS NULL OR (tenant = $8 AND owner = $9) OR owner = $10)
+    AND (SELECT sum(n) FROM counts WHERE counts.scope = scopes.number AND counts.state = $11) > 0
+ORDER BY status_at DESC, found.number DESC LIMIT $4;
+
+-- name: survey_of_context
+-- As above, of one context.
+SELECT found.number, id, context, scope, state, status_at, last_seq, fence, holder
+FROM scopes CROSS JOIN LATERAL (
+    SELECT number, id, context, scope, state, status_at, last_seq, fence, holder
+    FROM tasks WHERE scope = scopes.number AND (status_at, number) < ($1, $2) AND status_at >= $3
+        AND context = $12 AND ($11::smallint IS NULL OR state = $11)
+    ORDER BY status_at DESC, number DESC LIMIT $4
+) AS found
+WHERE ($5 = '' OR agent = $5) AND ($6::text IS NULL OR tenant = $6)
+    AND ($7::text IS NULL OR owner = $7)
+    AND ($9::text IS NULL OR (tenant = $8 AND owner = $9) OR owner = $10)
+ORDER BY status_at DESC, found.number DESC LIMIT $4;
+
+-- name: survey_of_id
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks JOIN scopes ON scopes.number = tasks.scope
-WHERE tasks.number < $1 AND ($2::smallint IS NULL OR state = $2) AND ($3 = '' OR agent = $3)
-    AND ($4::text IS NULL OR tenant = $4) AND ($5::text IS NULL OR owner = $5)
-    AND ($6 = '' OR id = $6)
-ORDER BY tasks.number DESC LIMIT $7;
+WHERE id = $13 AND (status_at, tasks.number) < ($1, $2) AND status_at >= $3
+    AND ($5 = '' OR agent = $5) AND ($6::text IS NULL OR tenant = $6)
+    AND ($7::text IS NULL OR owner = $7)
+    AND ($9::text IS NULL OR (tenant = $8 AND owner = $9) OR owner = $10)
+    AND ($11::smallint IS NULL OR state = $11) AND ($12 = '' OR context = $12)
+ORDER BY status_at DESC, tasks.number DESC LIMIT $4;
 
 -- name: stored
 SELECT coalesce(sum(octet_length(bodies)), 0)::bigint

@@ -7,6 +7,7 @@ from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.record import Recorded, TaskReading
 from dragoman.stores.columns import STATE_NUMBERS, task_row, unpacked
 from dragoman.stores.interface import (
+    LATEST,
     READ_BYTES,
     Bodies,
     Known,
@@ -22,7 +23,6 @@ from dragoman.stores.postgres.gathering import Gathered
 from dragoman.stores.postgres.scopes import Scopes
 
 _SQL = named("dragoman.stores.postgres", "queries.sql")
-_EVERYTHING = (1 << 62) - 1
 # The highest position, and rows of events per query: a row has at least one event.
 _MAX_SEQ = (1 << 31) - 1
 _ROWS = 128
@@ -123,7 +123,7 @@ class TaskReads:
             return TaskRows([], 0)
         state = None if query.state is None else STATE_NUMBERS[query.state]
         since = 0 if query.status_since is None else query.status_since
-        after = query.after or (_EVERYTHING, _EVERYTHING)
+        after = query.after or (LATEST, LATEST)
         page: list[Any] = [scope, since, *after, query.limit]
         total: list[Any] = [scope, state]
         if query.ordered_from:
@@ -148,19 +148,28 @@ class TaskReads:
         return TaskRows([task_row(row, query.scope) for row in rows], count, readings)
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners, in the order of their numbers."""
-        state = None if survey.state is None else STATE_NUMBERS[survey.state]
-        rows = await self._rows(
-            "survey",
-            survey.before or _EVERYTHING,
-            state,
+        """Return tasks of all owners, latest status first."""
+        who = survey.principal
+        values: list[Any] = [
+            *survey.starts_below(),
+            survey.status_since,
+            survey.limit,
             survey.agent,
             survey.tenant,
             survey.owner,
-            survey.task_id,
-            survey.limit,
-        )
-        return await self._task_rows(rows)
+            None if who is None else who.tenant,
+            *((None, None) if who is None else who.owners()),
+        ]
+        state = None if survey.state is None else STATE_NUMBERS[survey.state]
+        if survey.task_id:
+            name, more = "survey_of_id", [state, survey.context_id, survey.task_id]
+        elif survey.context_id:
+            name, more = "survey_of_context", [state, survey.context_id]
+        elif state is not None:
+            name, more = "survey_of_state", [state]
+        else:
+            name, more = "survey", []
+        return await self._task_rows(await self._rows(name, *values, *more))
 
     async def overdue(self, agent: str, now: int) -> list[TaskRow]:
         """Return the tasks that should have ended; forget the deadlines of those that did."""

@@ -17,9 +17,11 @@ from dragoman.stores.interface import (
     TaskRow,
     Write,
 )
+from dragoman.stores.interface.inspection import WorkerFacts
 from dragoman.stores.postgres.bus import bus_of, rung_for
 from dragoman.stores.postgres.connections import LOST, Addresses, Connections, plain
 from dragoman.stores.postgres.limits import Limits
+from dragoman.stores.postgres.operating.inspection import DatabaseInspection
 from dragoman.stores.postgres.operating.session_test import check_session
 from dragoman.stores.postgres.operating.troubles import troubles
 from dragoman.stores.postgres.pooler_watch import PoolerWatch
@@ -178,6 +180,10 @@ class PostgresStore(TaskReads, PushRows):
     async def lead(self, duty: Duty) -> bool:
         """Have a duty; it ends with this worker's life. What two must not do is fenced in SQL."""
         return await self._workers.lead(duty)
+
+    async def workers(self) -> list[WorkerFacts]:
+        """Return the workers that were not marked gone."""
+        return await DatabaseInspection(self._connections, 0).workers()
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:
         """Take over tasks of dead workers; most often there are none, which one look-up tells."""

@@ -13,8 +13,7 @@ import apsw
 import msgspec
 
 from dragoman.errors import ConfigError
-from dragoman.model.identity import Scope
-from dragoman.model.push import PushConfig
+from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import DeadLetter, Push
 from dragoman.stores.interface.inspection import NoteFacts, OrphanFacts, ReceiverFacts, WorkerFacts
 from dragoman.stores.sqlite.files.generations import check_log
@@ -35,7 +34,6 @@ GRACE = 5.0
 _SHARED = 2
 _PATIENCE_MS = 10_000
 _SQL = queries("inspection.sql")
-_decode_config = msgspec.json.Decoder(PushConfig).decode
 
 
 class Inspection:
@@ -47,7 +45,10 @@ class Inspection:
         path: Path,
         lease: float,
         clock: Callable[[], int] = machine_time,
+        own: int = 0,
     ) -> None:
+        """`own`: the worker that looks; 0: it is none."""
+        self._own = own
         self._connection = connection
         self._path = path
         self._lease = lease
@@ -85,7 +86,9 @@ class Inspection:
         rows = run(self._connection, _SQL["workers"])
         found: list[WorkerFacts] = []
         for number, expires, lease in rows:
-            if Workers(self._path, 0, self._clock).is_live(self._connection, number):
+            if number == self._own or Workers(self._path, 0, self._clock).is_live(
+                self._connection, number
+            ):
                 found.append(WorkerFacts(number, "live", is_due=False))
                 continue
             # As of a moment within its lease, what is left to ask is whether the process runs.
@@ -134,34 +137,11 @@ class Inspection:
 
     async def pushes(self) -> list[tuple[Push, int]]:
         """Return all receivers without their secrets, each with the last event of its task."""
-        found: list[tuple[Push, int]] = []
-        for row in run(self._connection, _SQL["all_pushes"]):
-            number, task, agent, tenant, owner, body, last, *progress = row
-            cursor, tries, due_at, failing_since, is_open, problem = progress
-            push = Push(
-                number,
-                task,
-                Scope(agent, tenant, owner),
-                _decode_config(body),
-                cursor,
-                tries,
-                due_at,
-                failing_since,
-                bool(is_open),
-                problem,
-            )
-            found.append((push, last))
-        return found
+        return [receiver_line(row) for row in run(self._connection, _SQL["all_pushes"])]
 
     async def letters(self) -> list[DeadLetter]:
         """Return all dead letters by receiver and event."""
-        found: list[DeadLetter] = []
-        for push, body, seq, tries, at, problem in run(self._connection, _SQL["letters"]):
-            config = _decode_config(body)
-            found.append(
-                DeadLetter(push, config.task_id, config.id, config.url, seq, tries, at, problem)
-            )
-        return found
+        return [dead_letter(row) for row in run(self._connection, _SQL["letters"])]
 
     async def newest(self) -> int:
         """Return when a task's status last changed, in milliseconds; 0: never."""

@@ -10,14 +10,13 @@ import msgspec
 from dragoman.errors import StoreConflict, StoreUnavailable
 from dragoman.model.identity import Scope
 from dragoman.model.push import PushConfig
-from dragoman.stores.interface import DeadLetter, Push
+from dragoman.stores.columns import dead_letter
+from dragoman.stores.interface import LATEST, DeadLetter, Push
 from dragoman.stores.sqlite.schema import Row, run
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.writer import Chore
 
 logger = logging.getLogger("dragoman")
-
-_decode_config = msgspec.json.Decoder(PushConfig).decode
 
 
 class Pushes:
@@ -133,17 +132,11 @@ class Pushes:
 
         await self._do(settle)
 
-    def dead_letters(self, limit: int) -> list[DeadLetter]:
+    def dead_letters(self, limit: int, before: tuple[int, int, int] | None) -> list[DeadLetter]:
         """Return what was never taken, latest first."""
-        letters: list[DeadLetter] = []
-        for push, body, seq, tries, at, problem in run(
-            self._reader, self._sql["dead_letters"], (limit,)
-        ):
-            config = _decode_config(body)
-            letters.append(
-                DeadLetter(push, config.task_id, config.id, config.url, seq, tries, at, problem)
-            )
-        return letters
+        at, push, seq = before or (LATEST, LATEST, LATEST)
+        values = {"at": at, "push": push, "seq": seq, "limit": limit}
+        return [dead_letter(row) for row in run(self._reader, self._sql["dead_letters"], values)]
 
     def _push(self, row: Row) -> Push:
         number, task, scope, config, sealed, cursor, *rest = row

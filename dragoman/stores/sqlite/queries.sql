@@ -110,21 +110,25 @@ SELECT count(*) FROM tasks JOIN errands ON errands.task = tasks.number
 WHERE scope = :scope AND status_at >= :since AND errands.agent = :agent
     AND (:context = '' OR context = :context) AND (:state IS NULL OR tasks.state = :state);
 
--- name: survey
-SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
-FROM tasks CROSS JOIN scopes ON scopes.number = tasks.scope
-WHERE tasks.number < :before AND (:state IS NULL OR state = :state)
-    AND (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
+-- name: survey_scopes
+-- A state that no task of a scope has is known without looking at its tasks.
+SELECT number FROM scopes
+WHERE (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
     AND (:owner IS NULL OR owner = :owner)
-ORDER BY tasks.number DESC LIMIT :limit;
+    AND (:own IS NULL OR (tenant = :own_tenant AND owner = :own) OR owner = :unbound)
+    AND (:state IS NULL OR EXISTS (SELECT 1 FROM counts
+        WHERE counts.scope = scopes.number AND counts.state = :state AND n > 0))
+ORDER BY number DESC;
 
 -- name: survey_of_id
 SELECT tasks.number, id, context, scope, state, status_at, last_seq, fence, holder
 FROM tasks INDEXED BY tasks_by_id CROSS JOIN scopes ON scopes.number = tasks.scope
-WHERE id = :id AND tasks.number < :before AND (:state IS NULL OR state = :state)
+WHERE id = :id AND (status_at, tasks.number) < (:status_at, :number) AND status_at >= :since
     AND (:agent = '' OR agent = :agent) AND (:tenant IS NULL OR tenant = :tenant)
     AND (:owner IS NULL OR owner = :owner)
-ORDER BY tasks.number DESC LIMIT :limit;
+    AND (:own IS NULL OR (tenant = :own_tenant AND owner = :own) OR owner = :unbound)
+    AND (:state IS NULL OR state = :state) AND (:context = '' OR context = :context)
+ORDER BY status_at DESC, tasks.number DESC LIMIT :limit;
 
 -- name: total
 SELECT coalesce(sum(n), 0) FROM counts
@@ -251,7 +255,17 @@ WHERE number = ? AND is_open = 0;
 -- name: dead_letters
 SELECT push, config, seq, dead_letters.tries, at, dead_letters.problem
 FROM dead_letters JOIN pushes ON pushes.number = dead_letters.push
-ORDER BY at DESC, push, seq DESC LIMIT ?;
+WHERE (at, push, seq) < (:at, :push, :seq)
+ORDER BY at DESC, push DESC, seq DESC LIMIT :limit;
+
+-- name: receivers
+-- One that was given up keeps its failure; one that got everything has none.
+SELECT pushes.number, task, agent, tenant, owner, config, last_seq, cursor, tries, due_at,
+    failing_since, is_open, problem
+FROM pushes JOIN tasks ON tasks.number = pushes.task JOIN scopes ON scopes.number = tasks.scope
+WHERE pushes.number < :before
+    AND (:failing = 0 OR (failing_since > 0 AND (is_open = 1 OR cursor < last_seq)))
+ORDER BY pushes.number DESC LIMIT :limit;
 
 -- name: doomed_by_age
 SELECT tasks.number, tasks.scope, state FROM scopes

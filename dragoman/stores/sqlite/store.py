@@ -23,8 +23,9 @@ from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreRefused
 from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.stores.columns import STATE_NUMBERS, task_row, unpacked
+from dragoman.stores.columns import STATE_NUMBERS, receiver_line, task_row, unpacked
 from dragoman.stores.interface import (
+    LATEST,
     READ_BYTES,
     Bodies,
     DeadLetter,
@@ -45,11 +46,13 @@ from dragoman.stores.interface import (
     Write,
     write,
 )
+from dragoman.stores.interface.inspection import WorkerFacts
 from dragoman.stores.sqlite.files.generations import Generations, check_log, has_log
 from dragoman.stores.sqlite.files.guard import FileGuard
 from dragoman.stores.sqlite.files.leftovers import check_leftovers, is_served_without_log
 from dragoman.stores.sqlite.files.opening import absolute, check_writable, explaining, without_log
 from dragoman.stores.sqlite.files.watch import FileWatch, Loss, StoreFilePart
+from dragoman.stores.sqlite.inspection import Inspection
 from dragoman.stores.sqlite.pruning import prune
 from dragoman.stores.sqlite.pushes import Pushes
 from dragoman.stores.sqlite.schema import (
@@ -66,6 +69,7 @@ from dragoman.stores.sqlite.schema import (
 )
 from dragoman.stores.sqlite.seals import Seals
 from dragoman.stores.sqlite.secret import StoreSecret
+from dragoman.stores.sqlite.surveys import surveyed
 from dragoman.stores.sqlite.workers import Workers, machine_time
 from dragoman.stores.sqlite.writer import (
     MAX_SEQ,
@@ -81,7 +85,6 @@ logger = logging.getLogger("dragoman")
 
 T = TypeVar("T")
 
-_EVERYTHING = 1 << 62
 # Seconds between two looks at the file: for processes that join, and for what others wrote.
 _LOOK_ALONE = 0.1
 _LOOK_SHARED = 0.02
@@ -134,6 +137,7 @@ class SQLiteStore:
         self._scopes: dict[Scope, int] = {}
         self._parts: dict[int, Scope] = {}
         self._workers = Workers(self.path, lease, clock)
+        self._clock = clock
         self._generations = Generations(self.path)
         # Trouble with the key of what is sealed, as it was last logged.
         self._trouble = ""
@@ -503,8 +507,8 @@ class SQLiteStore:
             "context": query.context_id,
             "state": STATE_NUMBERS[query.state] if query.state is not None else None,
             "since": 0 if query.status_since is None else query.status_since,
-            "status_at": query.after[0] if query.after else _EVERYTHING,
-            "number": query.after[1] if query.after else _EVERYTHING,
+            "status_at": query.after[0] if query.after else LATEST,
+            "number": query.after[1] if query.after else LATEST,
             "limit": query.limit,
             "agent": query.ordered_from,
         }
@@ -522,19 +526,9 @@ class SQLiteStore:
         return TaskRows([self._head(row) for row in rows], count, readings)
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
-        """Return tasks of all owners, in the order of their numbers."""
-        values: dict[str, Any] = {
-            "id": survey.task_id,
-            "agent": survey.agent,
-            "tenant": survey.tenant,
-            "owner": survey.owner,
-            "state": STATE_NUMBERS[survey.state] if survey.state is not None else None,
-            "before": survey.before or _EVERYTHING,
-            "limit": survey.limit,
-        }
-        query = self._sql["survey_of_id" if survey.task_id else "survey"]
+        """Return tasks of all owners, latest status first."""
         loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(self._scanner, run, self._scans, query, values)
+        rows = await loop.run_in_executor(self._scanner, surveyed, self._scans, self._sql, survey)
         return [self._head(row) for row in rows]
 
     def _scan(
@@ -559,6 +553,10 @@ class SQLiteStore:
         return readings
 
     # Leases
+
+    async def workers(self) -> list[WorkerFacts]:
+        """Return the workers that have a row."""
+        return await Inspection(self._reader, self.path, 0, self._clock, self.worker).workers()
 
     async def claim(self, agent: str, limit: int) -> list[tuple[TaskRow, int]]:
         """Take over tasks of dead workers; most often there are none, which one look-up tells."""
@@ -641,9 +639,21 @@ class SQLiteStore:
         """Have a receiver that was given up delivered to again."""
         await self._do(lambda c: run(c, self._sql["reopen_push"], (push,)))
 
-    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+    async def dead_letters(
+        self, limit: int, *, before: tuple[int, int, int] | None = None
+    ) -> list[DeadLetter]:
         """Return what was never taken."""
-        return self._pushes.dead_letters(limit)
+        return self._pushes.dead_letters(limit, before)
+
+    async def receivers(
+        self, *, limit: int, before: int = 0, failing: bool = False
+    ) -> list[tuple[Push, int]]:
+        """Return receivers of all tasks, latest first."""
+        values = {"before": before or LATEST, "failing": int(failing), "limit": limit}
+        query, loop = self._sql["receivers"], asyncio.get_running_loop()
+        rows = await loop.run_in_executor(self._scanner, run, self._scans, query, values)
+        lines = [receiver_line(row) for row in rows]
+        return [(push.without_secrets(), last) for push, last in lines]
 
     # Forgetting
 

@@ -5,6 +5,7 @@ import msgspec
 from dragoman.model.identity import TaskId
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import Duty, Known, Store
+from dragoman.stores.interface.inspection import WorkerFacts
 from dragoman.testing.promises.samples import (
     ELSEWHERE,
     END_OF_TIME,
@@ -41,6 +42,14 @@ class LeasePromises(StoreSuite):
         await write(later, addition(head, chunk("t", "x"), next_fence=head.fence + 1))
         head = await head_of(later, "t")
         assert (head.holder, head.fence) == (later.worker, 2)
+
+    async def test_a_store_knows_its_workers(self, store: Store) -> None:
+        """One that lives is live, and a successor is another one."""
+        own = WorkerFacts(store.worker, "live", is_due=False)
+        assert own in await store.workers()
+        later = await self.successor(store)
+        states = {worker.number: worker.state for worker in await later.workers()}
+        assert states[later.worker] == "live"
 
     async def test_what_a_dead_worker_left_unfinished_is_claimed_under_a_higher_fence(
         self, store: Store

@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 from dragoman.model.artifact import Artifact
-from dragoman.model.identity import ContextId, Scope, TaskId
+from dragoman.model.identity import Caller, ContextId, Scope, TaskId
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.stores.interface import (
@@ -12,6 +12,7 @@ from dragoman.stores.interface import (
     Query,
     Store,
     Survey,
+    TaskRow,
 )
 from dragoman.testing.promises.samples import (
     ELSEWHERE,
@@ -68,11 +69,12 @@ class PagePromises(StoreSuite):
         assert not (await store.page(Query(HERE, 10))).readings
 
     async def test_a_survey_sees_the_tasks_of_all_owners(self, store: Store) -> None:
-        """Latest made first, narrowed by whatever is asked for, page by page."""
+        """Latest status first, narrowed by whatever is asked for, page by page."""
         rooms = [HERE, Scope(HERE.agent, "acme", "anna"), Scope("other", "acme", "bert")]
         for number in range(9):
             state = TaskState.COMPLETED if number % 2 else TaskState.WORKING
-            await write(store, creation(f"t{number}", scope=rooms[number % 3], state=state))
+            scope = rooms[number % 3]
+            await write(store, creation(f"t{number}", scope=scope, state=state, at=number + 1))
 
         async def ids(**asked: Any) -> list[str]:
             return [head.task_id for head in await store.survey(Survey(limit=100, **asked))]
@@ -84,9 +86,85 @@ class PagePromises(StoreSuite):
         assert await ids(tenant="acme", state=TaskState.COMPLETED) == ["t7", "t5", "t1"]
         assert await ids(task_id=TaskId("t4")) == ["t4"]
         assert await ids(task_id=TaskId("t4"), tenant="none") == []
-        first = await store.survey(Survey(limit=4))
-        rest = await store.survey(Survey(limit=100, before=first[-1].number))
-        assert [head.task_id for head in [*first, *rest]] == await ids()
+        assert await ids(status_since=4, status_before=7) == ["t5", "t4", "t3"]
+        mover = await head_of(store, "t0")
+        await write(store, addition(mover, status("t0", TaskState.WORKING), at=20))
+        assert (await ids())[:2] == ["t0", "t8"]
+        for limit in (1, 4, 100):
+            found: list[str] = []
+            after: tuple[int, int] | None = None
+            while heads := await store.survey(Survey(limit=limit, after=after)):
+                found += [head.task_id for head in heads]
+                after = place_of(heads[-1])
+            assert found == await ids()
+
+    async def test_a_survey_of_a_principal_has_what_is_its_own(self, store: Store) -> None:
+        """Its tasks with every agent, and those in tenants that its requests named; neither those
+        of the same name in another tenant nor those of others."""
+        owned = [
+            Scope.of(agent, tenant, caller)
+            for agent in ("one", "two")
+            for tenant, caller in (
+                ("", Caller("anna", authenticated=True)),
+                ("acme", Caller("anna", authenticated=True)),
+                ("acme", Caller("anna", authenticated=True, tenant="acme")),
+                ("acme", Caller("bert", authenticated=True, tenant="acme")),
+                ("", Caller("@anna", authenticated=True)),
+            )
+        ]
+        for number, scope in enumerate(owned):
+            await write(store, creation(f"t{number}", scope=scope, at=number + 1))
+        for who in {scope.principal for scope in owned}:
+            heads = await store.survey(Survey(limit=100, principal=who))
+            expected = [scope for scope in reversed(owned) if scope.principal == who]
+            assert [head.scope for head in heads] == expected, who
+            one = await store.survey(Survey(limit=100, principal=who, task_id=TaskId("t0")))
+            assert [head.task_id for head in one] == (["t0"] if owned[0] in expected else [])
+
+    async def test_every_combination_of_a_survey_agrees_with_a_plain_filter(
+        self, store: Store
+    ) -> None:
+        """Whatever is asked for together, and in pages of any size."""
+        rooms = [HERE, ELSEWHERE[0], Scope("other", "acme", "bert")]
+        states = (TaskState.WORKING, TaskState.COMPLETED, TaskState.FAILED)
+        everything: list[TaskRow] = []
+        for n in range(36):
+            scope = rooms[n % 3]
+            made = creation(
+                f"t{n}", scope=scope, state=states[n % 2 + n // 30], at=n % 7, context=f"c{n % 4}"
+            )
+            await write(store, made)
+            head = await store.head(scope, TaskId(f"t{n}"))
+            assert head is not None
+            everything.append(head)
+        asked = itertools.product(("", "other"), ("", "c1"), (None, *states), (0, 3), (None, 5))
+        for agent, context, state, since, before in asked:
+            expected = [
+                head
+                for head in everything
+                if agent in ("", head.scope.agent)
+                and context in ("", head.context_id)
+                and state in (None, head.standing.state)
+                and since <= head.standing.status_at < (before or 100)
+            ]
+            expected.sort(key=place_of, reverse=True)
+            for limit in (2, 100):
+                found: list[TaskRow] = []
+                after: tuple[int, int] | None = None
+                while heads := await store.survey(
+                    Survey(
+                        limit=limit,
+                        agent=agent,
+                        context_id=ContextId(context),
+                        state=state,
+                        status_since=since,
+                        status_before=before,
+                        after=after,
+                    )
+                ):
+                    found += heads
+                    after = place_of(heads[-1])
+                assert found == expected, (agent, context, state, since, before, limit)
 
     async def test_every_combination_of_filters_gives_its_tasks_and_their_total(
         self, store: Store

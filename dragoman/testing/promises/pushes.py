@@ -10,7 +10,15 @@ from dragoman.stores.interface import (
     Push,
     Store,
 )
-from dragoman.testing.promises.samples import HERE, chunk, creation, letter, receiver, write
+from dragoman.testing.promises.samples import (
+    ELSEWHERE,
+    HERE,
+    chunk,
+    creation,
+    letter,
+    receiver,
+    write,
+)
 from dragoman.testing.promises.suite import StoreSuite
 
 # Milliseconds, as the time of day is.
@@ -118,6 +126,31 @@ class PushPromises(StoreSuite):
         assert await store.claim_pushes(10) == [opened]
         assert await store.pushes(number) == [opened, second]
 
+    async def test_receivers_of_all_tasks_are_listed_latest_first(self, store: Store) -> None:
+        """Page by page, without their secrets; or only those that do not get their posts."""
+        numbers = [
+            await write(store, creation("t", pushes=[receiver("a"), receiver("b")])),
+            await write(store, creation("u", scope=ELSEWHERE[0], pushes=[receiver("a", "u")])),
+        ]
+        found = await store.receivers(limit=10)
+        assert [push.task for push, _ in found] == [numbers[1], numbers[0], numbers[0]]
+        assert [last for _, last in found] == [1, 1, 1] and found[0][0].scope == ELSEWHERE[0]
+        assert "s3cret" not in str(msgspec.to_builtins([push for push, _ in found]))
+        assert all(not push.config.token for push, _ in found)
+        for n, (push, _) in enumerate(found, 1):
+            assert await store.receivers(limit=10, before=push.number) == found[n:]
+        assert await store.receivers(limit=2) == found[:2]
+        assert await store.receivers(limit=10, failing=True) == []
+        first, second = await store.pushes(numbers[0])
+        (third,) = await store.pushes(numbers[1])
+        await store.settle(msgspec.structs.replace(first, failing_since=5))
+        await store.settle(
+            msgspec.structs.replace(second, cursor=1, failing_since=5, is_open=False)
+        )
+        await store.settle(msgspec.structs.replace(third, cursor=0, failing_since=5, is_open=False))
+        failing = await store.receivers(limit=10, failing=True)
+        assert [push.number for push, _ in failing] == [third.number, first.number]
+
     async def test_what_receivers_never_took_is_listed_latest_first(self, store: Store) -> None:
         """One entry per event and receiver, until the receiver is forgotten."""
         number = await write(store, creation("t", pushes=[receiver("a"), receiver("b")]))
@@ -132,6 +165,9 @@ class PushPromises(StoreSuite):
         expected = [letters[0], letters[2], letters[1]]
         assert await store.dead_letters(10) == expected
         assert await store.dead_letters(2) == expected[:2]
+        for n, one in enumerate(expected, 1):
+            place = (one.at, one.push, one.seq)
+            assert await store.dead_letters(10, before=place) == expected[n:]
         again = letter(first, 2, NOW + 40, "refused")
         await store.settle(first, again)
         assert await store.dead_letters(10) == [again, letters[0], letters[1]]

@@ -65,9 +65,16 @@ class Terminal:
 @asynccontextmanager
 async def chatting(url: str, folder: Path, *words: str) -> AsyncGenerator[tuple[Terminal, Process]]:
     """Talk on a terminal that outlives the command."""
+    async with on_terminal(folder, "chat", "-a", url, *words) as found:
+        yield found
+
+
+@asynccontextmanager
+async def on_terminal(folder: Path, *words: str) -> AsyncGenerator[tuple[Terminal, Process]]:
+    """Run a command on a terminal that outlives it."""
     ours, theirs = pty.openpty()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dragoman", "chat", "-a", url, *words),
+        *(sys.executable, "-m", "dragoman", *words),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -229,4 +236,31 @@ async def test_choices_forms_and_tools_are_asked_for_one_after_the_other(tmp_pat
         await terminal.answer('the result of look({"at":"south"})', "7")
         await terminal.answer("yes or no", "yes")
         await terminal.answer("went south [7, True]", "/exit")
+        assert await within(process.wait()) == 0
+
+
+async def test_a_form_is_filled_in_field_by_field(tmp_path: Path) -> None:
+    agent = Agent("Asker", "Asks.")
+    form = {
+        "type": "object",
+        "required": ["size"],
+        "properties": {"size": {"enum": ["S", "M"]}, "count": {"type": "integer"}},
+    }
+
+    @agent.skill
+    async def work(text: str, turn: Turn) -> str:
+        first = await turn.fill("What shall it be?", form)
+        second = await turn.fill("And then?", {"type": "string"})
+        return f"ordered {first} {second}"
+
+    async with (
+        hosting(app_of(agent)) as url,
+        chatting(url, tmp_path, "go") as (terminal, process),
+    ):
+        await terminal.until("What shall it be?")
+        await terminal.answer("2) M", "L")
+        await terminal.answer("none of the choices", "2")
+        await terminal.answer("count - a whole number, may be left out", "")
+        await terminal.answer("And then?", "cake")
+        await terminal.answer("ordered {'size': 'M'} cake", "/exit")
         assert await within(process.wait()) == 0

@@ -1,6 +1,7 @@
 """`dragoman inbox`: what waits for a person over all agents, answered while processes come and
 go."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,9 +16,10 @@ import httpx
 import pytest
 from harness.processes import START_WITHIN, environment, running
 from harness.serving import message
-from harness.waiting import WAIT
+from harness.waiting import WAIT, within
 
 from dragoman.testing.processes import ServerProcess
+from tests.cli.calling.test_chat import on_terminal
 from tests.cli.command import home, inside
 from tests.telemetry.collector import collecting
 
@@ -171,6 +173,19 @@ def test_answers_reach_a_server_that_runs(tmp_path: Path) -> None:
         assert end(child, task) == "south 4"
         acts = [json.loads(line)["act"] for line in _lines(tmp_path)]
         assert acts.count("inbox.answer") == 2
+
+
+async def test_a_form_is_filled_in_on_a_terminal_field_by_field(tmp_path: Path) -> None:
+    with served(tmp_path) as child:
+        task = await asyncio.to_thread(send, child, "x", "pick")
+        words = ("inbox", "answer", task["id"], "--store", "tasks.db")
+        answered = await asyncio.to_thread(typed, tmp_path, *words, "1")
+        assert answered.returncode == 0, answered.stderr
+        async with on_terminal(tmp_path, *words) as (terminal, process):
+            await terminal.answer("n - a whole number", "four")
+            await terminal.answer("must be a whole number", "4")
+            assert await within(process.wait()) == 0
+        assert await asyncio.to_thread(end, child, task) == "north 4"
 
 
 def test_no_question_is_lost_behind_those_that_came_after_it(

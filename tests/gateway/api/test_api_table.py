@@ -14,9 +14,9 @@ from dragoman.errors import A2AError, InvalidParams
 from dragoman.gateway.api.api import TABLE, document, table
 from dragoman.gateway.api.envelope import STATUSES, ApiRefused, code_of, failure
 from dragoman.gateway.api.openapi import codes_of
-from dragoman.gateway.api.table import FoundEndpoint, MethodNotAllowed, read_query
 from dragoman.gateway.app import gateway_of
 from dragoman.http.routes import Access
+from dragoman.server.endpoint_paths import FoundEndpoint, MethodNotAllowed, read_query
 from tests.gateway.api.api_site import GatewaySite, gateway, owners
 
 

@@ -8,10 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
-from dragoman.model.identity import Scope
-from dragoman.model.push import PushConfig
+from dragoman.stores.columns import dead_letter, receiver_line
 from dragoman.stores.interface import DeadLetter, Push
 from dragoman.stores.interface.inspection import NoteFacts, OrphanFacts, ReceiverFacts, WorkerFacts
 from dragoman.stores.named_sql import named
@@ -21,7 +18,6 @@ from dragoman.stores.postgres.schema import check_present
 # Seconds after the end of a lease within which another worker takes over.
 GRACE = 5.0
 _SQL = named("dragoman.stores.postgres.operating", "inspection.sql")
-_decode_config = msgspec.json.Decoder(PushConfig).decode
 
 
 @asynccontextmanager
@@ -98,23 +94,11 @@ class DatabaseInspection:
 
     async def pushes(self) -> list[tuple[Push, int]]:
         """Return all receivers without their secrets, each with the last event of its task."""
-        found: list[tuple[Push, int]] = []
-        for number, task, agent, tenant, owner, body, last, *progress in await self._rows(
-            "all_pushes"
-        ):
-            scope = Scope(agent, tenant, owner)
-            found.append((Push(number, task, scope, _decode_config(body), *progress), last))
-        return found
+        return [receiver_line(row) for row in await self._rows("all_pushes")]
 
     async def letters(self) -> list[DeadLetter]:
         """Return all dead letters by receiver and event."""
-        found: list[DeadLetter] = []
-        for push, body, seq, tries, at, problem in await self._rows("letters"):
-            config = _decode_config(body)
-            found.append(
-                DeadLetter(push, config.task_id, config.id, config.url, seq, tries, at, problem)
-            )
-        return found
+        return [dead_letter(row) for row in await self._rows("letters")]
 
     async def newest(self) -> int:
         """Return when a task's status last changed, in milliseconds; 0: never."""

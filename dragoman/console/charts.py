@@ -1,0 +1,51 @@
+"""Small charts: numbers as the path of a line, drawn by the browser as SVG."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+WIDTH, HEIGHT = 300.0, 60.0
+
+
+class Chart(msgspec.Struct):
+    """A line over time, and the area below it."""
+
+    name: str
+    # The present value as people read it, and what it is of.
+    amount: str
+    unit: str
+    curve: str
+    area: str
+    # A second line in another colour, such as failures among all.
+    second: str
+    # In words, for those who do not see it.
+    summary: str
+
+
+def chart(
+    name: str,
+    amount: str,
+    unit: str,
+    values: Sequence[float],
+    others: Sequence[float] = (),
+) -> Chart:
+    """Return the chart of some values, oldest first; `others` share its scale."""
+    top = max([*values, *others, 0.0]) or 1.0
+    curve = _curve(values, top)
+    area = f"{curve}L{WIDTH:g} {HEIGHT:g}L0 {HEIGHT:g}Z" if curve else ""
+    most = max(values, default=0.0)
+    summary = f"{name}: {amount} {unit}, at most {most:g} in the last 15 minutes"
+    return Chart(name, amount, unit, curve, area, _curve(others, top), summary)
+
+
+def _curve(values: Sequence[float], top: float) -> str:
+    if not values:
+        return ""
+    step = WIDTH / max(1, len(values) - 1)
+    points = [
+        f"{at * step:.1f} {HEIGHT - 2 - (HEIGHT - 4) * value / top:.1f}"
+        for at, value in enumerate(values)
+    ]
+    if len(points) == 1:
+        points.append(f"{WIDTH:g} {points[0].split()[1]}")
+    return "M" + "L".join(points)

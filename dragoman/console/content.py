@@ -1,0 +1,182 @@
+"""Messages and artifacts as people read them, and the files in them."""
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dragoman.console import markup
+from dragoman.console.api import ApiFailed
+from dragoman.console.visit import Download
+
+# Pictures that are shown, each by the bytes that it begins with: what an agent calls it counts not.
+_PICTURES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+}
+# Where a file is: in a message, an artifact or the status, and which part of it.
+_KEY = re.compile(r"(?P<list>[mas])(?P<at>[0-9]{0,6})\.(?P<part>[0-9]{1,6})")
+# Messages of one task that are drawn at once: the last ones.
+MOST_SHOWN = 200
+
+
+def conversation(task: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what was said and made, in the order in which a person would tell it."""
+    said = [_said(message, f"m{at}") for at, message in enumerate(task.get("history", []))]
+    status = task.get("status", {})
+    last = status.get("message")
+    known = {message.get("messageId") for message in task.get("history", [])}
+    if last and last.get("messageId") not in known:
+        said.append({**_said(last, "s"), "at": status.get("timestamp", "")})
+    made = [_made(artifact, f"a{at}") for at, artifact in enumerate(task.get("artifacts", []))]
+    if made and said and said[-1]["role"] == "agent" and said[-1]["key"] == "s":
+        # What it says last comes after what it made.
+        return [*said[:-1], *made, said[-1]]
+    return [*said, *made]
+
+
+def from_events(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a task as far as some of its events tell it: folding all of a long one takes long."""
+    task: dict[str, Any] = {"history": [], "artifacts": [], "status": {}}
+    made: dict[str, dict[str, Any]] = {}
+    for item in items:
+        for kind, value in item["event"].items():
+            if kind == "task":
+                task["history"] += value.get("history", [])
+            elif kind == "messageAdded":
+                task["history"].append(value["message"])
+            elif kind == "statusUpdate" and "message" in value["status"]:
+                task["history"].append(value["status"]["message"])
+            elif kind == "artifactUpdate":
+                artifact = value["artifact"]
+                known = made.setdefault(artifact["artifactId"], {**artifact, "parts": []})
+                known["parts"] += artifact["parts"]
+    task["artifacts"] = list(made.values())
+    return task
+
+
+def first_message(task: dict[str, Any]) -> dict[str, Any]:
+    """Return what began a task; empty where its log does not say."""
+    history: list[dict[str, Any]] = task.get("history", [])
+    none: dict[str, Any] = {}
+    return next((one for one in history if one.get("role") == "ROLE_USER"), none)
+
+
+def _said(message: dict[str, Any], key: str) -> dict[str, Any]:
+    role = "user" if message.get("role") == "ROLE_USER" else "agent"
+    return {
+        "key": key,
+        "role": role,
+        "name": "",
+        "at": "",
+        "parts": parts(message.get("parts", []), key),
+        "references": message.get("referenceTaskIds", []),
+    }
+
+
+def _made(artifact: dict[str, Any], key: str) -> dict[str, Any]:
+    return {
+        "key": key,
+        "role": "artifact",
+        "name": artifact.get("name") or artifact.get("artifactId", ""),
+        "at": "",
+        "parts": parts(artifact.get("parts", []), key),
+        "references": [],
+    }
+
+
+def parts(found: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Return the parts of a message as they are drawn; neighbouring chunks of text are one."""
+    shown: list[dict[str, Any]] = []
+    pieces: list[str] = []
+    for at, part in enumerate(found):
+        if "text" in part and key.startswith("a"):
+            pieces.append(part["text"])
+            continue
+        _flush(shown, pieces)
+        if "text" in part:
+            shown.append({"kind": "text", "text": part["text"]})
+        elif "data" in part:
+            shown.append({"kind": "data", "value": part["data"]})
+        elif "url" in part:
+            shown.append({"kind": "url", "url": part["url"], "is_web": _is_web(part["url"])})
+        else:
+            shown.append({"kind": "file", "key": f"{key}.{at}", **_described(part)})
+    _flush(shown, pieces)
+    return shown
+
+
+def _flush(shown: list[dict[str, Any]], pieces: list[str]) -> None:
+    """Add chunks of text as one part."""
+    if pieces:
+        shown.append({"kind": "text", "text": "".join(pieces)})
+        pieces.clear()
+
+
+def _described(part: dict[str, Any]) -> dict[str, Any]:
+    body = _bytes(part)
+    return {
+        "name": part.get("filename") or "file",
+        "type": part.get("mediaType") or "application/octet-stream",
+        "size": markup.size(len(body)),
+        "is_picture": _picture_type(body) != "",
+    }
+
+
+def file(task: dict[str, Any], key: str, *, is_shown: bool) -> Download:
+    """Return a file of a task by its key; a picture may be shown. Raises `ApiFailed`."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise ApiFailed(404, "There is no such file.")
+    try:
+        part = _holder(task, found["list"], int(found["at"] or 0))["parts"][int(found["part"])]
+    except (KeyError, IndexError):
+        raise ApiFailed(404, "There is no such file.") from None
+    if "raw" not in part:
+        raise ApiFailed(404, "There is no such file.")
+    body = _bytes(part)
+    picture = _picture_type(body) if is_shown else ""
+    name = str(part.get("filename") or "file").replace("\\", "/").rpartition("/")[2] or "file"
+    return Download(name, picture or "application/octet-stream", body, is_shown=bool(picture))
+
+
+def _holder(task: dict[str, Any], name: str, at: int) -> dict[str, Any]:
+    if name == "s":
+        return task["status"]["message"]
+    return task["history" if name == "m" else "artifacts"][at]
+
+
+def _bytes(part: dict[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(part.get("raw", ""))
+    except (binascii.Error, ValueError, TypeError):
+        return b""
+
+
+def _picture_type(body: bytes) -> str:
+    if body[:4] == b"RIFF" and body[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _PICTURES.items() if body.startswith(start)), "")
+
+
+def _is_web(url: Any) -> bool:
+    try:
+        return isinstance(url, str) and urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return False
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return the words of a message, and of its data the JSON."""
+    found: list[str] = []
+    for part in message.get("parts", []):
+        if "text" in part:
+            found.append(part["text"])
+        elif "data" in part:
+            found.append(msgspec.json.encode(part["data"]).decode())
+    return "\n".join(found)

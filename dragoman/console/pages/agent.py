@@ -1,0 +1,183 @@
+"""One agent: its card as people read it, its skills to try, why it is trusted, and what changed."""
+
+import shlex
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from dragoman.authoring import form_fields
+from dragoman.console import markup
+from dragoman.console.api import ApiFailed
+from dragoman.console.dialect_views import VIEWS, DialectView
+from dragoman.console.pages import agents
+from dragoman.console.pages.tasks import rows
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit
+from dragoman.model import operations as ops
+from dragoman.model.identity import MessageId, new_id
+from dragoman.model.message import Message, Part, Role
+from dragoman.transports import rest
+
+
+async def _found(visit: Visit) -> dict[str, Any]:
+    """Return the agent of the address: of the registry, or of this process."""
+    name = visit.params["name"]
+    if visit.me.get("hasRegistry"):
+        try:
+            path = f"/agents/{quote(name, safe='')}"
+            return agents.registered(await visit.api.gateway("GET", path))
+        except ApiFailed as error:
+            if error.status != 404:
+                raise
+    return agents.served(name, await agents.card_of(visit, name))
+
+
+async def _context(visit: Visit) -> dict[str, Any]:
+    agent = await _found(visit)
+    record = agent["record"]
+    trust = None
+    if record is not None:
+        try:
+            trust = await visit.api.gateway("GET", f"/trust/{record['id']}")
+        except ApiFailed:
+            trust = None
+    pending = record and record.get("pending_card")
+    latest = await visit.api.get("/tasks", agent=visit.params["name"], limit=8)
+    return {
+        "agent": agent,
+        "trust": trust,
+        "pending": markup.difference(agent["card"], pending) if pending else "",
+        "tasks": await rows(visit, latest["items"]),
+        "base_url": _address(visit, agent),
+        "views": [(key, view.name) for key, view in VIEWS.items()],
+        "chosen": visit.field("view") or "1.0",
+        "skill": visit.field("skill") or visit.query.get("skill", ""),
+        "words": visit.field("words"),
+        "forms": {one["id"]: _form(one) for one in agent["skills"]},
+        "exchange": None,
+    }
+
+
+def _form(skill: dict[str, Any]) -> form_fields.Field | None:
+    schema = skill.get("inputSchema")
+    return form_fields.fields(schema) if schema else None
+
+
+def _address(visit: Visit, agent: dict[str, Any]) -> str:
+    return visit.origin + _path(agent)
+
+
+def _path(agent: dict[str, Any]) -> str:
+    where = "agents" if agent["record"] is None else "a2a"
+    return f"/{where}/{quote(agent['slug'], safe='')}"
+
+
+async def show(visit: Visit) -> Answer:
+    """Draw the agent."""
+    context = await _context(visit)
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+
+
+async def send(visit: Visit) -> Answer:
+    """Send a message as the chosen version and binding do, and show the exchange."""
+    context = await _context(visit)
+    view = VIEWS.get(context["chosen"], VIEWS["1.0"])
+    message, problem = _message(visit, context)
+    if message is None:
+        context["problem"] = problem
+        return DrawnPage("agent.html", context["agent"]["name"], context, status=422)
+    context["exchange"] = await _exchange(visit, context["agent"], view, message)
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+
+
+def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:
+    skill = visit.field("skill")
+    metadata = {"skillId": skill} if skill else {}
+    form = context["forms"].get(skill)
+    if form is not None:
+        schema = next(
+            one["inputSchema"] for one in context["agent"]["skills"] if one["id"] == skill
+        )
+        own = {
+            f"{form_fields.ROOT}{name[len(skill) + 1 :]}": values
+            for name, values in (visit.form or {}).items()
+            if name.startswith(f"{skill}:")
+        }
+        given = form_fields.read(schema, own)
+        if given.errors:
+            context["forms"][skill] = given.form
+            return None, "Look at the fields below."
+        part = Part(data=given.value)
+    elif text := visit.field("data").strip():
+        try:
+            part = Part(data=msgspec.json.decode(text))
+        except (msgspec.DecodeError, RecursionError):
+            return None, "The data is not JSON."
+    elif visit.field("words"):
+        part = Part(text=visit.field("words"))
+    else:
+        return None, "Type something to send."
+    return Message(MessageId(new_id()), Role.USER, [part], metadata=metadata), ""
+
+
+async def _exchange(
+    visit: Visit, agent: dict[str, Any], view: DialectView, message: Message
+) -> dict[str, Any]:
+    """Send it, and return what went out and what came back."""
+    operation = ops.SendMessage(message=message, wait=False)
+    path, verb = _path(agent), "POST"
+    if view.is_rest:
+        asked = rest.request(view.dialect, operation)
+        path, verb, body = path + asked.path, asked.verb, asked.body
+    else:
+        method, params = view.dialect.encode_request(operation)
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    version = view.dialect.version
+    answer = await visit.api.send(
+        verb, path, body=body, headers=[(b"a2a-version", version.encode())]
+    )
+    text = msgspec.json.encode(body).decode()
+    headers = ["-H", f"A2A-Version: {version}", "-H", "Content-Type: application/json"]
+    return {
+        "curl": shlex.join(["curl", *headers, "-d", text, visit.origin + path]),
+        "request": body,
+        "status": answer.status,
+        "answer": answer.value
+        if answer.value is not None
+        else answer.body.decode("utf-8", "replace"),
+        "task": task_in(answer.object),
+    }
+
+
+def task_in(value: dict[str, Any]) -> str:
+    """Return the id of the task in an answer of any version; empty: there is none."""
+    for name in ("result", "task"):
+        inner: Any = value.get(name)
+        if isinstance(inner, dict):
+            value = cast("dict[str, Any]", inner)
+    return str(value.get("id", "")) if "status" in value else ""
+
+
+# What owners do
+
+
+async def _act(visit: Visit, verb: str, path: str, body: Any, notice: str) -> Answer:
+    name = quote(visit.params["name"], safe="")
+    await visit.api.gateway(verb, f"/agents/{name}{path}", body)
+    return Redirect(f"/agents/{name}", notice)
+
+
+async def probe(visit: Visit) -> Answer:
+    """Find out whether it answers."""
+    return await _act(visit, "POST", "/probe", None, "Probed.")
+
+
+async def accept(visit: Visit) -> Answer:
+    """Accept the card that is held."""
+    return await _act(visit, "POST", "/accept", {"digest": visit.field("digest")}, "Accepted.")
+
+
+async def remove(visit: Visit) -> Answer:
+    """Take it out of the registry."""
+    await visit.api.gateway("DELETE", f"/agents/{quote(visit.params['name'], safe='')}")
+    return Redirect("/agents", "Removed.")

@@ -1,0 +1,101 @@
+"""Agents: those that are registered with the gateway, or those that this process serves."""
+
+from typing import Any, cast
+from urllib.parse import quote
+
+from dragoman.console.api import ApiFailed
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+
+CARD_PATH = "/.well-known/agent-card.json"
+_V1 = (b"a2a-version", b"1.0")
+_PAGE = 50
+
+
+async def show(visit: Visit) -> Answer:
+    """Draw the list."""
+    text = visit.query.get("text", "").strip()
+    context: dict[str, Any] = {"text": text, "origin": visit.origin, "next": ""}
+    if visit.me.get("hasRegistry"):
+        offset = int(number) if (number := visit.query.get("from", "")).isdecimal() else 0
+        found = await visit.api.gateway("GET", "/agents", text=text, limit=_PAGE, offset=offset)
+        if offset + _PAGE < found["total"]:
+            context["next"] = link("/agents", text=text, **{"from": offset + _PAGE})
+        context["agents"] = [registered(one) for one in found["agents"]]
+    else:
+        context["agents"] = [
+            served(name, await card_of(visit, name)) for name in visit.me["agents"]
+        ]
+    return DrawnPage("agents.html", "Agents", context, live=["agents"], every=10.0)
+
+
+async def card_of(visit: Visit, name: str) -> dict[str, Any]:
+    """Return the card of an agent that this process serves; raises `ApiFailed`."""
+    answer = await visit.api.send("GET", f"/agents/{name}{CARD_PATH}", headers=[_V1])
+    if answer.status != 200 or not answer.object:
+        raise ApiFailed(404, "There is no such agent here.")
+    return answer.object
+
+
+def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
+    """Return an agent of this process as it is drawn."""
+    return {
+        "slug": name,
+        "name": card.get("name", name),
+        "description": card.get("description", ""),
+        "status": "online",
+        "card": card,
+        "skills": card.get("skills", []),
+        "spoken": spoken(card),
+        "price": None,
+        "trust": None,
+        "seen": "",
+        "endpoint": "",
+        "record": None,
+    }
+
+
+def registered(record: dict[str, Any]) -> dict[str, Any]:
+    """Return an agent of the registry as it is drawn."""
+    card: dict[str, Any] = record.get("agent_card") or {}
+    return {
+        "slug": record["slug"],
+        "name": record["name"],
+        "description": record["description"],
+        "status": record["status"],
+        "card": card,
+        "skills": record["skills"],
+        "spoken": spoken(card),
+        "price": record["price_per_task"],
+        "trust": record["trust_score"],
+        "seen": record.get("last_seen_at") or "",
+        "endpoint": record["endpoint"],
+        "record": record,
+    }
+
+
+def spoken(card: dict[str, Any]) -> list[str]:
+    """Return the versions and bindings that a card names."""
+    found: list[str] = []
+    named: Any = card.get("supportedInterfaces")
+    for one in cast("list[Any]", named) if isinstance(named, list) else []:
+        if isinstance(one, dict):
+            place = cast("dict[str, Any]", one)
+            words = (place.get("protocolBinding", ""), place.get("protocolVersion", ""))
+            found.append(" ".join(map(str, words)).strip())
+    if not found and card.get("protocolVersion"):
+        found = [f"{card.get('preferredTransport', 'JSONRPC')} {card['protocolVersion']}"]
+    return list(dict.fromkeys(found))
+
+
+async def register(visit: Visit) -> Answer:
+    """Register an agent by its address."""
+    endpoint = visit.field("endpoint").strip()
+    try:
+        made = await visit.api.gateway("POST", "/agents", {"endpoint": endpoint})
+    except ApiFailed as error:
+        drawn = await show(visit)
+        assert isinstance(drawn, DrawnPage), "the list is drawn"
+        drawn.context |= {"problem": error.message, "endpoint": endpoint}
+        drawn.status = 422
+        return drawn
+    return Redirect(f"/agents/{quote(made['slug'])}", "Registered.")

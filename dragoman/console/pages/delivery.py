@@ -1,0 +1,25 @@
+"""Delivery: who is posted events to, what waits and why, and what was given up."""
+
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+
+
+async def show(visit: Visit) -> Answer:
+    """Draw the receivers and the dead letters."""
+    found = await visit.api.get("/receivers", pageToken=visit.query.get("page", ""))
+    letters = await visit.api.get("/dead-letters", pageToken=visit.query.get("letters", ""))
+    context = {
+        "receivers": found["items"],
+        "next": link("/delivery", page=found["nextPageToken"]) if found["nextPageToken"] else "",
+        "letters": letters["items"],
+        "next_letters": link("/delivery", letters=letters["nextPageToken"])
+        if letters["nextPageToken"]
+        else "",
+        "origin": visit.origin,
+    }
+    return DrawnPage("delivery.html", "Delivery", context, live=["delivery"], every=5.0)
+
+
+async def retry(visit: Visit) -> Answer:
+    """Have a receiver tried again."""
+    await visit.api.post(f"/receivers/{visit.params['number']}/retry")
+    return Redirect("/delivery", "It is tried again now.")

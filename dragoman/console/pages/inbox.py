@@ -1,0 +1,41 @@
+"""The inbox: everything that waits for a person, the longest wait first."""
+
+from urllib.parse import quote
+
+from dragoman.console.forms import AnswerForm, answer_forms, read_answer
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+
+
+async def show(visit: Visit) -> Answer:
+    """Draw one page of what waits."""
+    filters = visit.filters("agent", "tenant")
+    found = await visit.api.get("/inbox", **filters, pageToken=visit.query.get("page", ""))
+    token = found.get("nextPageToken", "")
+    context = {
+        "items": found["items"],
+        "filters": filters,
+        "next": link("/inbox", **filters, page=token) if token else "",
+        "origin": visit.origin,
+    }
+    return DrawnPage("inbox.html", "Inbox", context, live=["inbox"])
+
+
+async def question(visit: Visit) -> Answer:
+    """Draw one question: a page whose address can be sent to the person who knows."""
+    item = await visit.api.get(f"/inbox/{quote(visit.params['id'], safe='')}")
+    return _drawn(answer_forms([item]), 200)
+
+
+def _drawn(forms: list[AnswerForm], status: int) -> DrawnPage:
+    item = forms[0].item
+    context = {"forms": forms, "item": item}
+    return DrawnPage("question.html", (item["prompt"] or "A question")[:60], context, status=status)
+
+
+async def answer(visit: Visit) -> Answer:
+    """Take an answer."""
+    item = await visit.api.get(f"/inbox/{quote(visit.params['id'], safe='')}")
+    given = await read_answer(visit)
+    if given.problem:
+        return _drawn(given.redrawn(answer_forms([item])), 422)
+    return Redirect("/inbox", "Answered.")

@@ -1,0 +1,215 @@
+"""One task: what was said, when what happened, every event as stored and as each dialect has it,
+what it gave to others, and how it was at any position."""
+
+from typing import Any
+from urllib.parse import quote
+
+from dragoman.console import content, dialect_views, markup, timeline
+from dragoman.console.forms import answer_forms, read_answer
+from dragoman.console.pages.tasks import row
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+from dragoman.model.identity import new_id
+
+_WINDOW = 50
+# A task with more events is long: it is told by its first and its last ones, not by all.
+_LONG = 5000
+_LAST_EVENTS = 300
+_TABS = ("Conversation", "Timeline", "Raw", "Tree", "Scrubber")
+
+
+def path_of(task_id: str, view: str = "") -> str:
+    """Return the path of a task's page."""
+    path = f"/tasks/{quote(task_id, safe='')}"
+    return path if view in ("", "Conversation") else f"{path}/{view.lower()}"
+
+
+async def _begun(visit: Visit, view: str) -> dict[str, Any]:
+    """Return what every view of a task has."""
+    task = await view_of(visit)
+    return {
+        "task": row(task),
+        "at": path_of(task["id"]),
+        "tabs": [(path_of(task["id"], name), name) for name in _TABS],
+        "view": view,
+        "origin": visit.origin,
+        "forms": answer_forms(task["requests"]),
+    }
+
+
+async def view_of(visit: Visit) -> dict[str, Any]:
+    """Return the task of the address: what lists show of it, and what its log says now."""
+    found = await visit.api.get(f"/tasks/{quote(visit.params['id'], safe='')}")
+    return {**found.pop("task"), **found}
+
+
+async def _state(visit: Visit, position: int | None = None) -> dict[str, Any]:
+    task_id = quote(visit.params["id"], safe="")
+    return await visit.api.get(f"/tasks/{task_id}/state", at=position)
+
+
+async def conversation(visit: Visit) -> Answer:
+    """Draw what was said and made."""
+    context = await _begun(visit, "Conversation")
+    found = await _told(visit, context["task"]["events"])
+    said = content.conversation(found)
+    first = content.first_message(found)
+    context |= {
+        "said": said[-content.MOST_SHOWN :],
+        "earlier": max(0, len(said) - content.MOST_SHOWN),
+        "words": content.text_of(first)[:20_000],
+        "is_long": context["task"]["events"] > _LONG,
+    }
+    return DrawnPage("task.html", _title(context), context, live=["task_head", "conversation"])
+
+
+async def _told(visit: Visit, events: int) -> dict[str, Any]:
+    """Return the task; of a long one what its first and its last events tell."""
+    if events <= _LONG:
+        return (await _state(visit))["task"]
+    path = f"/tasks/{quote(visit.params['id'], safe='')}/events"
+    first = await visit.api.get(path, limit=_WINDOW)
+    last = await visit.api.get(path, before=events + 1, limit=_LAST_EVENTS)
+    return content.from_events([*first["items"], *last["items"]])
+
+
+def _title(context: dict[str, Any]) -> str:
+    return (context["task"]["words"] or context["task"]["id"])[:60]
+
+
+async def timeline_view(visit: Visit) -> Answer:
+    """Draw everything that happened on one axis of time."""
+    context = await _begun(visit, "Timeline")
+    found: list[dict[str, Any]] = []
+    after, is_cut = 0, False
+    while len(found) < timeline.MOST_SHOWN:
+        task_id = quote(visit.params["id"], safe="")
+        page = await visit.api.get(f"/tasks/{task_id}/transitions", after=after)
+        found += page["items"]
+        after = page.get("nextAfter", 0)
+        if not after:
+            break
+    else:
+        is_cut = True
+    context |= {
+        "drawing": timeline.draw(found, is_ended=context["task"]["isEnded"]),
+        "transitions": found,
+        "is_cut": is_cut,
+    }
+    live = ["task_head", "timeline"]
+    every = 0.0 if context["task"]["isEnded"] else 5.0
+    return DrawnPage("task.html", _title(context), context, live=live, every=every)
+
+
+async def raw(visit: Visit) -> Answer:
+    """Draw a window of the events, as stored or as a dialect has them."""
+    context = await _begun(visit, "Raw")
+    shape = visit.query.get("as", "stored")
+    view = dialect_views.VIEWS.get(shape)
+    after, before = _position(visit.query.get("after")), _position(visit.query.get("before"))
+    task_id = quote(visit.params["id"], safe="")
+    given = {"before": before} if before else {"after": after or 0}
+    page = await visit.api.get(f"/tasks/{task_id}/events", **given, limit=_WINDOW)
+    events, last = page["items"], context["task"]["events"]
+    first_shown = events[0]["position"] if events else 0
+    last_shown = events[-1]["position"] if events else 0
+    here = path_of(context["task"]["id"], "Raw")
+    context |= {
+        "events": [dialect_views.shown_event(event, view) for event in events],
+        "shape": shape if view else "stored",
+        "shapes": [
+            ("stored", "as stored"),
+            *((key, it.name) for key, it in dialect_views.VIEWS.items()),
+        ],
+        "curl": view.curl(visit.origin, context["task"]) if view else "",
+        "whole": None,
+        "newer": link(here, **{"as": shape, "after": last_shown}) if last_shown < last else "",
+        "older": link(here, **{"as": shape, "before": first_shown}) if first_shown > 1 else "",
+        "span": (first_shown, last_shown, last),
+    }
+    if view and last <= _LONG:
+        context["whole"] = view.task((await _state(visit))["task"])
+    live = ["task_head", "events"] if not before else ["task_head"]
+    return DrawnPage("task.html", _title(context), context, live=live)
+
+
+def _position(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 12 else None
+
+
+async def tree(visit: Visit) -> Answer:
+    """Draw the task among those that it gave to others."""
+    context = await _begun(visit, "Tree")
+    task_id = quote(visit.params["id"], safe="")
+    context["node"] = (await visit.api.get(f"/tasks/{task_id}/tree"))["top"]
+    return DrawnPage("task.html", _title(context), context, live=["task_head", "tree"])
+
+
+async def scrubber(visit: Visit) -> Answer:
+    """Draw the task as of a position, and what changed since another."""
+    context = await _begun(visit, "Scrubber")
+    last = max(1, context["task"]["events"])
+    at = min(_position(visit.query.get("at")) or last, last)
+    since = min(_position(visit.query.get("since")) or max(1, at - 1), last)
+    after, before = (await _state(visit, at))["task"], (await _state(visit, since))["task"]
+    context |= {
+        "last": last,
+        "position": at,
+        "since": since,
+        "then": after,
+        "difference": markup.difference(before, after),
+    }
+    return DrawnPage("task.html", _title(context), context, live=["task_head"])
+
+
+async def file(visit: Visit) -> Answer:
+    """Give a file of the task to keep, or a picture to look at."""
+    task = (await _state(visit))["task"]
+    return content.file(task, visit.params["key"], is_shown="show" in visit.query)
+
+
+# What can be done
+
+
+async def cancel(visit: Visit) -> Answer:
+    """End the task."""
+    await visit.api.post(f"/tasks/{quote(visit.params['id'], safe='')}/cancel")
+    return Redirect(path_of(visit.params["id"]), "Canceled.")
+
+
+async def answer(visit: Visit) -> Answer:
+    """Answer one of the task's questions."""
+    given = await read_answer(visit)
+    if given.problem:
+        drawn = await conversation(visit)
+        assert isinstance(drawn, DrawnPage), "a task is drawn"
+        drawn.context["forms"] = given.redrawn(drawn.context["forms"])
+        drawn.status = 422
+        return drawn
+    return Redirect(path_of(visit.params["id"]), "Answered.")
+
+
+async def send_again(visit: Visit) -> Answer:
+    """Send the first message again with other words: a new task that refers to this one."""
+    task_id = visit.params["id"]
+    view = await view_of(visit)
+    old = (await _state(visit))["task"]
+    first = content.first_message(old)
+    message: dict[str, Any] = {
+        "messageId": new_id(),
+        "role": "ROLE_USER",
+        "contextId": old["contextId"] if visit.field("same") else "",
+        "parts": [{"text": visit.field("words")}],
+        "metadata": first.get("metadata", {}),
+        "referenceTaskIds": [task_id],
+    }
+    body: dict[str, Any] = {
+        "message": {name: value for name, value in message.items() if value},
+        "configuration": {"returnImmediately": True},
+        "metadata": {
+            name: value
+            for name, value in old.get("metadata", {}).items()
+            if name in ("agentId", "skillId")
+        },
+    }
+    made = await dialect_views.send(visit, view["agent"], body)
+    return Redirect(path_of(made), "Sent: this is the new task.")

@@ -1,0 +1,75 @@
+"""Tasks: the list that changes while it is looked at. Filters and position are in the address."""
+
+from typing import Any
+
+from dragoman.console.api import ApiFailed
+from dragoman.console.rendering import STATES, read_instant
+from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
+
+_FILTERS = ("state", "agent", "context", "owner", "tenant", "since", "until", "text")
+# Those that most people look for; all of them are in the form.
+_CHIPS = (
+    "TASK_STATE_WORKING",
+    "TASK_STATE_INPUT_REQUIRED",
+    "TASK_STATE_FAILED",
+    "TASK_STATE_COMPLETED",
+)
+_MOST_AT_ONCE = 200
+# Agents of a registry that lists name; a task of another one is of the gateway.
+_MOST_NAMED = 100
+
+
+async def show(visit: Visit) -> Answer:
+    """Draw one page of the list."""
+    filters = visit.filters(*_FILTERS)
+    # A position of the list stands still; only its beginning grows.
+    position = visit.query.get("page", "")
+    found = await visit.api.get("/tasks", **filters, pageToken=position)
+    return DrawnPage(
+        "tasks.html",
+        "Tasks",
+        {
+            "tasks": await rows(visit, found["items"]),
+            "filters": filters,
+            "chips": [
+                (link("/tasks", **{**filters, "state": name}), name, word)
+                for name, word in (("", "all"), *((one, STATES[one].word) for one in _CHIPS))
+            ],
+            "first": link("/tasks", **filters) if position else "",
+            "next": link("/tasks", **filters, page=found["nextPageToken"])
+            if found["nextPageToken"]
+            else "",
+            "origin": visit.origin,
+        },
+        live=["tasks"],
+    )
+
+
+async def rows(visit: Visit, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return tasks as lists show them: those that a gateway gave to an agent name it."""
+    names: dict[str, str] = {}
+    if visit.me.get("hasRegistry") and any(item["to"] for item in items):
+        found = await visit.api.gateway("GET", "/agents", limit=_MOST_NAMED)
+        names = {agent["id"]: agent["slug"] for agent in found["agents"]}
+    return [{**row(item), "to": names.get(item["to"], "")} for item in items]
+
+
+def row(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a task as lists show it."""
+    made, last = read_instant(item["madeAt"]), read_instant(item["statusAt"])
+    took = (last - made).total_seconds() if made and last else None
+    is_over = STATES.get(item["state"], STATES["TASK_STATE_WORKING"]).tone not in ("active", "ask")
+    return {**item, "took": took if is_over and item["state"] != "TASK_STATE_SUBMITTED" else None}
+
+
+async def cancel_several(visit: Visit) -> Answer:
+    """Cancel the tasks that were selected, and say what became of it."""
+    canceled, problem = 0, ""
+    for id in (visit.form or {}).get("id", [])[:_MOST_AT_ONCE]:
+        try:
+            await visit.api.post(f"/tasks/{id}/cancel")
+            canceled += 1
+        except ApiFailed as error:
+            problem = error.message
+    notice = f"{canceled} canceled." + (f" Not all: {problem}" if problem else "")
+    return Redirect(link("/tasks", **visit.filters(*_FILTERS, "page")), notice)

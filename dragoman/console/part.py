@@ -1,0 +1,431 @@
+"""The console as a part of an app: its paths, who may see them, and what every answer has.
+
+Its routes are public, since a visitor without a session is shown the form to sign in; what a page
+shows is asked for with the visitor's own credential (`api.py`), and refused there.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import importlib.util
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from dragoman.console import live, signing_in
+from dragoman.console.api import ApiFailed, VisitorApi
+from dragoman.console.sessions import Sessions, VisitorSession, is_local_host
+from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
+from dragoman.errors import A2AError
+from dragoman.http.request import Headers, HttpRequest, read_body
+from dragoman.http.routes import Access, Route
+from dragoman.server.site import AppPart, Site
+
+logger = logging.getLogger("dragoman")
+
+PATH = "/console"
+DOCS = "/docs"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "require-trusted-types-for 'script'; trusted-types dragoman"
+)
+_SAFE: Headers = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-frame-options", b"DENY"),
+    # Not `no-referrer`: with that, browsers send the forms of our own pages with the origin `null`.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"private, no-store"),
+]
+_FOREVER = (b"cache-control", b"public, max-age=31536000, immutable")
+_MAX_FORM_BYTES = 64 * 1024
+_MAX_FORM_FIELDS = 1000
+_MISSING = b"The console needs its extra: pip install 'dragoman[console]'\n"
+
+
+class ConsolePart(AppPart):
+    """Serves the console where only this machine calls, or where callers authenticate."""
+
+    def add_routes(self, site: Site) -> None:
+        """Serve `/console`, and send people there who open the root."""
+        is_safe = site.is_local or site.gatekeeper is not None
+        if not site.settings.server.console or not is_safe:
+            return
+        self._site = site
+        self._sessions = Sessions(lambda: site.store.secret)
+        self._live = live.LivePages()
+        has_extra = importlib.util.find_spec("jinja2") is not None
+        answer = self._answer if has_extra else _say_what_is_missing
+        site.routes.add(PATH, answer, Access.PUBLIC)
+        site.routes.add(f"{PATH}/*", answer, Access.PUBLIC)
+        site.routes.add(DOCS, self._send_to_docs, Access.PUBLIC)
+        site.routes.welcome = Route(_welcome, Access.PUBLIC, "/")
+
+    async def start(self, site: Site, opened: contextlib.AsyncExitStack) -> None:
+        """Have the secret at hand that seals sessions."""
+        await site.store.prepare()
+
+    # Requests
+
+    async def _answer(self, request: HttpRequest) -> None:
+        root: str = request.scope.get("root_path", "")
+        if not request.scope["path"].startswith(root + PATH):
+            # Below the address of an agent: what is there is the agent's.
+            await self._site.routes.others.answer(request)
+            return
+        below = request.path.removeprefix(PATH).rstrip("/") or "/"
+        if below.startswith("/static/"):
+            await _send_asset(request, below)
+        elif request.verb in ("GET", "HEAD"):
+            await self._visit(request, below)
+        elif request.verb == "POST":
+            await self._submit(request, below)
+        else:
+            await request.refuse_verb("GET, HEAD, POST")
+
+    async def _send_to_docs(self, request: HttpRequest) -> None:
+        """Answer the address at which people look for the description of an API."""
+        if request.scope["path"] != request.scope.get("root_path", "") + DOCS:
+            # Below the address of an agent: what is there is the agent's.
+            await self._site.routes.others.answer(request)
+        elif request.verb in ("GET", "HEAD"):
+            await self._redirect(request, DOCS)
+        else:
+            await request.refuse_verb("GET, HEAD")
+
+    async def _visit(self, request: HttpRequest, below: str) -> None:
+        session = self._sessions.read(request)
+        if session is None:
+            session = self._sessions.begin()
+            request.extra.append(self._sessions.cookie(request, session))
+        if below == "/live":
+            await self._follow(request, session)
+            return
+        await self._draw(request, session, below, _query(request), None)
+
+    async def _submit(self, request: HttpRequest, below: str) -> None:
+        """Take a form, if one of our own pages sent it in this session."""
+        session = self._sessions.read(request)
+        try:
+            body = await read_body(request, _MAX_FORM_BYTES)
+            form = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
+        except (ValueError, A2AError):
+            await self._fail(request, session, 413, "This form is too large to be taken.")
+            return
+        if session is None:
+            message = (
+                "Your session has ended, or your browser kept no cookie of it: open the page again."
+            )
+            if not is_local_host(request):
+                message += " Elsewhere than on this machine the console needs https."
+            await self._fail(request, session, 403, message)
+        elif not self._is_own_origin(request) or not self._sessions.is_own(
+            session, (form.get("token") or [""])[0]
+        ):
+            self._refused(request)
+            message = "This form was not sent by a page of this console: open the page again."
+            await self._fail(request, session, 403, message)
+        elif below == "/login":
+            await self._sign_in(request, session, form)
+        elif below == "/logout":
+            await self._sign_out(request, session)
+        else:
+            await self._draw(request, session, below, _query(request), form)
+
+    def _is_own_origin(self, request: HttpRequest) -> bool:
+        """Tell whether a form comes from this very site; other origins that may call us may not."""
+        origin = (request.header(b"origin") or "").lower()
+        host = (request.header(b"host") or "").lower()
+        public = urlsplit(self._site.settings.cards.public_url.lower())
+        own = {f"{request.scope.get('scheme', 'http')}://{host}"}
+        if public.netloc:
+            own.add(f"{public.scheme}://{public.netloc}")
+        return bool(host) and origin in own
+
+    def _refused(self, request: HttpRequest) -> None:
+        self._site.audit.record(
+            "console.form",
+            outcome="denied",
+            object=request.path,
+            reason="not of a page of this session",
+            address=request.address,
+        )
+
+    # Pages
+
+    async def _draw(
+        self,
+        request: HttpRequest,
+        session: VisitorSession,
+        below: str,
+        query: Mapping[str, str],
+        form: Mapping[str, list[str]] | None,
+    ) -> None:
+        from dragoman.console import pages
+
+        if below == "/login":
+            await self._show_login(request, session, query)
+            return
+        found = pages.find(below, is_form=form is not None)
+        try:
+            if found is None:
+                raise ApiFailed(404, "There is no such page.")
+            page, params = found
+            visit = await self._visit_of(request, session, query, params, form)
+            answer = await page(visit)
+        except ApiFailed as error:
+            await self._refuse(request, session, error)
+            return
+        await self._respond(request, session, visit.me, answer)
+
+    async def _visit_of(
+        self,
+        request: HttpRequest,
+        session: VisitorSession,
+        query: Mapping[str, str],
+        params: Mapping[str, str],
+        form: Mapping[str, list[str]] | None = None,
+    ) -> Visit:
+        api = VisitorApi(self._site.asgi, request, session.credential)
+        me = await api.get("/me")
+        return Visit(api, session, me, query, params, form, origin=_origin(request))
+
+    async def _respond(
+        self, request: HttpRequest, session: VisitorSession, me: dict[str, Any], answer: Answer
+    ) -> None:
+        match answer:
+            case Redirect(to, notice):
+                if notice:
+                    to += ("&" if "?" in to else "?") + f"notice={quote(notice)}"
+                await self._redirect(request, to)
+            case Download():
+                await _send_file(request, answer)
+            case DrawnPage():
+                html = self.draw(request, session, me, answer)
+                await _send_page(request, answer.status, html)
+
+    def draw(
+        self, request: HttpRequest, session: VisitorSession, me: dict[str, Any], drawn: DrawnPage
+    ) -> str:
+        """Return a page as HTML."""
+        from dragoman.console.rendering import render
+
+        context = self.context(request, session, me, drawn)
+        # Parts that change are drawn without it: they are shared.
+        context["token"] = self._sessions.form_token(session)
+        return render(drawn.template, context)
+
+    def context(
+        self, request: HttpRequest, session: VisitorSession, me: dict[str, Any], drawn: DrawnPage
+    ) -> dict[str, Any]:
+        """Return what every template has, and what this page adds."""
+        path = request.path
+        query = request.scope["query_string"].decode("latin-1")
+        return {
+            "base": _base(request),
+            "here": f"{_base(request)}{path.removeprefix(PATH)}" + (f"?{query}" if query else ""),
+            "path": path.removeprefix(PATH) or "/",
+            "me": me,
+            "title": drawn.title,
+            "is_live": bool(drawn.live),
+            "notice": _query(request).get("notice", "")[:300],
+            **drawn.context,
+        }
+
+    async def _refuse(
+        self, request: HttpRequest, session: VisitorSession, error: ApiFailed
+    ) -> None:
+        if error.status == 401:
+            if session.header:
+                # The credential was revoked or has expired, and the session ends with it.
+                self._sessions.end(session)
+                request.extra.append(self._sessions.forget(request))
+            target = f"{_base(request)}/login?next={quote(_here(request))}"
+            await self._send_redirect(request, target)
+            return
+        await self._fail(request, session, error.status, error.message)
+
+    async def _fail(
+        self, request: HttpRequest, session: VisitorSession | None, status: int, message: str
+    ) -> None:
+        drawn = DrawnPage("error.html", "Not possible", {"status": status, "message": message})
+        drawn.status = status
+        me: dict[str, Any] = {}
+        session = session or self._sessions.begin()
+        with contextlib.suppress(ApiFailed):
+            me = await VisitorApi(self._site.asgi, request, session.credential).get("/me")
+        await _send_page(request, status, self.draw(request, session, me, drawn))
+
+    async def _redirect(self, request: HttpRequest, to: str) -> None:
+        await self._send_redirect(request, _base(request) + to)
+
+    async def _send_redirect(self, request: HttpRequest, target: str) -> None:
+        _make_safe(request)
+        location = (b"location", target.encode("ascii", "ignore"))
+        await request.respond(303, [location, (b"content-length", b"0")], b"")
+
+    # Signing in and out
+
+    async def _show_login(
+        self,
+        request: HttpRequest,
+        session: VisitorSession,
+        query: Mapping[str, str],
+        problem: str = "",
+    ) -> None:
+        if self._site.gatekeeper is None:
+            await self._redirect(request, "")
+            return
+        ways = [way.name for way in self._site.authenticators]
+        context = {"next": query.get("next", ""), "problem": problem, "ways": ways}
+        drawn = DrawnPage("login.html", "Sign in", context, status=401 if problem else 200)
+        await _send_page(request, drawn.status, self.draw(request, session, {}, drawn))
+
+    async def _sign_in(
+        self, request: HttpRequest, session: VisitorSession, form: Mapping[str, list[str]]
+    ) -> None:
+        given = (form.get("credential") or [""])[0].strip()
+        target = (form.get("next") or [""])[0]
+        found = await signing_in.credential_of(self._site, request, given)
+        if isinstance(found, str):
+            await self._show_login(request, session, {"next": target}, found)
+            return
+        # Another session than the one before: an id that a stranger planted is of no use to it.
+        self._sessions.end(session)
+        made = self._sessions.begin(*found)
+        request.extra.append(self._sessions.cookie(request, made))
+        base = _base(request)
+        await self._send_redirect(request, signing_in.safe_target(target, base))
+
+    async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
+        self._sessions.end(session)
+        request.extra.append(self._sessions.forget(request))
+        await self._redirect(request, "/login")
+
+    # Live parts
+
+    async def _follow(self, request: HttpRequest, session: VisitorSession) -> None:
+        """Send the parts of a page again when they change."""
+        from dragoman.console import pages
+
+        query = _query(request)
+        path, _, text = query.get("page", "").partition("?")
+        below = path.removeprefix(_base(request)).rstrip("/") or "/"
+        found = pages.find(below)
+        if found is None:
+            await request.respond(404, [(b"content-length", b"0")], b"")
+            return
+        page, params = found
+        # The page's address, and not that of its stream, is what its templates are given.
+        request.path = PATH + (below if below != "/" else "")
+        request.scope["query_string"] = text.encode("latin-1", "ignore")
+        try:
+            visit = await self._visit_of(request, session, _parsed(text), params)
+        except ApiFailed as error:
+            await request.respond(error.status, [(b"content-length", b"0")], b"")
+            return
+
+        async def fragments() -> live.Found:
+            drawn = await page(visit)
+            if not isinstance(drawn, DrawnPage):
+                return [], 0.0
+            from dragoman.console.rendering import fragment
+
+            context = self.context(request, session, visit.me, drawn)
+
+            return [fragment(name, context) for name in drawn.live], drawn.every
+
+        _make_safe(request)
+        # No part of a page holds the token of a session, so those who may see the same share it.
+        who = hashlib.blake2b(session.value.encode(), digest_size=16).hexdigest()
+        key = f"{who} {visit.me.get('owner')} {below}?{text}"
+        await self._live.follow(
+            request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
+        )
+
+
+async def _welcome(request: HttpRequest) -> None:
+    """Send a person to the console."""
+    location = (b"location", _base(request).encode())
+    await request.respond(303, [location, (b"vary", b"Accept"), (b"content-length", b"0")], b"")
+
+
+async def _say_what_is_missing(request: HttpRequest) -> None:
+    kind = (b"content-type", b"text/plain; charset=utf-8")
+    length = (b"content-length", b"%d" % len(_MISSING))
+    await request.respond(501, [kind, length], _MISSING)
+
+
+def _make_safe(request: HttpRequest) -> None:
+    """Give an answer the headers of the console in place of those of plain answers."""
+    named = {name for name, _ in _SAFE}
+    request.extra = [*(pair for pair in request.extra if pair[0] not in named), *_SAFE]
+
+
+async def _send_page(request: HttpRequest, status: int, html: str) -> None:
+    _make_safe(request)
+    body = html.encode("utf-8", "replace")
+    headers: Headers = [(b"content-type", b"text/html; charset=utf-8"), (b"vary", b"Cookie")]
+    if b"gzip" in request.headers.get(b"accept-encoding", b""):
+        body = gzip.compress(body, 5)
+        headers.append((b"content-encoding", b"gzip"))
+    headers.append((b"content-length", b"%d" % len(body)))
+    await request.respond(status, headers, b"" if request.verb == "HEAD" else body)
+
+
+async def _send_file(request: HttpRequest, file: Download) -> None:
+    _make_safe(request)
+    # Nothing that an agent made is opened in this origin.
+    way = "inline" if file.is_shown else "attachment"
+    headers: Headers = [
+        (b"content-type", file.kind.encode("ascii", "ignore") or b"application/octet-stream"),
+        (b"content-disposition", f"{way}; filename*=UTF-8''{quote(file.name[:200])}".encode()),
+        (b"content-length", b"%d" % len(file.body)),
+    ]
+    await request.respond(200, headers, file.body)
+
+
+async def _send_asset(request: HttpRequest, below: str) -> None:
+    from dragoman.console.assets import assets, digest
+
+    _, _, release, name = (below + "///").split("/", 3)
+    asset = assets().get(name.rstrip("/"))
+    if asset is None or request.verb not in ("GET", "HEAD"):
+        await request.respond(404, [(b"content-length", b"0")], b"")
+        return
+    headers: Headers = [(b"content-type", asset.kind), (b"vary", b"Accept-Encoding")]
+    if release == digest():
+        headers.append(_FOREVER)
+    body = asset.plain
+    if b"gzip" in request.headers.get(b"accept-encoding", b""):
+        body = asset.packed
+        headers.append((b"content-encoding", b"gzip"))
+    headers.append((b"content-length", b"%d" % len(body)))
+    await request.respond(200, headers, b"" if request.verb == "HEAD" else body)
+
+
+def _base(request: HttpRequest) -> str:
+    return request.scope.get("root_path", "") + PATH
+
+
+def _origin(request: HttpRequest) -> str:
+    return f"{request.scope.get('scheme', 'http')}://{request.header(b'host') or 'localhost'}"
+
+
+def _here(request: HttpRequest) -> str:
+    query = request.scope["query_string"].decode("latin-1")
+    return request.scope["path"] + (f"?{query}" if query else "")
+
+
+def _query(request: HttpRequest) -> dict[str, str]:
+    return _parsed(request.scope["query_string"].decode("latin-1"))
+
+
+def _parsed(text: str) -> dict[str, str]:
+    try:
+        values = parse_qs(text, max_num_fields=50)
+    except ValueError:
+        return {}
+    return {name: found[0] for name, found in values.items()}

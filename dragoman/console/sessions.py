@@ -1,0 +1,161 @@
+"""Sessions of the console: a sealed cookie that holds the credential that was typed in.
+
+The server keeps nothing but the ids of sessions that were ended early, so any replica and the next
+process know a session. It is sealed with the store's secret, holds for eight hours and never longer
+than the credential in it: each request shows that credential again.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from dragoman.http.guard import LOCAL_NAMES
+from dragoman.http.request import Headers, HttpRequest
+
+LASTS_SECONDS = 8 * 3600
+# A browser drops a cookie of more than 4,096 bytes; sealing makes a third more of it.
+MAX_CREDENTIAL_BYTES = 2600
+_NONCE_BYTES = 12
+# Sessions that were ended before their time; the oldest are forgotten when there are more.
+_MOST_ENDED = 10_000
+
+
+class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
+    """A visitor: an id, and the headers that say who it is; none before a login."""
+
+    id: str
+    made_at: float
+    header: str = ""
+    value: str = ""
+
+    @property
+    def credential(self) -> Headers:
+        """The headers to show."""
+        return [(self.header.encode(), self.value.encode())] if self.header else []
+
+    def __repr__(self) -> str:
+        return f"VisitorSession({self.id!r}, header={self.header!r}, value='***')"
+
+
+_decode = msgspec.json.Decoder(VisitorSession).decode
+
+
+class Sessions:
+    """Makes, seals, knows and ends sessions."""
+
+    def __init__(self, secret: Callable[[], bytes], now: Callable[[], float] = time.time) -> None:
+        self._secret = secret
+        self._now = now
+        self._ended: dict[str, float] = {}
+
+    def begin(self, header: str = "", value: str = "") -> VisitorSession:
+        """Return a new session, with an id that no earlier one had."""
+        return VisitorSession(os.urandom(16).hex(), self._now(), header, value)
+
+    def read(self, request: HttpRequest) -> VisitorSession | None:
+        """Return the session of a request; None: there is none, or it holds no more."""
+        sealed = _cookie(request, cookie_name(request))
+        session = self._unsealed(sealed) if sealed else None
+        if session is None or session.id in self._ended:
+            return None
+        return session if 0 <= self._now() - session.made_at < LASTS_SECONDS else None
+
+    def end(self, session: VisitorSession) -> None:
+        """Take a session for none from now on."""
+        horizon = self._now() - LASTS_SECONDS
+        self._ended = {id: made for id, made in self._ended.items() if made > horizon}
+        while len(self._ended) >= _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[session.id] = session.made_at
+
+    def cookie(self, request: HttpRequest, session: VisitorSession) -> tuple[bytes, bytes]:
+        """Return the header that gives a browser its session."""
+        left = max(0, int(session.made_at + LASTS_SECONDS - self._now()))
+        return _set_cookie(request, self._sealed(session), left)
+
+    def forget(self, request: HttpRequest) -> tuple[bytes, bytes]:
+        """Return the header that takes a session from a browser."""
+        return _set_cookie(request, "", 0)
+
+    # Forms
+
+    def form_token(self, session: VisitorSession) -> str:
+        """Return a token for the forms of a session: other bytes each time."""
+        nonce = os.urandom(8).hex()
+        return f"{nonce}{self._mark(session, nonce)}"
+
+    def is_own(self, session: VisitorSession, token: str) -> bool:
+        """Tell whether a form was drawn for this session."""
+        nonce, mark = token[:16], token[16:]
+        return hmac.compare_digest(mark.encode(), self._mark(session, nonce).encode())
+
+    def _mark(self, session: VisitorSession, nonce: str) -> str:
+        text = f"form {session.id} {nonce}".encode()
+        return hmac.digest(self._key(b"console form "), text, hashlib.sha256).hex()[:32]
+
+    # Sealing
+
+    def _key(self, purpose: bytes) -> bytes:
+        return hashlib.sha256(purpose + self._secret()).digest()
+
+    def _sealed(self, session: VisitorSession) -> str:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = os.urandom(_NONCE_BYTES)
+        cipher = AESGCM(self._key(b"console session "))
+        sealed = cipher.encrypt(nonce, msgspec.json.encode(session), b"session")
+        return base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode()
+
+    def _unsealed(self, text: str) -> VisitorSession | None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        try:
+            given = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            nonce, sealed = given[:_NONCE_BYTES], given[_NONCE_BYTES:]
+            return _decode(
+                AESGCM(self._key(b"console session ")).decrypt(nonce, sealed, b"session")
+            )
+        except (ValueError, binascii.Error, InvalidTag, msgspec.MsgspecError):
+            return None
+
+
+def is_local_host(request: HttpRequest) -> bool:
+    """Tell whether a browser on this machine asks, by a name that only this machine has."""
+    host = (request.header(b"host") or "").lower()
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name in LOCAL_NAMES and request.scope.get("scheme") != "https"
+
+
+def cookie_name(request: HttpRequest) -> str:
+    """Return the name of the cookie. Browsers take `__Host-` only with TLS, which a server on this
+    machine does not have; and they do not tell ports apart, so its port is in the name."""
+    if not is_local_host(request):
+        return "__Host-dragoman"
+    port = (request.header(b"host") or "").rpartition(":")[2]
+    return f"dragoman-{port}" if port.isdecimal() else "dragoman"
+
+
+def _set_cookie(request: HttpRequest, value: str, seconds: int) -> tuple[bytes, bytes]:
+    secure = "" if is_local_host(request) else "; Secure"
+    text = f"{cookie_name(request)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict"
+    return b"set-cookie", f"{text}{secure}".encode()
+
+
+def _cookie(request: HttpRequest, name: str) -> str:
+    """Return a cookie; empty: there is none, or there are two, and either may be another's."""
+    values = [
+        value
+        for header, text in request.scope["headers"]
+        if header == b"cookie"
+        for one in text.decode("latin-1").split(";")
+        for key, _, value in [one.strip().partition("=")]
+        if key == name
+    ]
+    return values[0] if len(values) == 1 else ""

@@ -1,0 +1,153 @@
+"""What happened to a task on one axis of time: bars and marks in lanes, as data for an SVG."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
+from typing import Any
+
+import msgspec
+
+from dragoman.console.rendering import STATES, read_instant, seconds
+
+MOST_SHOWN = 2000
+WIDTH, LABELS, LANE = 1000.0, 96.0, 28.0
+_INNER = WIDTH - LABELS - 16
+_LANES = ("state", "attempts", "steps", "asks", "calls")
+_LANE_OF = {
+    "status": "state",
+    "task": "state",
+    "attempt": "attempts",
+    "turn": "attempts",
+    "cancel": "attempts",
+    "deadline": "attempts",
+    "step": "steps",
+    "ask": "asks",
+    "answer": "asks",
+    "question": "asks",
+    "message": "asks",
+    "delegated": "calls",
+    "forwarded": "calls",
+    "call": "calls",
+}
+_UNSHOWN = ("trace", "scopes", "dropped")
+_TONES = {"attempts": "bad", "steps": "accent", "asks": "ask", "calls": "active"}
+
+
+class Shape(msgspec.Struct):
+    """A bar, or a mark where it has no length."""
+
+    lane: int
+    x: float
+    width: float
+    tone: str
+    title: str
+    is_gap: bool = False
+    # Whether its place is between its neighbours, since no time is recorded.
+    is_guess: bool = False
+
+
+class Drawing(msgspec.Struct):
+    """The whole picture."""
+
+    height: float
+    lanes: list[str]
+    shapes: list[Shape]
+    ticks: list[tuple[float, str]]
+    is_empty: bool = False
+
+
+def draw(transitions: list[dict[str, Any]], *, is_ended: bool) -> Drawing:
+    """Return the picture of some transitions, oldest first."""
+    found = _timed(transitions)
+    if not found:
+        return Drawing(0, [], [], [], is_empty=True)
+    first, last = found[0][0], max(at for at, _ in found)
+    end = last if is_ended else max(last, datetime.now(UTC).replace(microsecond=0))
+    span = max((end - first).total_seconds(), 0.001)
+
+    def place(at: datetime) -> float:
+        return LABELS + _INNER * min(max((at - first).total_seconds() / span, 0), 1)
+
+    used = [
+        name
+        for name in _LANES
+        if any(_LANE_OF.get(one["kind"], "attempts") == name for _, one in found)
+    ]
+    shapes = _states(found, end, place, used)
+    for at, one in found:
+        lane = _LANE_OF.get(one["kind"], "attempts")
+        if lane == "state":
+            continue
+        took = float(one.get("seconds") or 0)
+        width = max(_INNER * took / span, 0)
+        x = place(at)
+        when = _after(first, at) if one.get("at") else "at a time that is not recorded"
+        text = f"{one.get('text') or one['kind']} · {when}"
+        text += f", took {seconds(took)}" if took else ""
+        begin = max(LABELS, x - width) if width >= 3 else x
+        shape = Shape(used.index(lane), begin, x - begin, _TONES[lane], text)
+        shape.is_guess = not one.get("at")
+        shapes.append(shape)
+    shapes += _gaps(found, place, used)
+    ticks = [
+        (LABELS + _INNER * part / 4, seconds(span * part / 4) if part else "0") for part in range(5)
+    ]
+    return Drawing(LANE * len(used) + 26, used, shapes, ticks)
+
+
+def _timed(transitions: list[dict[str, Any]]) -> list[tuple[datetime, dict[str, Any]]]:
+    """Return what is drawn with the time of each. What has none of its own lies between its
+    neighbours: spread evenly there, but a takeover right before the next thing that was done."""
+    drawn = [one for one in transitions if one["kind"] not in _UNSHOWN]
+    known = [read_instant(one.get("at", "")) for one in drawn]
+    found: list[tuple[datetime, dict[str, Any]]] = []
+    for place, one in enumerate(drawn):
+        at = known[place]
+        if at is None and found:
+            before = found[-1][0]
+            rest = list(takewhile(lambda later: later is None, known[place:]))
+            after = next((later for later in known[place:] if later), before)
+            share = 1 if one["kind"] == "attempt" else 1 / (len(rest) + 1)
+            at = before + max(after - before, timedelta()) * share
+        if at is not None:
+            found.append((at, one))
+    return found
+
+
+def _states(
+    found: list[tuple[datetime, dict[str, Any]]], end: datetime, place: Any, used: list[str]
+) -> list[Shape]:
+    """Return a bar for each time that the task spent in a state."""
+    changes: list[tuple[datetime, str]] = []
+    for at, one in found:
+        # A status may say more of a state that the task is in already.
+        if (state := one.get("state")) and (not changes or changes[-1][1] != state):
+            changes.append((at, state))
+    shapes: list[Shape] = []
+    for number, (at, state) in enumerate(changes):
+        until = changes[number + 1][0] if number + 1 < len(changes) else end
+        name = STATES.get(state)
+        word, tone = (name.word, name.tone) if name else (state, "quiet")
+        took = (until - at).total_seconds()
+        is_last = number + 1 == len(changes)
+        title = word if is_last else f"{word} for {seconds(took)}"
+        width = place(until) - place(at)
+        shapes.append(Shape(used.index("state"), place(at), width, tone, title))
+    return shapes
+
+
+def _gaps(found: list[tuple[datetime, dict[str, Any]]], place: Any, used: list[str]) -> list[Shape]:
+    """Return the times between a process that left and the one that took over."""
+    shapes: list[Shape] = []
+    for (before, _), (at, one) in pairwise(found):
+        if one["kind"] == "attempt" and at > before:
+            took = (at - before).total_seconds()
+            text = f"no process worked on it for {seconds(took)}"
+            lane = used.index("attempts")
+            shapes.append(
+                Shape(lane, place(before), place(at) - place(before), "gap", text, is_gap=True)
+            )
+    return shapes
+
+
+def _after(first: datetime, at: datetime) -> str:
+    return f"after {seconds((at - first).total_seconds())}"

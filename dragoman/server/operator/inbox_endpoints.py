@@ -1,0 +1,68 @@
+"""The inbox as endpoints."""
+
+from msgspec import UNSET
+
+from dragoman.errors import InvalidParams
+from dragoman.server.operator.inbox import (
+    inbox_item,
+    requests_in,
+    take_answer,
+    waiting_request,
+    waiting_tasks,
+)
+from dragoman.server.operator.pages import Pages
+from dragoman.server.operator.shapes import (
+    Answered,
+    InboxAnswer,
+    InboxItem,
+    InboxItems,
+    InboxQuery,
+    OneTask,
+)
+from dragoman.server.operator.table import OperatorAsk, OperatorRows
+from dragoman.server.operator.tasks import given, place_of
+
+ENDPOINTS = OperatorRows()
+
+
+@ENDPOINTS.add("GET", "/inbox", query=InboxQuery)
+async def list_inbox(ask: OperatorAsk) -> InboxItems:
+    """List what waits for a person, the longest wait first."""
+    query: InboxQuery = ask.query
+    pages = Pages(ask, "inbox")
+    after = await pages.start()
+    asked = {"agent": query.agent, "tenant": given(query.tenant)}
+    heads = await waiting_tasks(ask.store, ask.viewer, **asked)
+    if ask.viewer.role != "caller":
+        ask.record_read("console.inbox.list")
+    items: list[InboxItem] = []
+    left = [head for head in heads if after is None or place_of(head) > after]
+    for index, head in enumerate(left, 1):
+        items += [inbox_item(head, one) for one in await requests_in(ask.store, head)]
+        # Requests of one task stay on one page.
+        if len(items) >= query.limit and index < len(left):
+            return InboxItems(items=items, next_page_token=pages.token(place_of(head)))
+    return InboxItems(items=items, next_page_token="")
+
+
+@ENDPOINTS.add("GET", "/inbox/{id}", query=OneTask)
+async def view_request(ask: OperatorAsk) -> InboxItem:
+    """Show one request that waits for a person: by its id, or by its task's if that has one."""
+    query: OneTask = ask.query
+    asked = {"agent": query.agent, "tenant": given(query.tenant), "owner": given(query.owner)}
+    head, request = await waiting_request(ask.store, ask.viewer, ask.path["id"], **asked)
+    if head.scope.principal != ask.request.caller.principal:
+        ask.record_read("console.inbox.read", f"{head.scope.agent} {head.task_id}")
+    return inbox_item(head, request)
+
+
+@ENDPOINTS.add("POST", "/inbox", body=InboxAnswer, scope="tasks:write", may_be_missing=True)
+async def answer_request(ask: OperatorAsk) -> Answered:
+    """Answer a request, or decline it, in the name of its task's owner."""
+    body: InboxAnswer = ask.body
+    if body.value is UNSET and not body.decline:
+        raise InvalidParams("has neither value nor decline", field="body")
+    head, request = await waiting_request(ask.store, ask.viewer, body.id)
+    ask.record("console.inbox.answer", f"{head.scope.agent} {head.task_id}")
+    await take_answer(ask.site, head, request, body.value, body.decline)
+    return Answered(task_id=head.task_id, result="answered")

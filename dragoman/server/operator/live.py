@@ -1,0 +1,83 @@
+"""What the operator API has at hand while the app runs: samples of figures, and whether lists have
+changed."""
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from dragoman.server.operator.viewing import Viewer
+from dragoman.stores.interface import Store
+from dragoman.telemetry import page
+from dragoman.telemetry.sampling import EVERY, SampleRing
+
+logger = logging.getLogger("dragoman")
+
+# Seconds for which a look at the latest task holds for all consoles of one viewer.
+LOOK_EVERY = 1.0
+_MOST_VIEWERS = 1000
+# Seconds after which a read of the same thing by the same caller is recorded again.
+_READ_AGAIN = 300.0
+_MOST_READS = 10_000
+
+
+class LiveFigures:
+    """Samples, and the latest change of what each viewer sees."""
+
+    def __init__(self, store: Store) -> None:
+        self.ring = SampleRing(page.everything)
+        self._store = store
+        self._chore: asyncio.Task[None] | None = None
+        # When a read was recorded: who, what it did, and of what.
+        self._reads: dict[tuple[str, ...], float] = {}
+        # By the name of the viewer: when it was looked, and what was seen.
+        self._seen: dict[tuple[str, ...], tuple[float, tuple[int, int]]] = {}
+
+    def start(self) -> None:
+        """Begin to take samples."""
+        self.ring.look(time.time_ns() // 1_000_000)
+        self._chore = asyncio.get_running_loop().create_task(self._sample())
+
+    async def stop(self) -> None:
+        """End."""
+        if self._chore is not None:
+            self._chore.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._chore
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                # In a thread: it reads what other workers counted.
+                await asyncio.to_thread(self.ring.look, time.time_ns() // 1_000_000)
+            except Exception:
+                # Whatever it was: charts have a gap, and nothing else is wrong.
+                logger.exception("the figures could not be sampled")
+
+    def is_first_read(self, *read: str) -> bool:
+        """Tell whether such a read was not recorded lately. A page that is looked at is drawn anew
+        every second, and one line of the audit log says as much as a thousand."""
+        now = asyncio.get_running_loop().time()
+        if now - self._reads.get(read, -_READ_AGAIN) < _READ_AGAIN:
+            return False
+        if len(self._reads) >= _MOST_READS:
+            self._reads.clear()
+        self._reads[read] = now
+        return True
+
+    async def latest(self, viewer: Viewer) -> tuple[int, int]:
+        """Return the place of the first task of a viewer's list. One look a second serves all
+        consoles of the same viewer."""
+        name, now = tuple(viewer.name), asyncio.get_running_loop().time()
+        looked_at, place = self._seen.get(name, (-LOOK_EVERY, (0, 0)))
+        if now - looked_at < LOOK_EVERY:
+            return place
+        if len(self._seen) >= _MOST_VIEWERS:
+            self._seen.clear()
+        # Before it is asked: others that ask meanwhile get what was seen before.
+        self._seen[name] = now, place
+        heads = await viewer.tasks(self._store, limit=1)
+        place = (heads[0].standing.status_at, heads[0].number) if heads else (0, 0)
+        self._seen[name] = now, place
+        return place

@@ -1,0 +1,433 @@
+"""What the operator API takes and returns, as OpenAPI describes it."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from dragoman.model.clock import stamp
+from dragoman.model.task import TaskState
+
+MOST = 200
+MOST_EVENTS = 500
+_LONGEST = 256
+
+Limit = Annotated[int, Meta(ge=1, le=MOST)]
+EventLimit = Annotated[int, Meta(ge=1, le=MOST_EVENTS)]
+# Positions have 20 bits in some stores.
+Position = Annotated[int, Meta(ge=0, lt=1 << 40)]
+Name = Annotated[str, Meta(max_length=_LONGEST)]
+# RFC 3339.
+Instant = Annotated[str, Meta(max_length=40)]
+Token = Annotated[str, Meta(max_length=_LONGEST)]
+
+
+def instant(milliseconds: int) -> str:
+    """Return a time as answers have it; empty: there is none."""
+    return stamp(milliseconds * 1000) if milliseconds else ""
+
+
+class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answers have the names of JSON."""
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which part of a list is wanted."""
+
+    limit: Limit = 50
+    page_token: Token = ""
+
+
+# What is asked for
+
+
+class TaskSearch(PageQuery, frozen=True, kw_only=True):
+    """Which tasks are wanted; what is left out is not looked at."""
+
+    state: TaskState | UnsetType = UNSET
+    agent: Name = ""
+    context: Name = ""
+    owner: Name | UnsetType = UNSET
+    tenant: Name | UnsetType = UNSET
+    # Of the last status: not before the one, and before the other.
+    since: Instant = ""
+    until: Instant = ""
+    # In the first message or in the error.
+    text: Name = ""
+
+
+class OneTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of several tasks of one id is meant."""
+
+    agent: Name = ""
+    owner: Name | UnsetType = UNSET
+    tenant: Name | UnsetType = UNSET
+
+
+class StateQuery(OneTask, frozen=True, kw_only=True):
+    """The task as of which position; 0: as it is."""
+
+    at: Position = 0
+
+
+class EventQuery(OneTask, frozen=True, kw_only=True):
+    """Which events are wanted: those after a position or, if it is given, the last before one."""
+
+    after: Position = 0
+    before: Position = 0
+    limit: EventLimit = 100
+    # As a caller of this version gets them; empty: as they are stored.
+    version: Literal["", "1.0", "0.3", "0.2"] = ""
+
+
+class AfterQuery(OneTask, frozen=True, kw_only=True):
+    """From which position on."""
+
+    after: Position = 0
+
+
+class InboxQuery(PageQuery, frozen=True, kw_only=True):
+    """Whose requests are wanted."""
+
+    agent: Name = ""
+    tenant: Name | UnsetType = UNSET
+
+
+class InboxAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer to a request, or why it is declined."""
+
+    # Of the request, or of its task if that has only one.
+    id: Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+    value: Any = UNSET
+    decline: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class ReceiverQuery(PageQuery, frozen=True, kw_only=True):
+    """Which receivers are wanted."""
+
+    which: Literal["all", "failing"] = "all"
+
+
+class DroppedLetter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dead letter that is to be forgotten: its receiver, and the position of its event."""
+
+    receiver: Annotated[int, Meta(ge=1, lt=1 << 40)]
+    position: Annotated[int, Meta(ge=1, lt=1 << 31)]
+
+
+class AuditQuery(PageQuery, frozen=True, kw_only=True):
+    """Which lines are wanted, by how they begin."""
+
+    act: Name = ""
+    who: Name = ""
+
+
+# What is answered
+
+
+class Me(_Shape, frozen=True):
+    """Who asks, and what it may see."""
+
+    role: Literal["operator", "admin", "caller"]
+    owner: str
+    tenant: str
+    is_authenticated: bool
+    agents: list[str]
+    has_registry: bool
+    version: str
+
+
+class TaskItem(_Shape, frozen=True):
+    """A task as lists show it."""
+
+    id: str
+    context_id: str
+    agent: str
+    tenant: str
+    owner: str
+    state: TaskState
+    status_at: str
+    made_at: str
+    # The last position of its log.
+    events: int
+    # The process that holds it; 0: none.
+    worker: int
+    # Of the first message.
+    words: str
+    skill: str = ""
+    # The registered agent that it was given to.
+    to: str = ""
+    # Why it failed, was rejected or canceled.
+    error: str = ""
+
+
+class TaskItems(_Shape, frozen=True):
+    """A page of tasks."""
+
+    items: list[TaskItem]
+    next_page_token: str
+
+
+class InboxItem(_Shape, frozen=True, omit_defaults=True):
+    """Something that waits for a person."""
+
+    id: str
+    kind: str
+    prompt: str
+    task_id: str
+    context_id: str
+    agent: str
+    tenant: str
+    owner: str
+    since: str
+    sensitive: bool = False
+    choices: list[str] = []
+    schema: Any = None
+    name: str = ""
+    args: Any = None
+    due: str = ""
+    problem: str = ""
+    handoff: Any = None
+
+
+class InboxItems(_Shape, frozen=True):
+    """A page of what waits."""
+
+    items: list[InboxItem]
+    next_page_token: str
+
+
+class Answered(_Shape, frozen=True):
+    """An answer was taken."""
+
+    task_id: str
+    result: Literal["answered"]
+
+
+class TaskView(_Shape, frozen=True):
+    """One task: what lists show, and what its log says of it now."""
+
+    task: TaskItem
+    is_ended: bool
+    # Which attempt is under way, and until when it has to end; empty: whenever.
+    attempt: int
+    deadline: str
+    requests: list[InboxItem]
+
+
+class TaskAt(_Shape, frozen=True):
+    """A task as of a position, as A2A 1.0 has it."""
+
+    position: int
+    task: Any
+
+
+class EventItem(_Shape, frozen=True):
+    """One event of a task."""
+
+    position: int
+    # Empty where the event has no time of its own.
+    at: str
+    kind: str
+    # Whether streams of callers have it.
+    is_public: bool
+    event: Any
+
+
+class EventItems(_Shape, frozen=True):
+    """A window of a log."""
+
+    items: list[EventItem]
+    # The last position there is, and where the next window begins; 0: this was the last.
+    last: int
+    next_after: int
+
+
+class TransitionItem(_Shape, frozen=True, omit_defaults=True):
+    """Something that a timeline shows."""
+
+    position: int
+    kind: str
+    at: str = ""
+    state: TaskState | UnsetType = UNSET
+    # A line for people.
+    text: str = ""
+    # Of a call of another agent, and its task there.
+    agent: str = ""
+    task_id: str = ""
+    seconds: float = 0.0
+
+
+class TransitionItems(_Shape, frozen=True):
+    """A window of what a timeline shows."""
+
+    items: list[TransitionItem]
+    next_after: int
+
+
+class Node(_Shape, frozen=True, omit_defaults=True):
+    """A task of a tree, and those below it. Of a task in another store only the place is known."""
+
+    id: str
+    agent: str = ""
+    url: str = ""
+    task: TaskItem | UnsetType = UNSET
+    # What the call took: seconds, and credits.
+    seconds: float = 0.0
+    cost: float = 0.0
+    at: str = ""
+    children: list["Node"] = []
+    # Whether there is more below than is shown.
+    is_cut: bool = False
+
+
+class Tree(_Shape, frozen=True):
+    """The tree that a task is in."""
+
+    # The task that was asked about.
+    id: str
+    top: Node
+
+
+class AgentSample(_Shape, frozen=True):
+    """Figures of one agent."""
+
+    started: float = 0
+    ended: float = 0
+    failed: float = 0
+    # Milliseconds that its code worked on a message.
+    p50: float = 0
+    p99: float = 0
+
+
+class Sample(_Shape, frozen=True):
+    """Figures of some seconds, of all workers of this port."""
+
+    number: int
+    at: str
+    seconds: float
+    started: float
+    ended: float
+    failed: float
+    running: float
+    waiting: float
+    streams: float
+    requests: float
+    errors: float
+    refused: float
+    # Milliseconds from a request that sends a message to its answer or first event.
+    p50: float
+    p99: float
+    memory: float
+    agents: dict[str, AgentSample]
+
+
+class Samples(_Shape, frozen=True):
+    """The last fifteen minutes."""
+
+    every: float
+    items: list[Sample]
+
+
+class ProcessItem(_Shape, frozen=True):
+    """A process that uses the store."""
+
+    number: int
+    state: Literal["live", "frozen", "dead"]
+    is_this: bool
+    # Whether another one should have taken over what it held.
+    is_due: bool
+
+
+class ProcessItems(_Shape, frozen=True):
+    """All processes of the store."""
+
+    items: list[ProcessItem]
+
+
+class ReceiverItem(_Shape, frozen=True):
+    """A receiver of a task's events, and how far it is."""
+
+    number: int
+    url: str
+    task_id: str
+    agent: str
+    tenant: str
+    owner: str
+    # The last event that is dealt with, and the last that there is.
+    position: int
+    last: int
+    tries: int
+    due_at: str
+    failing_since: str
+    is_open: bool
+    problem: str
+
+
+class ReceiverItems(_Shape, frozen=True):
+    """A page of receivers."""
+
+    items: list[ReceiverItem]
+    next_page_token: str
+
+
+class LetterItem(_Shape, frozen=True):
+    """An event that a receiver never took."""
+
+    receiver: int
+    task_id: str
+    url: str
+    position: int
+    tries: int
+    at: str
+    problem: str
+
+
+class LetterItems(_Shape, frozen=True):
+    """A page of dead letters."""
+
+    items: list[LetterItem]
+    next_page_token: str
+
+
+class Done(_Shape, frozen=True):
+    """It is done."""
+
+    result: str
+
+
+class AuditItem(_Shape, frozen=True):
+    """A line of the audit log."""
+
+    seq: int
+    at: str
+    act: str
+    outcome: str
+    who: str
+    object: str
+    reason: str
+    address: str
+    count: int
+
+
+class AuditItems(_Shape, frozen=True):
+    """A page of the audit log."""
+
+    items: list[AuditItem]
+    next_page_token: str
+
+
+class ChainProblemItem(_Shape, frozen=True):
+    """Where the chain does not hold."""
+
+    file: str
+    line: int
+    what: str
+
+
+class AuditChain(_Shape, frozen=True):
+    """Whether the chain of the audit log holds."""
+
+    is_valid: bool
+    lines: int
+    problems: list[ChainProblemItem]

@@ -1,0 +1,104 @@
+"""Tasks as lists show them: their rows, and the first words of their logs."""
+
+import asyncio
+from collections.abc import Sequence
+
+from dragoman.model.events import Forwarded
+from dragoman.model.record import Recorded
+from dragoman.model.task import Task, TaskState
+from dragoman.server.operator.shapes import TaskItem, instant
+from dragoman.stores.interface import Store, TaskRow
+
+# Characters of the first message, and of an error.
+_WORDS = 200
+# The first events of a log: the task, and whom it was given to.
+_FIRST_EVENTS = 6
+_FIRST_BYTES = 4096
+# Reads of a file that follow each other without letting others at the event loop.
+_AT_ONCE = 50
+_WITH_REASON = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
+
+
+class TaskTexts:
+    """What people said at the start of a task, and what it ended with."""
+
+    def __init__(self, first: Task | None, to: str, error: str) -> None:
+        message = first.history[0] if first is not None and first.history else None
+        skill = None if message is None else message.metadata.get("skillId")
+        self.made_at = "" if first is None else first.status.timestamp
+        self.said = "" if message is None else message.text
+        self.skill = skill if isinstance(skill, str) else ""
+        self.to = to
+        self.error = error
+
+    def has(self, text: str) -> bool:
+        """Tell whether a text, in small letters, is in them."""
+        return text in self.said.casefold() or text in self.error.casefold()
+
+
+async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
+    """Return the texts of tasks."""
+    found: list[TaskTexts] = []
+    for begin in range(0, len(heads), _AT_ONCE):
+        some = heads[begin : begin + _AT_ONCE]
+        places = [(head.number, 0) for head in some]
+        logs = await store.read_many(places, limit=_FIRST_EVENTS, size=_FIRST_BYTES)
+        for head, log in zip(some, logs, strict=True):
+            found.append(TaskTexts(_opening(log), _given_to(log), await _error(store, head)))
+        # A file is read without waiting.
+        await asyncio.sleep(0)
+    return found
+
+
+async def items_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskItem]:
+    """Return tasks as lists show them."""
+    texts = await texts_of(store, heads)
+    return [item_of(head, one) for head, one in zip(heads, texts, strict=True)]
+
+
+def item_of(head: TaskRow, texts: TaskTexts) -> TaskItem:
+    """Return a task as lists show it."""
+    return TaskItem(
+        id=head.task_id,
+        context_id=head.context_id,
+        agent=head.scope.agent,
+        tenant=head.scope.tenant,
+        owner=head.scope.owner,
+        state=head.standing.state,
+        status_at=instant(head.standing.status_at),
+        made_at=texts.made_at,
+        events=head.standing.last_seq,
+        words=_short(texts.said),
+        skill=_short(texts.skill),
+        to=texts.to,
+        error=_short(texts.error),
+        worker=head.holder,
+    )
+
+
+def _opening(log: Sequence[Recorded]) -> Task | None:
+    first = log[0].event if log else None
+    return first if isinstance(first, Task) else None
+
+
+def _given_to(log: Sequence[Recorded]) -> str:
+    for recorded in log:
+        if not recorded.is_public and isinstance(event := recorded.event, Forwarded):
+            return event.agent
+    return ""
+
+
+async def _error(store: Store, head: TaskRow) -> str:
+    if head.standing.state not in _WITH_REASON:
+        return ""
+    reading = await store.snapshot(head.number, artifacts=False)
+    if reading is None or reading.task.status.message is None:
+        return ""
+    return reading.task.status.message.text
+
+
+def _short(text: str) -> str:
+    """Return the first words of a text, in one line."""
+    # Of a long text only the beginning is split.
+    words = " ".join(text[: 8 * _WORDS].split())
+    return words if len(words) <= _WORDS else words[: _WORDS - 1] + "…"

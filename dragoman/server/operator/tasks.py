@@ -1,0 +1,200 @@
+"""Tasks of all agents and owners: found by filters, shown one by one, canceled."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from dragoman.dialects.v1_0 import V1_0
+from dragoman.engine.reading import read_task
+from dragoman.errors import InvalidParams, TaskNotFound
+from dragoman.model import operations as ops
+from dragoman.model.events import AttemptStarted, DeadlineSet
+from dragoman.model.identity import ContextId
+from dragoman.model.requests import open_requests
+from dragoman.server.operator.inbox import inbox_item
+from dragoman.server.operator.pages import Pages
+from dragoman.server.operator.shapes import (
+    OneTask,
+    StateQuery,
+    TaskAt,
+    TaskItem,
+    TaskItems,
+    TaskSearch,
+    TaskView,
+    instant,
+)
+from dragoman.server.operator.table import OperatorAsk, OperatorRows
+from dragoman.server.operator.task_items import item_of, items_of, texts_of
+from dragoman.service import Call, TaskReply
+from dragoman.stores.interface import TaskRow
+
+ENDPOINTS = OperatorRows()
+# Tasks that are read for a text in one request, how many together, and for how many seconds.
+_SEARCHED = 20_000
+_SEARCHED_AT_ONCE = 500
+_SEARCHED_SECONDS = 0.5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Events at the beginning and at the end of a log that say how the task is doing.
+_FIRST = 20
+_LATEST = 500
+_TOLD = (b'{"attemptStarted"', b'{"deadlineSet"')
+
+
+def given(value: Any) -> Any:
+    """Return a parameter, or None if it was left out."""
+    return None if value is UNSET else value
+
+
+async def find(ask: OperatorAsk) -> TaskRow:
+    """Return the task in the path. That of another owner is in the audit log."""
+    query: OneTask = ask.query
+    head = await ask.viewer.task(
+        ask.store,
+        ask.path["id"],
+        agent=query.agent,
+        owner=given(query.owner),
+        tenant=given(query.tenant),
+    )
+    if head.scope.principal != ask.request.caller.principal:
+        ask.record_read("console.task.read", f"{head.scope.agent} {head.task_id}")
+    return head
+
+
+def place_of(head: TaskRow) -> tuple[int, int]:
+    """Return the place of a task in lists."""
+    return head.standing.status_at, head.number
+
+
+@ENDPOINTS.add("GET", "/tasks", query=TaskSearch)
+async def find_tasks(ask: OperatorAsk) -> TaskItems:
+    """Find tasks by filters and by text, the latest status first."""
+    query: TaskSearch = ask.query
+    pages = Pages(ask, "tasks")
+    after = await pages.start()
+    if ask.viewer.role != "caller":
+        ask.record_read("console.task.list", given(query.tenant) or "")
+    if query.text:
+        return await _search(ask, pages, after)
+    heads = await _page(ask, query.limit + 1, after)
+    shown, rest = heads[: query.limit], heads[query.limit :]
+    token = pages.token(place_of(shown[-1])) if rest else ""
+    return TaskItems(items=await items_of(ask.store, shown), next_page_token=token)
+
+
+async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> list[TaskRow]:
+    query: TaskSearch = ask.query
+    until = _milliseconds(query.until, "until")
+    return await ask.viewer.tasks(
+        ask.store,
+        limit=limit,
+        agent=query.agent,
+        owner=given(query.owner),
+        tenant=given(query.tenant),
+        state=given(query.state),
+        context_id=ContextId(query.context),
+        status_since=_milliseconds(query.since, "since") or 0,
+        status_before=until,
+        after=after,
+    )
+
+
+async def _search(ask: OperatorAsk, pages: Pages, after: tuple[int, int] | None) -> TaskItems:
+    """Read tasks until there are enough that have the text; the token goes on from there."""
+    query: TaskSearch = ask.query
+    text, found = query.text.casefold(), list[TaskItem]()
+    ends_at = time.monotonic() + _SEARCHED_SECONDS
+    for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
+        heads = await _page(ask, _SEARCHED_AT_ONCE, after)
+        for head, texts in zip(heads, await texts_of(ask.store, heads), strict=True):
+            after = place_of(head)
+            if texts.has(text):
+                found.append(item_of(head, texts))
+                if len(found) == query.limit:
+                    return TaskItems(items=found, next_page_token=pages.token(after))
+        if len(heads) < _SEARCHED_AT_ONCE:
+            return TaskItems(items=found, next_page_token="")
+        if time.monotonic() > ends_at:
+            break
+    assert after is not None, "a full page was read"
+    return TaskItems(items=found, next_page_token=pages.token(after))
+
+
+@ENDPOINTS.add("GET", "/tasks/{id}", query=OneTask)
+async def view_task(ask: OperatorAsk) -> TaskView:
+    """Show a task: where it stands, and what it waits for."""
+    return await _view(ask, await find(ask))
+
+
+async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
+    (item,) = await items_of(ask.store, [head])
+    attempt, deadline = 1, 0
+    # The deadline is among the first events; earlier attempts than these are seldom.
+    last = head.standing.last_seq
+    for after, limit in ((0, _FIRST), (max(_FIRST, last - _LATEST), _LATEST)):
+        for recorded in await ask.store.read(head.number, after=after, limit=limit):
+            # Judged by its bytes: most of a log is not decoded.
+            if recorded.body.startswith(_TOLD):
+                event = recorded.event
+                if isinstance(event, AttemptStarted):
+                    attempt = event.attempt
+                elif isinstance(event, DeadlineSet):
+                    deadline = event.at
+    return TaskView(
+        task=item,
+        is_ended=head.standing.state.is_terminal,
+        attempt=attempt,
+        deadline=instant(deadline),
+        requests=[inbox_item(head, one) for one in await _requests(ask, head)],
+    )
+
+
+async def _requests(ask: OperatorAsk, head: TaskRow) -> list[Any]:
+    if not head.standing.state.is_interrupted:
+        return []
+    upto = head.standing.last_seq
+    reading = await read_task(ask.store, head.number, upto=upto, artifacts=False)
+    return [] if reading is None else list(open_requests(reading.task.status))
+
+
+@ENDPOINTS.add("GET", "/tasks/{id}/state", query=StateQuery)
+async def read_task_state(ask: OperatorAsk) -> TaskAt:
+    """Read the task as of a position, or as it is, as A2A 1.0 has it."""
+    head = await find(ask)
+    upto = min(ask.query.at or head.standing.last_seq, head.standing.last_seq)
+    reading = await read_task(ask.store, head.number, upto=upto)
+    if reading is None:
+        raise TaskNotFound(taskId=head.task_id)
+    operation = ops.GetTask(task_id=head.task_id, tenant=head.scope.tenant)
+    body = V1_0.encode_reply(operation, TaskReply(reading))
+    return TaskAt(position=upto, task=msgspec.Raw(body))
+
+
+@ENDPOINTS.add("POST", "/tasks/{id}/cancel", query=OneTask, scope="tasks:write")
+async def cancel_task(ask: OperatorAsk) -> TaskView:
+    """Cancel a task, in its owner's name."""
+    head = await find(ask)
+    service = ask.site.service_of(head.scope.agent)
+    if service is None:
+        raise TaskNotFound(taskId=head.task_id)
+    ask.record("console.task.cancel", f"{head.scope.agent} {head.task_id}")
+    operation = ops.CancelTask(task_id=head.task_id, tenant=head.scope.tenant)
+    # By the service that callers have: it knows the rules.
+    await service.answer(Call(operation=operation, caller=head.scope.caller()))
+    return await _view(ask, await find(ask))
+
+
+def _milliseconds(text: str, field: str) -> int | None:
+    """Return an instant; None: there is none."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            raise ValueError
+        # A finer one than the store has rounds up to the next.
+        return -(-(found - _EPOCH) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
+        raise InvalidParams("is an instant of RFC 3339 with its zone", field=field) from None

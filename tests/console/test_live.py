@@ -1,0 +1,175 @@
+"""Streams of pages: what each carries, how often, and what ends it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from harness.clock import Clock
+from harness.serving import Frame, Site, frames
+from harness.waiting import eventually, within
+
+from dragoman import Agent
+from dragoman.console.live import LivePages
+from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
+from tests.console.sites import Visitor, console
+
+
+def echo() -> Agent:
+    agent = Agent("Echo", "Says what you said.")
+
+    @agent.skill
+    async def say(text: str) -> str:
+        return text
+
+    return agent
+
+
+def stream(site: Site, page: str = "/console/tasks", seen: str = "") -> Any:
+    return site.http.stream("GET", f"/console/live?page={quote(page)}&seen={seen}")
+
+
+async def test_a_stream_begins_with_what_the_page_has_not_and_goes_on_with_changes() -> None:
+    async with console(echo()) as site, stream(site) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        events = frames(answer)
+        first = await within(anext(events))
+        assert (first.event, first.data["id"]) == ("fragment", "tasks")
+        assert "No tasks yet" in first.data["html"]
+        await site.send("hello there")
+        second = await within(anext(events))
+        assert "hello there" in second.data["html"]
+
+
+async def test_no_part_of_a_page_carries_the_token_of_a_session() -> None:
+    async with console(echo()) as site, stream(site) as answer:
+        assert 'name="token"' not in (await within(anext(frames(answer)))).data["html"]
+
+
+async def test_a_page_that_is_up_to_date_is_sent_nothing() -> None:
+    async with console(echo()) as site:
+        page = (await site.http.get("/console/tasks")).text
+        digest = page.partition('id="tasks" data-live="')[2].partition('"')[0]
+        async with stream(site, seen=f"tasks:{digest}") as answer:
+            events = frames(answer)
+            await site.send("hello there")
+            assert "hello there" in (await within(anext(events))).data["html"]
+
+
+async def test_a_stream_without_a_session_is_refused(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[alice]\ntoken = "alice-token-0123456789abc"\n')
+    tokens.chmod(0o600)
+    async with console(echo(), auth_tokens=str(tokens)) as site:
+        async with stream(site) as answer:
+            assert answer.status_code == 401
+        await Visitor(site.http).sign_in("alice-token-0123456789abc")
+        async with stream(site) as answer:
+            assert answer.status_code == 200
+            events = frames(answer)
+            assert "No tasks yet" in (await within(anext(events))).data["html"]
+            # The right to read ends with the credential, also of what is open.
+            tokens.write_text("")
+            await within(_ended(events))
+
+
+async def _ended(events: AsyncIterator[Frame]) -> None:
+    async for _ in events:
+        pass
+
+
+@pytest.mark.parametrize("page", ["/console/none", "", "https://evil.example/tasks", "/api/v1"])
+async def test_there_is_no_stream_of_what_is_no_page(page: str) -> None:
+    async with console(echo()) as site, stream(site, page) as answer:
+        assert answer.status_code == (200 if not page else 404)
+
+
+async def test_a_reader_that_left_is_forgotten() -> None:
+    async with console(echo()) as site:
+        async with stream(site) as answer:
+            await within(anext(frames(answer)))
+            assert len(site.app.site.streams) >= 1
+        await eventually(lambda: len(site.app.site.streams) == 0)
+
+
+async def test_streams_end_when_the_server_stops() -> None:
+    async with console(echo()) as site, stream(site) as answer:
+        events = frames(answer)
+        await within(anext(events))
+        site.app.end_streams()
+        with pytest.raises(StopAsyncIteration):
+            await within(anext(events))
+
+
+def test_the_more_pages_are_looked_at_the_less_often_each_is_drawn() -> None:
+    pages = LivePages()
+    assert pages.pause == 0.25
+    pages._open.update(map(str, range(100)))
+    # All together draw for no more than three hundredths of the time.
+    assert 100 * pages._cost / pages.pause == pytest.approx(0.03)
+    # Those who look at the same page are shown one drawing.
+    pages._open.update(["0"] * 1000)
+    assert 100 * pages._cost / pages.pause == pytest.approx(0.03)
+
+
+# Sessions by values
+
+
+def test_a_session_holds_for_eight_hours() -> None:
+    clock = Clock()
+    sessions = Sessions(lambda: b"secret", clock)
+    request = _Request()
+    session = sessions.begin("authorization", "Bearer x")
+    request.give(sessions.cookie(request, session))  # type: ignore[arg-type]
+    assert sessions.read(request) == session  # type: ignore[arg-type]
+    clock.now += LASTS_SECONDS - 1
+    assert sessions.read(request) == session  # type: ignore[arg-type]
+    clock.now += 1
+    assert sessions.read(request) is None  # type: ignore[arg-type]
+
+
+def test_a_session_of_another_store_is_none() -> None:
+    request = _Request()
+    theirs = Sessions(lambda: b"theirs")
+    request.give(theirs.cookie(request, theirs.begin()))  # type: ignore[arg-type]
+    assert theirs.read(request) is not None  # type: ignore[arg-type]
+    assert Sessions(lambda: b"ours").read(request) is None  # type: ignore[arg-type]
+
+
+def test_a_session_shows_no_credential_in_a_log() -> None:
+    assert "hidden" not in repr(VisitorSession("id", 0.0, "authorization", "Bearer hidden"))
+
+
+class _Request:
+    """As much of a request as sessions read."""
+
+    def __init__(self) -> None:
+        self.scope: dict[str, Any] = {"scheme": "http", "headers": []}
+
+    def header(self, name: bytes) -> str:
+        return {b"host": "127.0.0.1:8000"}.get(name, "")
+
+    def give(self, cookie: tuple[bytes, bytes]) -> None:
+        self.scope["headers"] = [(b"cookie", cookie[1].partition(b";")[0])]
+
+
+async def test_many_consoles_at_once_are_all_told() -> None:
+    async with console(echo()) as site, asyncio.TaskGroup() as group:
+        arrived = asyncio.Semaphore(0)
+
+        async def look() -> None:
+            async with stream(site) as answer:
+                events = frames(answer)
+                await anext(events)
+                arrived.release()
+                async for event in events:
+                    if event.data and "the news" in event.data["html"]:
+                        return
+
+        looking = [group.create_task(look()) for _ in range(40)]
+        for _ in looking:
+            await within(arrived.acquire())
+        await site.send("the news")
+        await within(asyncio.gather(*looking))

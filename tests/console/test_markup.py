@@ -1,0 +1,118 @@
+"""What strangers say, made safe: the rules by values, without a browser."""
+
+import pytest
+
+from dragoman.console.charts import chart
+from dragoman.console.content import conversation, from_events
+from dragoman.console.markup import difference, json_text, markdown, size, visible
+from dragoman.console.rendering import seconds, short
+from dragoman.console.timeline import draw
+from tests.console.payloads import PAYLOADS
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_markdown_keeps_words_and_nothing_that_acts(payload: str) -> None:
+    shown = str(markdown(payload)).lower()
+    for banned in ("<script", "<img", "<svg", "<iframe", "<style", "<form", "<input", "<base"):
+        assert banned not in shown
+    assert 'href="javascript' not in shown and 'href="data' not in shown
+
+
+def test_links_tell_nothing_of_the_page_they_are_on() -> None:
+    shown = str(markdown("[a](https://example.org)"))
+    assert 'rel="noopener noreferrer nofollow"' in shown
+
+
+def test_headings_of_a_message_are_below_those_of_the_page() -> None:
+    assert "<h3>" in str(markdown("# Big")) and "<h1>" not in str(markdown("# Big"))
+
+
+def test_what_hides_or_reorders_is_shown_by_its_number() -> None:
+    assert visible("a\u202eb\x1b[2Jc\td\n") == "a⟨202E⟩b⟨001B⟩[2Jc\td\n"
+
+
+def test_a_long_text_is_cut_and_says_so() -> None:
+    shown = str(markdown("x" * 200_000))
+    assert len(shown) < 70_000 and "134,464 more characters" in shown
+    assert "more characters" in str(json_text({"a": "x" * 200_000}))
+
+
+def test_json_is_escaped() -> None:
+    assert "<script>" not in str(json_text({"<script>": "</pre><script>"}))
+
+
+def test_a_difference_shows_what_came_and_what_went_whatever_the_order() -> None:
+    assert "Nothing changed" in str(difference({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+    shown = str(difference({"a": "<b>"}, {"a": "<i>"}))
+    assert 'class="removed"' in shown and "&lt;i&gt;" in shown and "<i>" not in shown
+
+
+def test_chunks_of_a_result_are_one_text() -> None:
+    parts = [{"text": "one "}, {"text": "two"}, {"data": 1}, {"text": "three"}]
+    (said,) = conversation({"artifacts": [{"artifactId": "a", "parts": parts}]})
+    assert [part.get("text", part.get("value")) for part in said["parts"]] == [
+        "one two",
+        1,
+        "three",
+    ]
+
+
+def test_a_long_task_is_told_by_some_of_its_events() -> None:
+    first = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}
+    events = [
+        {"event": {"task": {"id": "t", "history": [first]}}},
+        {"event": {"artifactUpdate": {"artifact": {"artifactId": "a", "parts": [{"text": "1"}]}}}},
+        {"event": {"artifactUpdate": {"artifact": {"artifactId": "a", "parts": [{"text": "2"}]}}}},
+    ]
+    said = conversation(from_events(events))
+    assert [one["role"] for one in said] == ["user", "artifact"]
+    assert said[1]["parts"] == [{"kind": "text", "text": "12"}]
+
+
+def test_a_timeline_shows_states_steps_and_the_gap_before_a_takeover() -> None:
+    def at(second: int) -> str:
+        return f"2026-01-01T00:00:{second:02d}Z"
+
+    drawing = draw(
+        [
+            {"position": 1, "kind": "task", "at": at(0), "state": "TASK_STATE_SUBMITTED"},
+            {"position": 2, "kind": "status", "at": at(1), "state": "TASK_STATE_WORKING"},
+            {"position": 3, "kind": "step", "text": "look", "seconds": 2.0, "at": at(4)},
+            {"position": 4, "kind": "attempt", "at": at(9)},
+            {"position": 5, "kind": "status", "at": at(10), "state": "TASK_STATE_COMPLETED"},
+        ],
+        is_ended=True,
+    )
+    assert drawing.lanes == ["state", "attempts", "steps"]
+    states = [shape for shape in drawing.shapes if shape.lane == 0]
+    assert [shape.title for shape in states] == [
+        "queued for 1.0 s",
+        "working for 9.0 s",
+        "completed",
+    ]
+    (gap,) = (shape for shape in drawing.shapes if shape.is_gap)
+    assert gap.title == "no process worked on it for 5.0 s"
+    assert drawing.ticks[-1][1] == "10.0 s"
+
+
+def test_a_task_without_times_has_no_timeline() -> None:
+    assert draw([], is_ended=True).is_empty
+    assert draw([{"position": 1, "kind": "step"}], is_ended=False).is_empty
+
+
+def test_a_chart_of_one_value_or_none_is_drawn() -> None:
+    assert chart("Tasks", "0", "per second", []).curve == ""
+    assert chart("Tasks", "1", "per second", [1.0]).curve == "M0.0 2.0L300 2.0"
+
+
+def test_amounts_are_short() -> None:
+    assert [size(number) for number in (0, 999, 1500, 25_000_000)] == [
+        "0 B",
+        "999 B",
+        "1.5 KB",
+        "25 MB",
+    ]
+    assert [seconds(amount) for amount in (0.0021, 4.26, 75, 7300, 200_000)] == [
+        *("2 ms", "4.3 s", "1 min 15 s", "2 h 1 min", "2 d 7 h")
+    ]
+    assert short("01a1eb39-0490-7271-807d-5368a07703a7") == "…a07703a7"

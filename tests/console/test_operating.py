@@ -1,0 +1,171 @@
+"""What operators do: agents of several versions behind a gateway, faults on the overview, a server
+that was killed, and signing in with a browser."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.processes import running
+from harness.serving import Site, client, hosting, serving
+from playwright.async_api import Browser, expect
+
+from dragoman import Agent
+from dragoman.config import load_settings
+from dragoman.console.part import ConsolePart
+from dragoman.gateway.app import gateway_app
+from tests.console.sites import console, looking
+
+# An agent that begins a step and never ends it, in a process of its own.
+_AGENT = """
+import asyncio
+from dragoman import Agent, Turn
+
+agent = Agent("Slow", "Takes its time.")
+
+
+@agent.skill
+async def work(text: str, turn: Turn) -> str:
+    await turn.say("at it")
+    if turn.attempt == 1:
+        await asyncio.Event().wait()
+    return "done at last"
+"""
+
+
+def named(title: str) -> Agent:
+    agent = Agent(title, f"Says that it is {title}.")
+
+    @agent.skill(id=f"be_{title.lower()}", tags=[title])
+    async def be(text: str) -> str:
+        return f"{title} heard: {text}"
+
+    return agent
+
+
+@asynccontextmanager
+async def gateway(folder: Path, **settings: Any) -> AsyncGenerator[Site]:
+    """Serve a gateway with a console."""
+    chosen = {"store": str(folder / "gateway.db")} | settings
+    app = gateway_app(settings=load_settings({}, **chosen), is_local=True, parts=[ConsolePart()])
+    async with hosting(app) as url, client(url) as http:
+        yield Site(url, http, app)
+
+
+async def test_agents_of_two_versions_are_registered_tried_and_watched(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with (
+        serving(named("Newer"), a2a_version="1.0") as newer,
+        serving(named("Older"), a2a_version="0.3") as older,
+        gateway(tmp_path) as site,
+        looking(browser, site.url) as page,
+    ):
+        for other, name in ((newer, "Newer"), (older, "Older")):
+            await page.goto("/console/agents")
+            await page.get_by_label("Address of an agent").fill(other.url)
+            await page.get_by_role("button", name="Register").click()
+            await expect(page.locator("h1")).to_have_text(name)
+            await page.get_by_label("Message").fill("hello")
+            await page.get_by_role("button", name="Send").click()
+            await page.get_by_role("link", name="Watch its task").click()
+            await expect(page.locator(".say.artifact")).to_contain_text(f"{name} heard: hello")
+            await page.get_by_role("link", name="Tree").click()
+            await expect(page.locator(".tree .node")).to_have_count(2)
+        await page.goto("/console/tasks")
+        await expect(page.locator("[data-row]")).to_have_count(2)
+        await expect(page.locator("[data-row]").first).to_contain_text("older")
+        await page.goto("/console/money")
+        await expect(page.get_by_text("Available")).to_be_visible()
+
+
+async def test_an_agent_that_does_not_answer_is_on_the_overview_with_the_way_to_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with gateway(tmp_path) as site, looking(browser, site.url) as page:
+        async with serving(named("Gone")) as gone:
+            made = await site.http.post("/api/v1/agents", json={"endpoint": gone.url})
+            assert made.status_code == 201, made.text
+            await page.goto("/console")
+            await expect(page.get_by_text("Nothing. All processes live")).to_be_visible()
+        await site.http.post("/api/v1/agents/gone/probe")
+        row = page.locator(".attention li", has_text="Gone is degraded: NotConnected")
+        await expect(row).to_be_visible()
+        await row.get_by_role("link", name="Probe").click()
+        await expect(page.locator("h1")).to_have_text("Gone")
+        await expect(page.locator(".problem")).to_contain_text("Connection refused")
+
+
+async def test_an_agent_that_fails_is_named_with_the_way_to_see_why(browser: Browser) -> None:
+    agent = named("Broken")
+
+    @agent.skill
+    async def fail(text: str) -> None:
+        raise RuntimeError("private words")
+
+    async with console(agent) as site, looking(browser, site.url) as page:
+        await page.goto("/console")
+        await site.send("do it", metadata={"skillId": "fail"})
+        # The figures are sampled every five seconds.
+        row = page.locator(".attention li", has_text="broken failed 1 of 1 tasks")
+        await expect(row).to_be_visible(timeout=30_000)
+        await row.get_by_role("link", name="See why").click()
+        await expect(page.locator("[data-row]")).to_have_count(1)
+        await expect(page.locator("[data-row]")).to_contain_text("Incident")
+        assert "private words" not in await page.content()
+
+
+async def test_a_server_that_was_killed_is_seen_on_the_timeline_of_an_open_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text(_AGENT)
+    store = tmp_path / "tasks.db"
+    serve = ("serve", "slow.py", "--store", str(store), "--listen")
+    lost = ["error: Failed to load resource", "error: net::ERR"]
+    with running(*serve, "127.0.0.1:0", cwd=tmp_path) as server:
+        url = await asyncio.to_thread(server.ready)
+        async with looking(browser, url, allowed=lost) as page, client(url) as http:
+            body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}}
+            body["configuration"] = {"returnImmediately": True}  # type: ignore[assignment]
+            sent = await http.post("/message:send", json=body)
+            task = sent.json()["task"]["id"]
+            await page.goto(f"/console/tasks/{task}/timeline")
+            await expect(page.locator(".actions .state")).to_have_text("working")
+            server.kill()
+            await expect(page.locator("body.is-stale")).to_have_count(1)
+            address = url.removeprefix("http://")
+            with running(*serve, address, cwd=tmp_path) as again:
+                await asyncio.to_thread(again.ready)
+                # The same page, which nobody loaded again.
+                await expect(page.locator(".actions .state")).to_have_text(
+                    "completed", timeout=60_000
+                )
+                await expect(page.locator("svg .bar-gap")).to_have_count(1)
+                await expect(page.locator("body.is-stale")).to_have_count(0)
+
+
+async def test_one_signs_in_with_a_browser_and_out_again(browser: Browser, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(
+        '[olivia]\ntoken = "olivia-0123456789abcdef"\nscopes = ["dragoman:operator"]\n'
+    )
+    tokens.chmod(0o600)
+    refused = ["error: Failed to load resource: the server responded with a status of 401"]
+    async with (
+        console(named("Guarded"), auth_tokens=str(tokens)) as site,
+        looking(browser, site.url, allowed=refused) as page,
+    ):
+        await page.goto("/console/tasks?state=TASK_STATE_FAILED")
+        await page.get_by_label("Token or API key").fill("wrong")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await page.get_by_label("Token or API key").fill("olivia-0123456789abcdef")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/console/tasks?state=TASK_STATE_FAILED")
+        await expect(page.get_by_text("token:olivia · operator")).to_be_visible()
+        assert await page.evaluate("document.cookie") == ""
+        await page.get_by_role("button", name="Sign out").click()
+        await page.wait_for_url("**/console/login")
+        await page.goto("/console/tasks")
+        await page.wait_for_url("**/console/login?**")

@@ -1,0 +1,383 @@
+"""Pages in a real browser: they live, they work by keyboard and without scripts, and everybody can
+read them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from harness.serving import Site
+from harness.waiting import eventually
+from playwright.async_api import Browser, Page, expect
+
+from dragoman import Agent, TaskFailed, Turn
+from tests.console.browser import axe
+from tests.console.sites import console, looking
+
+# What axe calls them; the lesser ones are a matter of taste.
+_SERIOUS = ("serious", "critical")
+
+
+class Trip(msgspec.Struct):
+    """Where to, and how."""
+
+    city: str
+    days: int
+    seat: Literal["aisle", "window"]
+    extras: list[str] = []
+
+
+def travel_desk(*, others: str = "") -> Agent:
+    """Return an agent that does everything that a page shows."""
+    agent = Agent("Travel desk", "Plans trips, and asks when it is unsure.")
+
+    @agent.skill(tags=["trips"], examples=["three days in Lisbon"], default=True)
+    async def plan(text: str, turn: Turn) -> str:
+        await turn.say(f"Looking for flights: {text}")
+        await turn.step("flights", _look)
+        return f"# {text}\n\n- **Day 1**: the old town\n- Day 2: [a map](https://example.org/map)"
+
+    @agent.skill
+    async def ask(text: str, turn: Turn) -> str:
+        answer = await turn.ask(f"Which seat for {text}?")
+        return f"Booked: {answer.text}"
+
+    @agent.skill
+    async def fill(text: str, turn: Turn) -> str:
+        trip = await turn.fill("Tell me more.", Trip)
+        return f"{trip.days} days in {trip.city}, {trip.seat}, {' and '.join(trip.extras)}"
+
+    @agent.skill
+    async def fail(text: str) -> None:
+        raise TaskFailed("The airline said no.")
+
+    @agent.skill
+    async def wait(text: str) -> None:
+        await asyncio.Event().wait()
+
+    @agent.skill
+    async def delegate(text: str, turn: Turn) -> str:
+        answer = await turn.call(others, text)
+        return answer.text
+
+    return agent
+
+
+async def _look() -> dict[str, int]:
+    return {"flights": 3}
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with console(travel_desk()) as site:
+        yield site
+
+
+async def sent(site: Site, skill: str, text: str) -> str:
+    """Send a message; return the id of its task, which rests or runs."""
+    wait = {"configuration": {"returnImmediately": True}} if skill == "wait" else {}
+    return (await site.send(text, metadata={"skillId": skill}, **wait))["id"]
+
+
+# Live
+
+
+async def test_a_task_appears_in_the_list_and_ends_there_without_a_reload(
+    browser: Browser, site: Site
+) -> None:
+    async with looking(browser, site.url) as page:
+        await page.goto("/console/tasks")
+        await expect(page.get_by_text("No tasks yet")).to_be_visible()
+        await page.evaluate("window.stays = true")
+        task = await sent(site, "wait", "a long one")
+        row = page.locator(f"[data-row='{task}']")
+        await expect(row.locator(".state")).to_have_text("working")
+        await site.call("CancelTask", {"id": task})
+        await expect(row.locator(".state")).to_have_text("canceled")
+        assert await page.evaluate("window.stays")
+
+
+async def test_a_question_appears_on_its_tasks_page_and_is_answered_there(
+    browser: Browser, site: Site
+) -> None:
+    async with looking(browser, site.url) as page:
+        task = await sent(site, "ask", "the Porto train")
+        await page.goto(f"/console/tasks/{task}")
+        await page.get_by_label("Answer").first.fill("window")
+        await page.get_by_role("button", name="Answer").click()
+        await expect(page.locator(".say.artifact")).to_contain_text("Booked: window")
+        await expect(page.locator("h1 + *, .actions .state").first).to_contain_text("completed")
+
+
+async def test_what_is_typed_stays_while_the_page_changes(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        task = await sent(site, "ask", "the Porto train")
+        await page.goto(f"/console/tasks/{task}")
+        answer = page.get_by_label("Answer").first
+        await answer.fill("wind")
+        # Another one answers, so that this page changes under the hand of its reader.
+        await site.send("aisle", taskId=task)
+        await expect(page.locator(".say.artifact")).to_contain_text("Booked: aisle")
+        await expect(answer).to_have_value("wind")
+        await answer.blur()
+        await expect(page.locator(".question")).to_have_count(0)
+
+
+# Keys
+
+
+async def test_everything_is_done_by_the_keyboard(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        first = await sent(site, "plan", "one")
+        second = await sent(site, "plan", "two")
+        await page.goto("/console/agents")
+        await page.keyboard.press("g")
+        await page.keyboard.press("t")
+        await page.wait_for_url("**/console/tasks")
+        await page.keyboard.press("j")
+        assert await focused(page) == f"task-{second}"
+        await page.keyboard.press("j")
+        assert await focused(page) == f"task-{first}"
+        await page.keyboard.press("x")
+        await expect(page.locator("input:checked")).to_have_value(first)
+        await page.keyboard.press("k")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/console/tasks/{second}")
+        await page.keyboard.press("]")
+        await page.wait_for_url("**/timeline")
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("/")
+        assert await focused(page) == "search"
+        await page.keyboard.type("one")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/tasks?text=one")
+        await expect(page.locator("[data-row]")).to_have_count(1)
+
+
+async def focused(page: Page) -> str:
+    return await page.evaluate("document.activeElement.id")
+
+
+# Without scripts
+
+
+async def test_reading_and_answering_need_no_scripts(browser: Browser, site: Site) -> None:
+    refused = ["error: Failed to load resource: the server responded with a status of 422"]
+    async with looking(browser, site.url, has_script=False, allowed=refused) as page:
+        task = await sent(site, "fill", "a trip")
+        await page.goto("/console/inbox")
+        await page.get_by_role("link", name="Tell me more.").click()
+        await page.get_by_label("city").fill("Lisbon")
+        await page.get_by_role("button", name="Answer").click()
+        # What is wrong is said beside the field, and what was given is still there.
+        await expect(page.locator(".wrong").first).to_be_visible()
+        await expect(page.get_by_label("city")).to_have_value("Lisbon")
+        await page.get_by_label("days").fill("3")
+        await page.get_by_label("window").check()
+        await page.get_by_label("extras 1").fill("breakfast")
+        await page.get_by_role("button", name="Answer").click()
+        await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        await site.rested(task)
+        await page.goto(f"/console/tasks/{task}")
+        result = page.locator(".say.artifact")
+        await expect(result).to_contain_text("3 days in Lisbon, window, breakfast")
+
+
+async def test_a_list_grows_by_a_button(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        task = await sent(site, "fill", "a trip")
+        await page.goto(f"/console/tasks/{task}")
+        await page.get_by_label("city").fill("Porto")
+        await page.get_by_label("days").fill("2")
+        await page.get_by_label("aisle").check()
+        await page.get_by_label("extras 1").fill("breakfast")
+        await page.get_by_role("button", name="Add another").click()
+        await page.get_by_label("extras 2").fill("a map")
+        await page.get_by_role("button", name="Answer").click()
+        result = page.locator(".say.artifact")
+        await expect(result).to_contain_text("2 days in Porto, aisle, breakfast and a map")
+
+
+async def test_a_question_is_refused_with_a_reason(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        task = await sent(site, "fill", "a trip")
+        await page.goto("/console/inbox")
+        await page.get_by_role("link", name="Tell me more.").click()
+        await page.get_by_label("Why not").fill("I stay at home")
+        await page.get_by_role("button", name="Refuse").click()
+        await page.wait_for_url("**/console/inbox?**")
+        await site.rested(task)
+        await page.goto(f"/console/tasks/{task}")
+        await expect(page.locator(".problem")).to_contain_text("I stay at home")
+
+
+# A task in all its views
+
+
+async def test_a_task_is_shown_as_each_version_has_it_with_the_command_that_gets_it(
+    browser: Browser, site: Site
+) -> None:
+    task = await sent(site, "plan", "Lisbon")
+    async with looking(browser, site.url) as page:
+        await page.goto(f"/console/tasks/{task}/raw?as=0.3")
+        await expect(page.locator(".command")).to_contain_text("tasks/get")
+        whole = page.locator("section", has_text="The whole task").locator("pre")
+        real = await site.call("tasks/get", {"id": task}, headers={"A2A-Version": "0.3"})
+        shown = msgspec.json.decode((await whole.inner_text()).encode())
+        assert shown["result"] == real
+        await page.select_option("#as", "1.0-rest")
+        await page.wait_for_url("**as=1.0-rest")
+        await expect(page.locator(".command")).to_contain_text(f"/tasks/{task}")
+
+
+async def test_the_scrubber_shows_the_task_as_it_was(browser: Browser, site: Site) -> None:
+    task = await sent(site, "plan", "Lisbon")
+    async with looking(browser, site.url) as page:
+        await page.goto(f"/console/tasks/{task}/scrubber")
+        await expect(page.locator("#scrubbed .state")).to_have_text("completed")
+        await page.locator("#scrub-at").fill("1")
+        await expect(page.locator("#scrubbed .state")).to_have_text("queued")
+        assert "at=1" in page.url
+        await page.reload()
+        await expect(page.locator("#scrubbed .state")).to_have_text("queued")
+
+
+async def test_a_task_is_sent_again_with_other_words(browser: Browser, site: Site) -> None:
+    task = await sent(site, "plan", "Lisbon")
+    async with looking(browser, site.url) as page:
+        await page.goto(f"/console/tasks/{task}")
+        await page.get_by_text("Send again from here").click()
+        await page.get_by_label("with other words").fill("Porto")
+        await page.get_by_role("button", name="Send a new task").click()
+        await expect(page.locator("h1")).to_have_text("Porto")
+        await expect(page.get_by_text("refers to")).to_be_visible()
+        assert task not in page.url
+
+
+async def test_a_cassette_of_a_task_is_played_back(site: Site, tmp_path: Any) -> None:
+    from harness.serving import hosting
+
+    from dragoman import Client
+    from dragoman.testing.cassettes.cassette import read
+    from dragoman.testing.cassettes.replayer import Replayer
+
+    task = (await site.send("Lisbon"))["id"]
+    answer = await site.http.get(f"/console/tasks/{task}/cassette")
+    file = tmp_path / "task.cassette"
+    file.write_bytes(answer.content)
+    async with hosting(Replayer(read(file), speed=0), lifespan="off") as url, Client(url) as agent:
+        assert "Day 1" in (await agent.send("Lisbon")).text
+
+
+async def test_several_tasks_are_canceled_at_once(browser: Browser, site: Site) -> None:
+    tasks = [await sent(site, "wait", text) for text in ("one", "two", "three")]
+    async with looking(browser, site.url) as page:
+        # Our own question before it is done, answered by the reader.
+        await page.add_init_script("window.confirm = () => true;")
+        await page.goto("/console/tasks")
+        for task in tasks[:2]:
+            await page.locator(f"input[value='{task}']").check()
+        await page.get_by_role("button", name="Cancel selected").click()
+        await expect(page.get_by_text("2 canceled.")).to_be_visible()
+        await expect(page.locator(".state.active")).to_have_count(1)
+        await site.call("CancelTask", {"id": tasks[2]})
+
+
+async def test_a_delegated_task_is_a_branch_of_the_tree(browser: Browser, site: Site) -> None:
+    async with console(travel_desk(others=site.url), allow_private=True) as boss:
+        task = await sent(boss, "delegate", "Lisbon")
+        async with looking(browser, boss.url) as page:
+            await page.goto(f"/console/tasks/{task}/tree")
+            await expect(page.locator(".tree .node")).to_have_count(2)
+            await page.goto(f"/console/tasks/{task}/timeline")
+            await expect(page.locator("svg .lane", has_text="calls")).to_have_count(1)
+
+
+# An agent to try
+
+
+async def test_an_agent_is_tried_and_the_exchange_is_shown(browser: Browser, site: Site) -> None:
+    async with looking(browser, site.url) as page:
+        await page.goto("/console/agents")
+        await page.get_by_role("link", name="Travel desk").click()
+        await page.get_by_label("Message").fill("Lisbon")
+        await page.get_by_label("as a caller of").select_option("0.3")
+        await page.get_by_role("button", name="Send").click()
+        await expect(page.get_by_text("message/send").first).to_be_visible()
+        await page.get_by_role("link", name="Watch its task").click()
+        await expect(page.locator(".say.artifact")).to_contain_text("Day 1")
+
+
+# Looks
+
+
+async def paths(site: Site) -> list[str]:
+    """Return the address of every page, with something on each."""
+    done = await sent(site, "plan", "three days in Lisbon")
+    await sent(site, "fail", "a flight to nowhere")
+    asks = await sent(site, "fill", "a trip with a form")
+    (item,) = (await site.http.get("/api/v1/console/inbox")).json()["items"]
+    views = ["", "/timeline", "/raw", "/tree", "/scrubber"]
+    return [
+        *(
+            "",
+            "/tasks",
+            "/inbox",
+            "/agents",
+            "/agents/travel-desk",
+            "/delivery",
+            "/system",
+            "/docs",
+        ),
+        *(f"/tasks/{done}{view}" for view in views),
+        *(f"/tasks/{asks}", f"/inbox/{item['id']}", "/tasks/none"),
+    ]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (1440, "light")])
+async def test_every_page_is_readable_by_everybody(
+    browser: Browser, site: Site, width: int, scheme: str
+) -> None:
+    script = axe()
+    rules: dict[str, Any] = {"resultTypes": ["violations"]}
+    if width == 320:
+        # What another width and other colours can change.
+        rules["runOnly"] = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
+    async with looking(
+        browser, site.url, width=width, scheme=scheme, allowed=["error: Failed to load"]
+    ) as page:
+        for path in await paths(site):
+            answer = await page.goto(f"/console{path}")
+            assert answer is not None
+            assert answer.status == (404 if path.endswith("/none") else 200), path
+            assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+            width_of_text = "document.querySelector('h1, .title').getBoundingClientRect().width"
+            assert await page.evaluate(width_of_text) > 10, "there are no fonts"
+            await page.evaluate(f"{{ {script} }}")
+            found = await page.evaluate("(rules) => axe.run(rules)", rules)
+            serious = [
+                f"{path}: {one['id']}: {one['nodes'][0]['html'][:200]}"
+                for one in found["violations"]
+                if one["impact"] in _SERIOUS
+            ]
+            assert serious == []
+
+
+async def test_the_first_page_weighs_little(browser: Browser, site: Site) -> None:
+    await asyncio.gather(*(sent(site, "plan", f"task number {n}") for n in range(60)))
+    async with looking(browser, site.url) as page:
+        sizes: list[int] = []
+
+        async def weigh(request: Any) -> None:
+            if "/live" not in request.url:
+                size = await request.sizes()
+                sizes.append(size["responseBodySize"] + size["responseHeadersSize"])
+
+        page.on("requestfinished", weigh)
+        await page.goto("/console/tasks")
+        await expect(page.locator("[data-row]")).to_have_count(50)
+        await eventually(lambda: len(sizes) >= 7)
+        assert sum(sizes) <= 60_000

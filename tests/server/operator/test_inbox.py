@@ -1,0 +1,85 @@
+"""What waits for a person: who sees it, in which order, and who may answer."""
+
+from typing import Any
+
+from harness.waiting import within
+
+from tests.http.test_access_control import ALICE, ANNA, BOSS, CHIEF
+from tests.server.operator.operator_site import FORM, OperatorSite, operator_site
+
+
+async def ended(site: OperatorSite, task: str) -> str:
+    while True:
+        view = await site.read(f"/tasks/{task}")
+        if view["isEnded"]:
+            return view["task"]["state"]
+
+
+async def test_what_waits_is_listed_longest_first_to_who_may_see_it(location: str) -> None:
+    async with operator_site(location=location) as site:
+        tasks = [await site.made("x", token, "order") for token in (ALICE, ANNA, ALICE)]
+        await site.made()
+
+        async def waiting(token: str, **query: Any) -> list[str]:
+            return [item["taskId"] for item in await site.walk("/inbox", token, **query)]
+
+        assert await waiting(BOSS) == tasks
+        for limit in (1, 2):
+            assert await waiting(BOSS, limit=limit) == tasks
+        assert await waiting(ALICE) == [tasks[0], tasks[2]]
+        assert await waiting(ANNA) == await waiting(CHIEF) == [tasks[1]]
+        assert await waiting(BOSS, tenant="acme") == [tasks[1]]
+        assert await waiting(BOSS, agent="other") == []
+        (item,) = await site.walk("/inbox", ANNA)
+        assert item["kind"] == "form" and item["schema"] == FORM
+        assert item["prompt"] == "What shall it be?" and item["since"]
+        # By its own id and by its task's; to others there is none.
+        for name in (item["id"], tasks[1]):
+            for token in (ANNA, CHIEF, BOSS):
+                assert await site.read(f"/inbox/{name}", token) == item
+            assert (await site.ask(f"/inbox/{name}", ALICE)).status_code == 404
+        view = await site.read(f"/tasks/{tasks[1]}", ANNA)
+        assert view["requests"] == [item]
+
+
+async def test_an_answer_is_taken_of_who_may_see_the_request() -> None:
+    async with operator_site() as site:
+        for token in (ALICE, BOSS):
+            task = await site.made("x", ALICE, "order")
+            body = {"id": task, "value": {"size": "M"}}
+            hidden = await site.post("/inbox", body, ANNA)
+            never = await site.post("/inbox", body | {"id": "0" * len(task)}, ANNA)
+            assert hidden.status_code == never.status_code == 404
+            assert hidden.text.replace(task, "0" * len(task)) == never.text
+            taken = await site.post("/inbox", body, token)
+            assert taken.status_code == 200, taken.text
+            assert taken.json() == {"taskId": task, "result": "answered"}
+            assert await within(ended(site, task)) == "TASK_STATE_COMPLETED"
+            again = await site.post("/inbox", body, token)
+            assert again.status_code == 404
+
+
+async def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
+    async with operator_site() as site:
+        task = await site.made("x", ALICE, "order")
+        await site.post("/inbox", {"id": task, "value": {"size": "XL"}}, ALICE)
+
+        async def problem() -> str:
+            while True:
+                for item in await site.walk("/inbox", ALICE):
+                    if found := item.get("problem"):
+                        return found
+
+        assert "choices" in await within(problem())
+        declined = await site.post("/inbox", {"id": task, "decline": "no idea"}, ALICE)
+        assert declined.status_code == 200
+        assert await within(ended(site, task)) == "TASK_STATE_FAILED"
+
+
+async def test_an_answer_that_is_none_is_told() -> None:
+    async with operator_site() as site:
+        task = await site.made("x", ALICE, "order")
+        bad: list[Any] = [{"id": 7}, {"value": 1}, {"id": task}, {"id": task, "more": 1}, [], None]
+        for body in bad:
+            assert (await site.post("/inbox", body, ALICE)).status_code == 400, body
+        assert len(await site.walk("/inbox", ALICE)) == 1
