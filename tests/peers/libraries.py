@@ -19,6 +19,11 @@ DRIVER_WITHIN = 300.0
 
 
 FASTA2A = "fasta2a==2.1.1"
+# The official library as it has to be installed to speak gRPC, and to serve a card beside it.
+OVER_GRPC = {
+    f"a2a-sdk=={release}": f"a2a-sdk[grpc,http-server]=={release}"
+    for release in ("1.3.0", "0.3.26")
+}
 # All that a client can show which sends, streams and reads a task, and cannot end one.
 SENT_AND_READ = {
     "card",
