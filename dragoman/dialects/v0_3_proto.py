@@ -232,7 +232,9 @@ def has_plain_files(body: Value) -> bool:
     files = [reading.members(reading.members(part).get("file")) for part in parts]
     given = [one.get("fileWithBytes", one.get("file_with_bytes")) for one in files]
     # An empty one is the same in both.
-    return any(type(one) is str and one and content_within(one) is None for one in given)
+    return any(
+        isinstance(one, str | bytes) and one and content_within(one) is None for one in given
+    )
 
 
 def is_newer(body: Value) -> bool:

@@ -20,6 +20,7 @@ from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.field_count import check_fields
 from dragoman.transports.grpc.plain_values import shape_of
 from dragoman.transports.grpc.tables import ProtoSchema, Rpc
+from dragoman.transports.grpc.varints import varint
 
 # The key of the position's field, an integer of variable length.
 _POSITION_KEY = tables.POSITION << 3
@@ -53,11 +54,15 @@ class GrpcCodec:
 
     # For servers
 
-    def decode_request(self, name: str, data: bytes, most_fields: int) -> Operation:
-        """Return the operation that an rpc asks for; raises `ParseFailed` or `InvalidParams`."""
+    def request_values(self, name: str, data: bytes, most_fields: int) -> Object:
+        """Return what an rpc is asked with; raises `ParseFailed` or `InvalidParams`."""
         shape = shape_of(self.schema, self.schema.rpcs[name].request)
         check_fields(data, shape.make, most_fields)
-        return self.dialect.decode_request(self._methods[name], shape.decode(data))
+        return shape.decode(data)
+
+    def decode_request(self, name: str, values: Object) -> Operation:
+        """Return the operation that an rpc asks for; raises `InvalidParams`."""
+        return self.dialect.decode_request(self._methods[name], values)
 
     def encode_reply(self, name: str, operation: Operation, reply: Reply) -> bytes:
         """Return the bytes of a reply."""
@@ -104,16 +109,7 @@ class GrpcCodec:
 
 def positioned(event: bytes, position: int) -> bytes:
     """Return an event with its position, which readers that do not know it skip."""
-    return b"%b%b%b" % (event, _POSITION_TAG, _varint(position))
-
-
-def _varint(number: int) -> bytes:
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
+    return b"%b%b%b" % (event, _POSITION_TAG, varint(position))
 
 
 def _method(name: str, rpc: Rpc, version: str) -> str:
@@ -121,7 +117,7 @@ def _method(name: str, rpc: Rpc, version: str) -> str:
     return name if version == V1_0.version else row_by(rpc.operation).method(version)
 
 
-_POSITION_TAG = _varint(_POSITION_KEY)
+_POSITION_TAG = varint(_POSITION_KEY)
 
 V1 = GrpcCodec(tables.V1_0, V1_0)
 V0 = GrpcCodec(tables.V0_3, V0_3_PROTO)

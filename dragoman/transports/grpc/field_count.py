@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from dragoman.errors import ParseFailed
+from dragoman.transports.grpc.varints import read_varint
 
 # Descriptors have two types, by what protobuf was built with: hence `Any` below.
 # By the name of a message: the numbers of its fields that are messages, with the name of each.
@@ -36,14 +37,14 @@ def _count(data: bytes, kind: Any, most: int) -> int:
             count += 1
             if count > most:
                 return count
-            key, at = _varint(data, at, end)
+            key, at = read_varint(data, at, end)
             match key & 7:
                 case 0:
-                    _, at = _varint(data, at, end)
+                    _, at = read_varint(data, at, end)
                 case 1:
                     at += 8
                 case 2:
-                    length, at = _varint(data, at, end)
+                    length, at = read_varint(data, at, end)
                     if (inner := messages.get(key >> 3)) is not None:
                         spans.append((at, min(at + length, end), inner))
                     at += length
@@ -53,19 +54,6 @@ def _count(data: bytes, kind: Any, most: int) -> int:
                     # No parser of proto3 goes on here.
                     return count
     return count
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    number = shift = 0
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-    # It has no end: neither has anything behind it.
-    return 0, end
 
 
 def _learn(kind: Any) -> None:

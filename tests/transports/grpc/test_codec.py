@@ -68,7 +68,7 @@ LIST = ops.ListTasks(
 def asked(codec: GrpcCodec, operation: ops.Operation) -> ops.Operation:
     path, request = codec.encode_request(operation)
     called = find(path)
-    return codec.decode_request(called.name, request, MOST)
+    return codec.decode_request(called.name, codec.request_values(called.name, request, MOST))
 
 
 @pytest.mark.parametrize("operation", [*OPERATIONS, LIST], ids=lambda one: type(one).__name__)
@@ -205,7 +205,7 @@ def test_what_json_dialects_refuse_is_refused_with_its_path() -> None:
         ops.SendMessage(message=Message(MessageId("m"), Role.USER, parts=[]))
     ).request
     with pytest.raises(InvalidParams) as refused:
-        V1.decode_request("SendMessage", request, MOST)
+        V1.decode_request("SendMessage", V1.request_values("SendMessage", request, MOST))
     assert refused.value.field == "message.parts"
 
 
@@ -213,7 +213,7 @@ def test_what_json_dialects_refuse_is_refused_with_its_path() -> None:
 def test_a_resource_that_has_no_such_name_is_refused(name: str) -> None:
     request = b"\x0a" + bytes([len(name)]) + name.encode()
     with pytest.raises(InvalidParams):
-        V0.decode_request("GetTask", request, MOST)
+        V0.decode_request("GetTask", V0.request_values("GetTask", request, MOST))
 
 
 def test_names_of_older_rpcs_are_known() -> None:
