@@ -259,7 +259,7 @@ def decode_grpc(status: str, message: str, details: list[Object]) -> A2AError:
     row = _BY_REASON.get(_text(told.info.get("reason")))
     if row is not None:
         same = (one for one in ROWS if one.reason == row.reason and one.grpc == status)
-        return _decoded(next(same, row).error, message, told)
+        return _decoded(next(same, row).error, message.removeprefix(f"{_name(row)}: "), told)
     name, _, words = message.partition(": ")
     for one in ROWS:
         if name == _name(one):
