@@ -114,7 +114,6 @@ class _Channel:
                 ("grpc.keepalive_time_ms", _ASK_AFTER * 1000),
                 ("grpc.keepalive_timeout_ms", _ANSWER_WITHIN * 1000),
                 ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 1000),
                 # One channel may have been closed when another of the same socket is made.
                 ("grpc.use_local_subchannel_pool", 1),
