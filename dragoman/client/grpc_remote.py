@@ -35,6 +35,7 @@ from dragoman.errors import (
     ParseFailed,
     TimedOut,
     Unauthenticated,
+    UnsupportedOperation,
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import RESUME_URI, AgentInterface
@@ -129,7 +130,7 @@ class GrpcRemote(Remote):
         """Yield what the peer streams: an opening Task or a Message, then events."""
         await self.learn(noted)
         is_first = True
-        with _meanings():
+        with _meanings(call.operation):
             # Closed with us, so that a reader that stops has hung up.
             async with self._rpc(call) as request, contextlib.aclosing(request.chunks()) as sent:
                 async for data in sent:
@@ -172,7 +173,7 @@ class GrpcRemote(Remote):
 
     async def _message(self, call: Call, seconds: float | None) -> bytes:
         """Return the one message of an answer."""
-        with _meanings():
+        with _meanings(call.operation):
             return await self._ended(call, seconds)
 
     async def _ended(self, call: Call, seconds: float | None) -> bytes:
@@ -206,23 +207,24 @@ class GrpcRemote(Remote):
 
 
 @contextlib.contextmanager
-def _meanings() -> Generator[None]:
+def _meanings(operation: ops.Operation) -> Generator[None]:
     """Raise what a peer's status means."""
     try:
         yield
     except RpcFailed as failed:
-        raise _error(failed) from None
+        raise _error(failed, operation) from None
 
 
-def _error(failed: RpcFailed) -> A2AError:
+def _error(failed: RpcFailed, operation: ops.Operation) -> A2AError:
     if failed.status == "DEADLINE_EXCEEDED":
         return TimedOut("The agent did not answer in time")
     is_named = bool(failed.details) or failed.words.partition(":")[0].endswith("Error")
-    if failed.status == "UNIMPLEMENTED" and not is_named:
-        return NotServed("There is no A2A at this address: it has no such rpc")
     error = statuses.decode(failed.status, failed.words, failed.details)
-    if isinstance(error, MethodNotFound):
-        error = NotServed("There is no A2A at this address: it has no such rpc")
+    if isinstance(error, MethodNotFound) or (failed.status == "UNIMPLEMENTED" and not is_named):
+        # Every agent has these; of the others an agent may have none.
+        is_core = isinstance(operation, ops.SendMessage | ops.GetTask | ops.CancelTask)
+        missing = "There is no A2A at this address: it has no such rpc"
+        return NotServed(missing) if is_core else UnsupportedOperation("The agent has no such rpc")
     if isinstance(error, Unauthenticated):
         # Who is not known is told nothing worth repeating.
         error = Unauthenticated()

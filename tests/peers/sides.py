@@ -140,6 +140,11 @@ GAPS: dict[str, dict[str, Gap]] = {
             "each stream of a task appends every chunk to the stored artifact once more"
         ),
     },
+    "a2a-sdk-0.3.26-0.3-GRPC": {
+        "push-configurations-are-listed-and-deleted": Gap(
+            "the library lists none over gRPC", UnsupportedOperation
+        ),
+    },
     "a2a-sdk-0.3.26-0.3-HTTP+JSON": {
         "push-configurations-are-listed-and-deleted": Gap(
             "the library answers 500 to a list and 405 to a delete", A2AError
