@@ -250,12 +250,12 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
 
 
 def test_what_is_served_is_all_or_what_is_named() -> None:
-    assert Settings().bindings() == ["JSONRPC", "HTTP+JSON"]
+    assert Settings().bindings() == ["JSONRPC", "HTTP+JSON", "GRPC"]
     assert Settings().versions() == ["1.0", "0.3", "0.2"]
     assert load_settings({}, transport=" REST ").bindings() == ["HTTP+JSON"]
     assert load_settings({}, a2a_version="0.2, 1.0").versions() == ["1.0", "0.2"]
-    with pytest.raises(ConfigError, match=r"transport = \['rest', 'grpc'\]: grpc is not served"):
-        Settings(dialects=DialectSettings(transport=["rest", "grpc"]))
+    with pytest.raises(ConfigError, match=r"transport = \['rest', 'mqtt'\]: mqtt is not served"):
+        Settings(dialects=DialectSettings(transport=["rest", "mqtt"]))
     with pytest.raises(ConfigError, match=r"a2a_version = .*: 2.0 is not served"):
         Settings(dialects=DialectSettings(a2a_version=["2.0"]))
 

@@ -40,7 +40,7 @@ from dragoman.errors import (
     VersionNotSupported,
 )
 from dragoman.model import operations as ops
-from dragoman.model.card import ONCE_URI, RESUME_URI, AgentCard, AgentInterface
+from dragoman.model.card import GRPC, ONCE_URI, RESUME_URI, AgentCard, AgentInterface
 from dragoman.model.identity import TaskId, new_id
 from dragoman.model.record import TaskReading
 from dragoman.model.task import Task, TaskState
@@ -255,6 +255,7 @@ class AgentConnection:
             oldest=options.oldest,
             preferred=options.preferred,
             bindings=options.bindings,
+            origin=fetched.origin,
         )
         self._check_extensions(fetched.card)
         self._chosen = choose(fetched.card, options.credentials, found[0].interface.url)
@@ -318,7 +319,7 @@ class AgentConnection:
 
     def _next(self) -> None:
         candidate = self._candidates.pop(0)
-        self._remote = Remote(
+        self._remote = _kind(candidate)(
             candidate.interface,
             candidate.dialect,
             self._http,
@@ -558,6 +559,16 @@ class AgentConnection:
         if isinstance(reply, TaskReply) and reply.reading.task.status.state is TaskState.CANCELED:
             return reply
         raise error
+
+
+def _kind(candidate: InterfaceCandidate) -> type[Remote]:
+    """Return what speaks to an interface."""
+    if candidate.interface.protocol_binding.upper() != GRPC:
+        return Remote
+    # Loads protobuf, for those who need it.
+    from dragoman.client.grpc_remote import GrpcRemote
+
+    return GrpcRemote
 
 
 def _unread() -> ConfigError:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class HttpExchange(Protocol):
@@ -60,6 +60,21 @@ class Http(Protocol):
 
     async def close(self) -> None:
         """Close what is open."""
+        ...
+
+
+@runtime_checkable
+class RpcHttp(Protocol):
+    """Something that carries rpcs of gRPC, too."""
+
+    def open_rpc(
+        self, url: str, *, headers: Mapping[str, str], body: bytes
+    ) -> AbstractAsyncContextManager[HttpExchange]:
+        """Begin an rpc of gRPC, whose path is that of the URL. Each chunk of its answer is a
+        message; an error of the peer's is raised as `RpcFailed` where the answer ends.
+
+        Raises what `open` does.
+        """
         ...
 
 

@@ -39,7 +39,6 @@ from dragoman.errors import (
 )
 from dragoman.model import operations as ops
 from dragoman.model.card import JSONRPC, AgentInterface
-from dragoman.model.events import Event
 from dragoman.model.identity import TaskId, new_id
 from dragoman.model.message import Message
 from dragoman.model.record import Recorded, TaskReading, encode
@@ -151,13 +150,13 @@ class Remote:
                 if self._files is not None and may_hold_files(request.body):
                     await self._learn_of_files(self._files, noted, request.headers)
                 event = _read(lambda: leniency.decode_event(self.dialect, result, noted))
-                yield _first(event, 0, is_reset=False)
+                yield first_batch(Recorded(0, event), is_reset=False)
                 return
             is_first = True
             async for batch in self._batches(request, heard, idle or _others, noted):
                 if is_first:
                     is_first = False
-                    yield _first(batch[0].event, batch[0].seq, is_reset=request.is_reset)
+                    yield first_batch(batch[0], is_reset=request.is_reset)
                     del batch[0]
                 if batch:
                     yield batch
@@ -317,15 +316,16 @@ async def _slices(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
             yield chunk[start : start + _SLICE]
 
 
-def _first(event: Event, seq: int, *, is_reset: bool) -> Batch:
-    match event:
-        case Task():
-            return Opening(TaskReply(TaskReading(seq, event)), is_reset=is_reset)
-        case Message():
-            return event
+def first_batch(recorded: Recorded, *, is_reset: bool) -> Batch:
+    """Return what the first event of a peer's stream begins it with."""
+    match recorded.event:
+        case Task() as task:
+            return Opening(TaskReply(TaskReading(recorded.seq, task)), is_reset=is_reset)
+        case Message() as message:
+            return message
         case _:
             # Peers of 0.x resume without a Task.
-            return [Recorded(seq, event)]
+            return [recorded]
 
 
 def _position(id: str | None) -> int:

@@ -7,6 +7,7 @@ import msgspec
 from dragoman.config.formats import (
     each,
     read_header,
+    read_listen_address,
     read_listen_addresses,
     read_network,
     read_origin,
@@ -26,6 +27,14 @@ class HttpSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
             check=read_listen_addresses,
         ),
     ] = msgspec.field(default_factory=lambda: ["127.0.0.1:8000"])
+    grpc_listen: Annotated[
+        list[str],
+        about(
+            "Addresses that take gRPC and nothing else, `host:port`. Those of `listen` take it "
+            "too.",
+            check=each(read_listen_address),
+        ),
+    ] = msgspec.field(default_factory=list[str])
     tls_cert: Annotated[str, about("A certificate (PEM) to speak TLS with. Empty: plain HTTP.")] = (
         ""
     )

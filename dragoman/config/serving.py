@@ -5,12 +5,18 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dragoman.config.formats import read_choices, read_rate, read_web_address, unless_empty
+from dragoman.config.formats import (
+    read_choices,
+    read_listen_address,
+    read_rate,
+    read_web_address,
+    unless_empty,
+)
 from dragoman.config.group import SettingsGroup, about
-from dragoman.model.card import HTTP_JSON, JSONRPC
+from dragoman.model.card import GRPC, HTTP_JSON, JSONRPC
 
 # Bindings by the names of the setting.
-BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON}
+BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON, "grpc": GRPC}
 VERSIONS = ("1.0", "0.3", "0.2")
 HOUSES = ("nexus", "r", "corvid", "selectools", "fasta2a", "0.1")
 
@@ -67,6 +73,14 @@ class CardSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_fiel
             check=unless_empty(read_web_address),
         ),
     ] = ""
+    grpc_url: Annotated[
+        str,
+        about(
+            "Where peers reach us over gRPC, `host:port`, for the card. Empty: the host of the "
+            "card's other addresses, and the port of `grpc_listen` or theirs.",
+            check=unless_empty(read_listen_address),
+        ),
+    ] = ""
     public: Annotated[
         bool,
         about("Whether the card is shown to callers that do not authenticate.", name="card_public"),
@@ -106,7 +120,8 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
     transport: Annotated[
         list[str],
         about(
-            "The bindings that are served, and offered by the card: `jsonrpc`, `rest`. Empty: all.",
+            "The bindings that are served, and offered by the card: `jsonrpc`, `rest`, `grpc`. "
+            "Empty: all; gRPC where the extra `grpc` is installed.",
             check=partial(read_choices, known=BINDINGS),
         ),
     ] = msgspec.field(default_factory=list[str])
@@ -120,6 +135,13 @@ class DialectSettings(SettingsGroup, frozen=True, kw_only=True, forbid_unknown_f
             check=partial(read_choices, known=HOUSES, alone="none"),
         ),
     ] = msgspec.field(default_factory=list[str])
+    grpc_reflection: Annotated[
+        Literal["auto", "on", "off"],
+        about(
+            "Whether gRPC tells callers what it serves (server reflection). `auto`: unless callers "
+            "have to authenticate."
+        ),
+    ] = "auto"
     version_mode: Annotated[
         Literal["infer", "strict"],
         about(

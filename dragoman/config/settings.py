@@ -7,7 +7,12 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from dragoman.config.data_folder import data_folder, make_data_folder
-from dragoman.config.formats import ListenAddress, read_choices, read_listen_addresses
+from dragoman.config.formats import (
+    ListenAddress,
+    read_choices,
+    read_listen_address,
+    read_listen_addresses,
+)
 from dragoman.config.gateway import GatewaySettings
 from dragoman.config.group import refusal
 from dragoman.config.http import HttpSettings
@@ -135,3 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def addresses(self) -> list[ListenAddress]:
         """Return hosts and ports to listen on."""
         return read_listen_addresses(self.http.listen)
+
+    def grpc_addresses(self) -> list[ListenAddress]:
+        """Return hosts and ports on which only gRPC is served."""
+        return [read_listen_address(text) for text in self.http.grpc_listen]

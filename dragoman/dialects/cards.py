@@ -74,6 +74,26 @@ def v0_3(card: AgentCard) -> Object:
     return _older(card, PROTOCOL_0_3)
 
 
+def v0_3_proto(card: AgentCard) -> Object:
+    """Return the card of 0.3 as its proto has it, whose security is written like that of 1.0."""
+    older = v0_3(card)
+    newer = v1_0(card)
+    schemes: Object = older.get("securitySchemes", {})
+    older["securitySchemes"] = {name: newer["securitySchemes"][name] for name in schemes}
+    older["security"] = _proto_requirements(older)
+    older["skills"] = [
+        skill | {"security": _proto_requirements(skill)} for skill in older["skills"]
+    ]
+    return older
+
+
+def _proto_requirements(older: Object) -> list[Object]:
+    return [
+        {"schemes": {name: {"list": scopes} for name, scopes in requirement.items()}}
+        for requirement in older.get("security", [])
+    ]
+
+
 def v0_2(card: AgentCard) -> Object:
     """Return the card of 0.2, which knows neither mutual TLS nor the security of a skill."""
     return _older(card, PROTOCOL_0_2)

@@ -116,6 +116,22 @@ class Dialect(Protocol):
         ...
 
 
+class ProtoDialect(Dialect, Protocol):
+    """A dialect whose shapes protobuf has, too: it also gives them as plain values, in which bytes
+    are bytes."""
+
+    # What events in this shape are called among those of one record.
+    proto_shape: str
+
+    def reply_value(self, operation: Operation, reply: Reply) -> Object:
+        """Return a reply."""
+        ...
+
+    def event_value(self, event: Event) -> Object:
+        """Return an event in its wrapper."""
+        ...
+
+
 def task_params(operation: ops.GetTask | ops.CancelTask | ops.SubscribeToTask) -> Object:
     """Return the parameters that ask for a task, its end or its events."""
     params: Object = {"id": operation.task_id}

@@ -172,6 +172,17 @@ _BY_STATUS: dict[int, type[A2AError]] = {
     422: errors.InvalidParams,
     501: errors.UnsupportedOperation,
 }
+# Statuses of rpcs whose peers say no more.
+_BY_GRPC: dict[str, type[A2AError]] = {
+    "NOT_FOUND": errors.TaskNotFound,
+    "INVALID_ARGUMENT": errors.InvalidParams,
+    "FAILED_PRECONDITION": errors.UnsupportedOperation,
+    "UNIMPLEMENTED": errors.UnsupportedOperation,
+    "UNAUTHENTICATED": errors.Unauthenticated,
+    "PERMISSION_DENIED": errors.PermissionDenied,
+    "RESOURCE_EXHAUSTED": errors.RateLimited,
+    "UNAVAILABLE": errors.Overloaded,
+}
 for _row in ROWS:
     _BY_CODE.setdefault(_row.code, _row)
     _BY_REASON.setdefault(_row.reason, _row)
@@ -225,14 +236,50 @@ def rest(error: A2AError, table: Table = "1.0.1") -> RestError:
     return RestError(status, {"error": inner})
 
 
+class GrpcError(NamedTuple):
+    """The status of an rpc by its name, what it says, and details as JSON has them."""
+
+    status: str
+    message: str
+    details: list[Object]
+
+
+def grpc(error: A2AError, version: str, table: Table = "1.0.1") -> GrpcError:
+    """Return what ends an rpc. Clients of 0.3 go by the name of the error before its words."""
+    row = row_of(error)
+    status = row.grpc_1_0_0 or row.grpc if table == "1.0.0" else row.grpc
+    message = error.public if version == "1.0" else f"{_name(row)}: {error.public}"
+    return GrpcError(status, message, _details(error, row))
+
+
+def decode_grpc(status: str, message: str, details: list[Object]) -> A2AError:
+    """Return the error that a peer's rpc ended with: by its reason, the name before its words, or
+    its status alone."""
+    told = _details_of(details)
+    row = _BY_REASON.get(_text(told.info.get("reason")))
+    if row is not None:
+        same = (one for one in ROWS if one.reason == row.reason and one.grpc == status)
+        return _decoded(next(same, row).error, message.removeprefix(f"{_name(row)}: "), told)
+    name, _, words = message.partition(": ")
+    for one in ROWS:
+        if name == _name(one):
+            return _decoded(one.error, words, told)
+    return _decoded(_BY_GRPC.get(status, errors.InternalError), message, told)
+
+
+def _name(row: ErrorRow) -> str:
+    """Return what the libraries of 0.3 call an error: `TaskNotFoundError`."""
+    words = "".join(word.capitalize() for word in row.reason.split("_"))
+    return f"{words.removesuffix('Error')}Error"
+
+
 def rest_0_x(error: A2AError) -> RestError:
     """Return the HTTP status and the body of a REST answer of 0.x, which fixes neither.
 
     Some clients go by the name of the error alone, in the form of `TaskNotFoundError`.
     """
     row = row_of(error)
-    name = "".join(word.capitalize() for word in row.reason.split("_")).removesuffix("Error")
-    body = jsonrpc(error, "0.3") | {"type": f"{name}Error"}
+    body = jsonrpc(error, "0.3") | {"type": _name(row)}
     return RestError(row.http_0_x or row.http, body)
 
 

@@ -33,6 +33,7 @@ _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,9})?\Z")
 _OLDER: dict[tuple[int, int], Dialect] = {(0, 3): V0_3, (0, 2): V0_2}
 # The official Python library has no name of its own, but the HTTP client under it has.
 _PYTHON_AGENTS = ("python-httpx/", "a2a-sdk")
+_PYTHON_GRPC = "grpc-python"
 _EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 
 
@@ -96,6 +97,21 @@ def for_rest_0_3(
     if named is None and infer and is_newer(body):
         return V1_0
     is_python = agent.startswith(_PYTHON_AGENTS) and not has_plain_files(body)
+    return V0_3_PROTO_TEXT if is_python else V0_3_PROTO
+
+
+def for_grpc_0_3(header: str | None) -> Dialect:
+    """Return the dialect of an rpc of the service that 0.x has."""
+    version = _requested(header, None)
+    if not version or _dialect(version) in (V0_3, V0_2):
+        return V0_3_PROTO
+    raise _refusal(SUPPORTED)
+
+
+def for_grpc_library(agent: str, values: Value) -> Dialect:
+    """Return the dialect for the library that an rpc of 0.3 comes from: the official Python one
+    has gRPC's own name, and text where the proto has bytes."""
+    is_python = agent.startswith(_PYTHON_GRPC) and not has_plain_files(values)
     return V0_3_PROTO_TEXT if is_python else V0_3_PROTO
 
 

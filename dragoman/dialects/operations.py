@@ -100,3 +100,8 @@ _BY_OPERATION = {row.operation: row for row in ROWS}
 def row_of(operation: ops.Operation) -> OperationRow:
     """Return the row of an operation."""
     return _BY_OPERATION[type(operation)]
+
+
+def row_by(kind: type[ops.Operation]) -> OperationRow:
+    """Return the row of a kind of operation."""
+    return _BY_OPERATION[kind]

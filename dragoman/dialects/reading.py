@@ -202,7 +202,10 @@ def metadata(value: Value, path: str) -> Metadata:
 
 
 def base64_bytes(value: Value, path: str) -> bytes:
-    """Return decoded base64, in the standard or the URL alphabet, padded or not."""
+    """Return decoded base64, in the standard or the URL alphabet, padded or not. Bindings that
+    carry bytes as such have them already."""
+    if type(value) is bytes:
+        return value
     plain = text(value, path).rstrip("=").replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)

@@ -10,8 +10,8 @@ from typing import cast
 
 import msgspec
 
-from dragoman.dialects import push, reading, v0_3_shapes
-from dragoman.dialects.dialect import EncodedRequest, trimmed
+from dragoman.dialects import cards, push, reading, v0_3_shapes
+from dragoman.dialects.dialect import EncodedRequest, ProtoDialect, trimmed
 from dragoman.dialects.operations import BY_V0_METHOD, BY_V0_REST_METHOD, row_of
 from dragoman.dialects.reading import Object, Value, both_spellings
 from dragoman.dialects.v0_3 import V0, V0_3
@@ -25,6 +25,7 @@ from dragoman.dialects.v1_0 import MAX_PAGE_SIZE
 from dragoman.dialects.v1_0_shapes import ROLES
 from dragoman.errors import InvalidParams, UnsupportedOperation
 from dragoman.model import operations as ops
+from dragoman.model.card import AgentCard
 from dragoman.model.events import Event
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
@@ -51,7 +52,7 @@ _PAGE = both_spellings("configs", "nextPageToken")
 _RESOURCE = re.compile(r"tasks/(.+?)(?:/pushNotificationConfigs(?:/(.*))?)?\Z")
 
 
-class V0Proto(V0):
+class V0Proto(V0, ProtoDialect):
     """The 0.3 dialect of REST, `/v1/…`."""
 
     state_names: Mapping[TaskState, str] = {
@@ -61,6 +62,7 @@ class V0Proto(V0):
     def __init__(self, spelling: ProtoSpelling) -> None:
         self._spelling = spelling
         self._shape = "0.3-proto-text" if spelling.holds_text else "0.3-proto"
+        self.proto_shape = f"{self._shape}-bytes"
 
     # Requests
 
@@ -125,21 +127,37 @@ class V0Proto(V0):
     def encode_reply(self, operation: ops.Operation, reply: Reply) -> bytes:
         """Return the JSON of a reply; only answers to a send are wrapped."""
         match reply:
-            case TaskReply():
-                task = self._spelling.encode_task(trimmed(reply).reading.task)
-                return encode({"task": task} if isinstance(operation, ops.SendMessage) else task)
-            case Message():
-                return encode({"message": self._spelling.encode_message(reply)})
-            case PushConfig():
-                return encode(_encoded_push(reply, reply.task_id))
-            case PushPage():
-                configs = [_encoded_push(config, config.task_id) for config in reply.configs]
-                return encode({"configs": configs, "nextPageToken": reply.next_page_token})
             case TaskPage():
                 tasks = [trimmed(one).reading.task for one in reply.tasks]
                 return encode([self._spelling.encode_task(task) for task in tasks])
-            case _:
+            case AgentCard() | Nothing():
                 return super().encode_reply(operation, reply)
+            case _:
+                return encode(self.reply_value(operation, reply))
+
+    def reply_value(self, operation: ops.Operation, reply: Reply) -> Object:
+        """Return a reply as plain values."""
+        match reply:
+            case TaskReply():
+                task = self._spelling.encode_task(trimmed(reply).reading.task)
+                return {"task": task} if isinstance(operation, ops.SendMessage) else task
+            case Message():
+                return {"message": self._spelling.encode_message(reply)}
+            case PushConfig():
+                return _encoded_push(reply, reply.task_id)
+            case PushPage():
+                configs = [_encoded_push(config, config.task_id) for config in reply.configs]
+                return {"configs": configs, "nextPageToken": reply.next_page_token}
+            case AgentCard():
+                return cards.v0_3_proto(reply)
+            case Nothing():
+                return {}
+            case TaskPage():
+                raise UnsupportedOperation("The protocol version has no such operation")
+
+    def event_value(self, event: Event) -> Object:
+        """Return an event in its wrapper, as plain values."""
+        return self._spelling.encode_event(event)
 
     def decode_reply(self, operation: ops.Operation, value: Value) -> Reply:
         """Return the reply a peer gave, in the wrapper of the proto or bare."""
@@ -214,7 +232,9 @@ def has_plain_files(body: Value) -> bool:
     files = [reading.members(reading.members(part).get("file")) for part in parts]
     given = [one.get("fileWithBytes", one.get("file_with_bytes")) for one in files]
     # An empty one is the same in both.
-    return any(type(one) is str and one and content_within(one) is None for one in given)
+    return any(
+        isinstance(one, str | bytes) and one and content_within(one) is None for one in given
+    )
 
 
 def is_newer(body: Value) -> bool:

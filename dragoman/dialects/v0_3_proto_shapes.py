@@ -88,8 +88,8 @@ def _without_kind(value: Object) -> Object:
     return value
 
 
-def content_within(given: str) -> bytes | None:
-    """Return what base64 holds twice; None: it holds something else."""
+def content_within(given: str | bytes) -> bytes | None:
+    """Return what base64 holds twice, or bytes hold once; None: they hold something else."""
     try:
         inner = reading.base64_bytes(given, "").decode("ascii")
         return base64.b64decode(inner, validate=True) if inner else None
@@ -158,14 +158,14 @@ class ProtoSpelling:
     def _file(self, value: Object) -> Object:
         core = _respelled(value, _FILE, "file")
         given = core.get("fileWithBytes")
-        if type(given) is str:
+        if isinstance(given, str | bytes):
             kind = core.get("mimeType")
             beginning = _BEGINNINGS.get(kind) if type(kind) is str else None
             content = content_within(given)
             if content is not None and (
                 self.holds_text or (beginning is not None and content.startswith(beginning))
             ):
-                core["fileWithBytes"] = base64.b64encode(content).decode()
+                core["fileWithBytes"] = content
         return core
 
     def _artifact(self, value: Value, path: str) -> Value:

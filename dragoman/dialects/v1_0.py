@@ -10,7 +10,13 @@ import msgspec
 
 from dragoman.dialects import cards, errors, push, reading
 from dragoman.dialects import v1_0_shapes as shapes
-from dragoman.dialects.dialect import Dialect, EncodedRequest, reply_to_send, task_params, trimmed
+from dragoman.dialects.dialect import (
+    EncodedRequest,
+    ProtoDialect,
+    reply_to_send,
+    task_params,
+    trimmed,
+)
 from dragoman.dialects.errors import RestError
 from dragoman.dialects.operations import BY_V1_METHOD, row_of
 from dragoman.dialects.reading import Object, Value, both_spellings
@@ -19,7 +25,7 @@ from dragoman.errors import A2AError, InvalidParams, MethodNotFound
 from dragoman.model import operations as ops
 from dragoman.model.card import AgentCard
 from dragoman.model.clock import stamp
-from dragoman.model.events import Event
+from dragoman.model.events import ArtifactUpdate, Event, StatusUpdate
 from dragoman.model.identity import TaskId
 from dragoman.model.message import Message
 from dragoman.model.push import PushConfig
@@ -54,13 +60,14 @@ def encode_task(reply: TaskReply) -> bytes:
     return encode(without_extra(reply.reading.task)) if EXTRA_MEMBER in body else body
 
 
-class V1(Dialect):
+class V1(ProtoDialect):
     """The 1.0 dialect."""
 
     version = "1.0"
     state_names: Mapping[TaskState, str] = {state: state.value for state in TaskState}
     push_content_type = "application/a2a+json"
     push_needs_task = False
+    proto_shape = "1.0-bytes"
 
     def decode_request(self, method: str, params: Object) -> ops.Operation:
         """Return the operation that a request asks for."""
@@ -95,7 +102,7 @@ class V1(Dialect):
                 message = operation.message
                 if EXTRA_MEMBER in encode(message):
                     message = without_extra(message)
-                params["message"] = msgspec.to_builtins(message)
+                params["message"] = _value_of(message)
                 params["configuration"] = _configuration(operation)
                 if operation.metadata:
                     params["metadata"] = operation.metadata
@@ -125,6 +132,30 @@ class V1(Dialect):
                 return encode(cards.v1_0(reply))
             case PushConfig() | PushPage() | Nothing():
                 return encode(push.encode_reply_v1(reply, operation.tenant))
+
+    def reply_value(self, operation: ops.Operation, reply: Reply) -> Object:
+        """Return a reply as plain values."""
+        match reply:
+            case TaskReply():
+                task = _task_value(reply)
+                return {"task": task} if isinstance(operation, ops.SendMessage) else task
+            case Message():
+                return {"message": _value_of(reply)}
+            case TaskPage():
+                return {
+                    "tasks": [_task_value(task) for task in reply.tasks],
+                    "nextPageToken": reply.next_page_token,
+                    "pageSize": reply.page_size,
+                    "totalSize": reply.total_size,
+                }
+            case AgentCard():
+                return cards.v1_0(reply)
+            case PushConfig() | PushPage() | Nothing():
+                return push.encode_reply_v1(reply, operation.tenant) or {}
+
+    def event_value(self, event: Event) -> Object:
+        """Return an event in its wrapper, as plain values."""
+        return {_MEMBERS[type(event)]: _value_of(event)}
 
     def decode_reply(self, operation: ops.Operation, value: Value) -> Reply:
         """Return the reply a peer gave to an operation."""
@@ -186,6 +217,21 @@ class V1(Dialect):
 
 
 V1_0 = V1()
+# The member of the wrapper for each kind of event.
+_MEMBERS: Mapping[type[Event], str] = {
+    Task: "task",
+    Message: "message",
+    StatusUpdate: "statusUpdate",
+    ArtifactUpdate: "artifactUpdate",
+}
+
+
+def _value_of(value: msgspec.Struct) -> Object:
+    return msgspec.to_builtins(value, builtin_types=(bytes,))
+
+
+def _task_value(reply: TaskReply) -> Object:
+    return _value_of(trimmed(reply).reading.task)
 
 
 def _tenant(fields: Object) -> str:

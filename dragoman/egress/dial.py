@@ -9,11 +9,13 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv6Address
+from typing import TypeVar
 
 from dragoman.egress.addresses import Address
-from dragoman.egress.http1 import Http1Connection, WireError
+from dragoman.egress.http1 import WireError
 from dragoman.egress.targets import NotCanonical, Policy, Target, read_address
 
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 # From a name to its addresses, as text.
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 # Family, kind, protocol, canonical name; then the address and the port, which lead the last part.
@@ -54,9 +56,14 @@ class Dial:
         self._resolved: set[Address] = set()
 
     async def connect(
-        self, resolve: Resolve, tls: ssl.SSLContext | None, timeout: float
-    ) -> Http1Connection:
-        """Return a connection; raises NotConnected or NotAllowed. The time is for all of it.
+        self,
+        resolve: Resolve,
+        tls: ssl.SSLContext | None,
+        timeout: float,
+        make: Callable[[], P],
+    ) -> P:
+        """Return a connection, which `make` makes; raises NotConnected or NotAllowed. The time is
+        for all of it.
 
         A name that has no address, and one that leads where we do not go, end alike and at the same
         instant, when the time is over: else a caller that names an address would learn which names
@@ -76,7 +83,7 @@ class Dial:
                     address, opened = await self._first(left)
                     left.remove(address)
                     try:
-                        return await self._speaking(opened, tls)
+                        return await self._speaking(opened, tls, make)
                     except OSError:
                         if not left:
                             raise
@@ -170,11 +177,13 @@ class Dial:
             raise
         return address, opened
 
-    async def _speaking(self, opened: socket.socket, tls: ssl.SSLContext | None) -> Http1Connection:
+    async def _speaking(
+        self, opened: socket.socket, tls: ssl.SSLContext | None, make: Callable[[], P]
+    ) -> P:
         loop = asyncio.get_running_loop()
         # From here on the socket is the loop's to close.
         _, connection = await loop.create_connection(
-            lambda: Http1Connection(loop),
+            make,
             sock=opened,
             ssl=tls,
             server_hostname=self.target.host if tls else None,

@@ -11,9 +11,9 @@ policy `Anywhere`, which no server uses.
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dragoman.egress import descriptors
 from dragoman.egress.answers import EgressResponse, StreamedResponse, read_whole
@@ -39,6 +39,10 @@ from dragoman.egress.targets import (
     read_target,
 )
 from dragoman.egress.waits import Waits
+
+if TYPE_CHECKING:
+    # Loads grpcio: with the first rpc.
+    from dragoman.egress.grpc_channels import GrpcChannels, RpcResponse
 
 MOST_REDIRECTS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -86,6 +90,8 @@ class Egress:
         self._waits = Waits()
         # By their loop, and whether their connections serve more than one request.
         self._pools: dict[tuple[asyncio.AbstractEventLoop, bool], Pool] = {}
+        # Channels of gRPC, by their loop too.
+        self._channels: dict[asyncio.AbstractEventLoop, GrpcChannels] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,7 +104,10 @@ class Egress:
         with `EgressClosed`."""
         self._waits.close()
         pools, self._pools = self._pools, {}
+        channels, self._channels = self._channels, {}
         here = asyncio.get_running_loop()
+        if (own := channels.pop(here, None)) is not None:
+            await own.close()
         for (loop, _), pool in pools.items():
             if loop is here:
                 pool.close()
@@ -294,7 +303,57 @@ class Egress:
 
     async def _dialled(self, target: Target) -> Http1Connection:
         tls = self._tls if target.scheme == "https" else None
-        return await Dial(target, self._policy).connect(self._resolve, tls, self._connect_timeout)
+        loop = asyncio.get_running_loop()
+        return await Dial(target, self._policy).connect(
+            self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop)
+        )
+
+    # gRPC
+
+    def open_rpc(self, url: str, *, headers: Mapping[str, str], body: bytes) -> "_RpcExchange":
+        """Begin an rpc, whose path is that of the URL, and wait until its answer begins; it is
+        ended with the context. Each chunk of the answer is one message."""
+        return _RpcExchange(self, url, headers, body)
+
+    async def begin_rpc(self, url: str, headers: Mapping[str, str], body: bytes) -> "RpcResponse":
+        """Begin an rpc; the answer is to be told when it is `done` with."""
+        target, sent = self._target(url), checked_headers(headers)
+        if self._waits.is_closed:
+            raise EgressClosed
+        with self._waits.until_closed(_closed_error):
+            response = await self._rpc_channels().call(target, sent, body)
+            await response.begin()
+        return response
+
+    def _rpc_channels(self) -> "GrpcChannels":
+        """Return the channels of this loop: none can move to another."""
+        from dragoman.egress.grpc_channels import GrpcChannels
+
+        loop = asyncio.get_running_loop()
+        channels = self._channels.get(loop)
+        if channels is None:
+            channels = self._channels[loop] = GrpcChannels(self._dial_rpc, "dragoman")
+        return channels
+
+    async def _dial_rpc(
+        self, target: Target, make: Callable[[], asyncio.Protocol]
+    ) -> asyncio.Transport:
+        from dragoman.egress.grpc_channels import Http2Context
+
+        await self._prepare_tls(target)
+        tls = None
+        if target.scheme == "https":
+            assert self._tls is not None, "prepared"
+            tls = Http2Context(self._tls)
+        try:
+            protocol: Any = await Dial(target, self._policy).connect(
+                self._resolve, tls, self._connect_timeout, make
+            )
+        except AddressNotAllowed as error:
+            raise EgressRefused(str(error)) from None
+        except WireError as error:
+            raise EgressFailed(_reason(error), is_sent=False) from None
+        return protocol.transport
 
     def _pool(self, may_keep: bool) -> Pool:
         """Return the connections of this loop: none can move to another."""
@@ -353,3 +412,22 @@ class _Exchange:
     async def __aexit__(self, *_: object) -> None:
         if self._reply is not None:
             self._reply.done()
+
+
+class _RpcExchange:
+    """An rpc and its answer, for as long as the answer is read."""
+
+    __slots__ = ("_egress", "_request", "_response")
+
+    def __init__(self, egress: Egress, url: str, headers: Mapping[str, str], body: bytes) -> None:
+        self._egress = egress
+        self._request = url, headers, body
+        self._response: RpcResponse | None = None
+
+    async def __aenter__(self) -> "RpcResponse":
+        self._response = response = await self._egress.begin_rpc(*self._request)
+        return response
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._response is not None:
+            self._response.done()

@@ -41,3 +41,15 @@ class EgressClosed(EgressError, ConfigError):
 
 # Why a wait or an answer was cut off.
 CLOSED = "the client was closed"
+
+
+class RpcFailed(Exception):
+    """A peer ended an rpc with an error: the name of its status, its words, and what came with it.
+    What that means is not decided here."""
+
+    def __init__(self, status: str, words: str, details: bytes, trailers: dict[str, str]) -> None:
+        super().__init__(f"{status}: {words}")
+        self.status = status
+        self.words = words
+        self.details = details
+        self.trailers = trailers

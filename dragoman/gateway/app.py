@@ -156,7 +156,8 @@ class GatewayPart(AppPart):
     def _front_of(self, site: Site, settings: Settings) -> Front:
         costs = CostService(self.gateway.service, self.gateway.ledger)
         service = ScopedService(RequesterService(costs))
-        return Front(settings, site.authenticators, service, site.discovery.signer)
+        discovery = site.discovery
+        return Front(settings, site.authenticators, service, discovery.signer, discovery.grpc)
 
     async def _receipt_keys(self) -> list[dict[str, Any]]:
         return [dict(key) for key in await self.gateway.ledger.receipt_keys()]

@@ -20,7 +20,7 @@ from dragoman.http.mount import Mount
 from dragoman.model.card import AgentSkill
 from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.security.authentication import Authenticator
-from dragoman.server.cards import CardRack
+from dragoman.server.cards import CardRack, GrpcPlace
 from dragoman.server.mounts import agent_mount
 from dragoman.service import Batch, Call, Reply, Service
 
@@ -114,7 +114,9 @@ class Front:
         ways: Sequence[Authenticator],
         service: Service,
         signer: "Signer | None" = None,
+        grpc: GrpcPlace | None = None,
     ) -> None:
+        self._grpc = grpc
         self._settings = settings
         self._ways = ways
         self._service = service
@@ -149,7 +151,14 @@ class Front:
         skills = card.skills or registered.skills
         public = [msgspec.structs.replace(skill, security_requirements=[]) for skill in skills]
         shown.skills = _skills(public)
-        rack = CardRack(shown, self._settings, time.time(), ways=self._ways, signer=self._signer)
+        rack = CardRack(
+            shown,
+            self._settings,
+            time.time(),
+            ways=self._ways,
+            signer=self._signer,
+            grpc=self._grpc,
+        )
         service = AddressedService(self._service, registered.id)
         return agent_mount(shown, service, rack, PREFIX + registered.name, self._settings)
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from dragoman.config import Settings
 from dragoman.http.admission import Admission
 from dragoman.http.deadlines import Deadlines
+from dragoman.http.grpc.pipes import Pipes
 from dragoman.http.refusals.delayed import DelayedRefusals
 from dragoman.http.refusals.limited_callers import LimitedCallers
 
@@ -97,6 +98,9 @@ class Connections:
         # Knows the callers who have asked too often.
         self.refusals = refusals or LimitedCallers()
         self.delayed = DelayedRefusals()
+        # Takes connections of HTTP/2; None: there is no gRPC here. Ports that take nothing else.
+        self.pipes: Pipes | None = None
+        self.grpc_ports: frozenset[int] = frozenset()
         self.max_body_bytes = settings.http.max_body_bytes
         self.max_connections = settings.http.max_connections
         self.max_per_address = settings.http.max_connections_per_address

@@ -100,7 +100,7 @@ class Guard:
                     "Request Header Fields Too Large",
                     "There are too many headers, or too long",
                 )
-        if self._hosts and _name(request.header(b"host") or "") not in self._hosts:
+        if self._hosts and not _is_named(request, self._hosts):
             return GuardProblem(421, "Misdirected Request", "This server does not go by that name")
         if b"origin" in request.headers and self._is_foreign(request):
             return GuardProblem(403, "Forbidden", "Pages of this origin may not call here")
@@ -147,6 +147,13 @@ class Guard:
         if "*" in self._origins:
             return b"*"
         return origin if origin.decode("latin-1").lower() in self._origins else None
+
+
+def _is_named(request: HttpRequest, hosts: set[str]) -> bool:
+    """Tell whether a request goes by one of our names. Browsers, for whose sake this is asked, can
+    make no rpc, and gRPC does not say which name its caller used."""
+    extensions = request.scope.get("extensions", {})
+    return "grpc" in extensions or _name(request.header(b"host") or "") in hosts
 
 
 def _is_heavy(headers: Headers) -> bool:

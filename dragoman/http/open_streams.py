@@ -2,13 +2,25 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from dragoman.errors import Overloaded
 from dragoman.model.identity import Caller
 from dragoman.security.authentication import Pass
 from dragoman.shares import EVENT_COST, Shares
 from dragoman.telemetry import figures
-from dragoman.transports import sse
+
+
+class EndableStream(Protocol):
+    """An open answer, as far as it is ended and kept alive from outside."""
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+    def keep_alive(self, quiet_since: float) -> None:
+        """Write something to one that was quiet since a moment."""
+        ...
 
 
 class OpenStream:
@@ -37,7 +49,7 @@ class OpenStreams:
     def __init__(self, most: int, shares: Shares | None = None) -> None:
         self._most = most
         self._shares = shares or Shares()
-        self._open: dict[sse.SseStream, Pass | None] = {}
+        self._open: dict[EndableStream, Pass | None] = {}
         # Set when requests are cut off because the server ends, and not by their callers.
         self.is_stopping = False
         figures.streams.watch(self.__len__)
@@ -45,7 +57,7 @@ class OpenStreams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, stream: sse.SseStream, reader: Pass | None) -> None:
+    def add(self, stream: EndableStream, reader: Pass | None) -> None:
         """Count a stream; raises `Overloaded` if there are too many."""
         if len(self._open) >= self._most:
             raise Overloaded
@@ -55,7 +67,7 @@ class OpenStreams:
         """Return what counts what a reader of some agent's tasks is sent."""
         return OpenStream(self._shares, caller, agent)
 
-    def discard(self, stream: sse.SseStream) -> None:
+    def discard(self, stream: EndableStream) -> None:
         """Count a stream no more."""
         self._open.pop(stream, None)
 

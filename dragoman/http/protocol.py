@@ -22,6 +22,7 @@ from dragoman.http import connections as counts
 from dragoman.http.admission import Ticket
 from dragoman.http.connections import Connections, CountedRefusal
 from dragoman.http.deadlines import NEVER, Deadlines
+from dragoman.http.grpc.pipes import PREFACE, Pipe, PipeOrigin
 from dragoman.http.head_rules import (
     BAD_FRAMING,
     BAD_LENGTH,
@@ -105,6 +106,9 @@ class HttpProtocol(HttpToolsProtocol):
         # Nothing more is read as a request; bytes that were dropped since.
         self._is_deaf = False
         self._discarded = 0
+        # Since it turned out to speak HTTP/2; and what came before that was certain.
+        self._pipe: Pipe | None = None
+        self._preface = b""
         # A refusal that ends the connection and has to wait for the answers before it.
         self._last_refusal: CountedRefusal | None = None
 
@@ -196,6 +200,10 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._refusals.waiting and self._refusals.postpone(data):
             return
+        if self._is_new and self._all.pipes is not None:
+            data = self._preface + data
+            if self._is_piped(data):
+                return
         try:
             if self._phase == IDLE:
                 is_first, self._is_new = self._is_new, False
@@ -219,6 +227,31 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(NO_MEMORY)
         if self._phase != IDLE and not self._is_deaf:
             self._check_unfinished()
+
+    def _is_piped(self, data: bytes) -> bool:
+        """Pipe a connection that begins as HTTP/2 does, and tell whether this is one: one of which
+        too little has come may be."""
+        start = data[: len(PREFACE)]
+        if not PREFACE.startswith(start):
+            if self._local_port not in self._all.grpc_ports:
+                return False
+            self.drop()
+            return True
+        if len(start) < len(PREFACE):
+            self._preface = data
+            return True
+        self._is_new, self._preface = False, b""
+        # The server behind the pipe has deadlines of its own.
+        self.deadlines.read_by = NEVER
+        certificate = (self._extensions or {}).get("tls", {}).get("client_cert")
+        origin = PipeOrigin(self.client, self.server, self.scheme or "http", certificate)
+        assert self._all.pipes is not None
+        self._pipe = self._all.pipes.begin(self, origin, data)
+        return True
+
+    @property
+    def _local_port(self) -> int:
+        return self.server[1] or 0 if self.server else 0
 
     def _parse(self, data: bytes) -> None:
         try:
@@ -478,6 +511,8 @@ class HttpProtocol(HttpToolsProtocol):
     def is_waiting(self) -> bool:
         """Whether no request is being answered: also if the rest of a body is still coming whose
         request has its answer."""
+        if self._pipe is not None:
+            return not self._pipe.open_rpcs
         running = self._running
         return running is None or running.response_complete
 

@@ -6,6 +6,7 @@ from dragoman.model.message import Json, Metadata
 
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
+GRPC = "GRPC"
 
 # Extensions that our servers offer and our client uses.
 # Streams carry positions, and Last-Event-ID resumes them.

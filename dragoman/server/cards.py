@@ -1,9 +1,11 @@
 """Cards as served: built from the agent, in the shape a request asks for, with validators."""
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,6 +15,7 @@ from dragoman.dialects import cards
 from dragoman.dialects.negotiate import card_shape
 from dragoman.errors import ConfigError
 from dragoman.model.card import (
+    GRPC,
     HTTP_JSON,
     JSONRPC,
     ONCE_URI,
@@ -37,12 +40,21 @@ if TYPE_CHECKING:
 Headers = list[tuple[bytes, bytes]]
 # Clients of REST 0.3 put `/v1` after it themselves.
 _PATHS = {JSONRPC: "/a2a", HTTP_JSON: ""}
+# The path of one of several agents.
+_AGENT_PATH = re.compile(r"/((?:agents|a2a)/[^/]+)/?\Z")
 _SHAPES = {
     "1.0": cards.v1_0,
     "0.3": cards.v0_3,
     "0.2": cards.v0_2,
     "hybrid": cards.hybrid,
 }
+
+
+class GrpcPlace(msgspec.Struct):
+    """Whether this process serves gRPC, and on which port; 0: on that of everything else."""
+
+    is_served: bool = False
+    port: int = 0
 
 
 def build(
@@ -52,6 +64,7 @@ def build(
     *,
     more: Sequence[AgentSkill] = (),
     ways: Sequence[Authenticator] = (),
+    grpc: GrpcPlace | None = None,
 ) -> AgentCard:
     """Return an agent's card for callers who reach it at a base address and authenticate in one of
     some ways. `more` are skills that only some callers see."""
@@ -61,13 +74,10 @@ def build(
         name=agent.title,
         description=agent.description,
         supported_interfaces=[
-            AgentInterface(
-                url=(base + _PATHS[binding]) or "/",
-                protocol_binding=binding,
-                protocol_version=version,
-            )
+            interface
             for version in _offered_versions(settings)
             for binding in settings.bindings()
+            if (interface := _interface(binding, version, base, settings, grpc)) is not None
         ],
         version=agent.version,
         capabilities=AgentCapabilities(
@@ -85,6 +95,25 @@ def build(
         security_schemes={name: one for way in ways for name, one in way.schemes.items()},
         security_requirements=_requirements(ways),
     )
+
+
+def _interface(
+    binding: str, version: str, base: str, settings: Settings, grpc: GrpcPlace | None
+) -> AgentInterface | None:
+    """Return one interface of an agent; None: it has none like that."""
+    if binding != GRPC:
+        return AgentInterface((base + _PATHS[binding]) or "/", binding, version)
+    if grpc is None or not grpc.is_served or version == "0.2":
+        return None
+    parts = urlsplit(base)
+    # An rpc has no path, but a tenant may be one; versions before 1.0 have none.
+    below = _AGENT_PATH.search(parts.path)
+    if below is not None and version != "1.0":
+        return None
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    port = grpc.port or parts.port or (443 if parts.scheme == "https" else 80)
+    url = settings.cards.grpc_url or f"{host}:{port}"
+    return AgentInterface(url, binding, version, below[1] if below is not None else "")
 
 
 def offers_extended(agent: Agent, settings: Settings, ways: Sequence[Authenticator]) -> bool:
@@ -187,8 +216,10 @@ class CardRack:
         file: "CardFile | None" = None,
         signer: "Signer | None" = None,
         ways: Sequence[Authenticator] = (),
+        grpc: GrpcPlace | None = None,
     ) -> None:
         self._agent = agent
+        self._grpc = grpc
         self._settings = settings
         self._started_at = int(started_at)
         self._file = file
@@ -209,7 +240,7 @@ class CardRack:
 
     def card(self, base: str, *, more: Sequence[AgentSkill] = ()) -> AgentCard:
         """Return the card as it is shown at an address."""
-        card = build(self._agent, base, self._settings, more=more, ways=self._ways)
+        card = build(self._agent, base, self._settings, more=more, ways=self._ways, grpc=self._grpc)
         if self._file is not None:
             card = self._file.onto(card)
         return card if self._signer is None else self._signer.signed(card)

@@ -31,7 +31,7 @@ from dragoman.http.routes import CARDS, Access, Answer, Routes
 from dragoman.model.card import AgentCard
 from dragoman.security.authentication import Gatekeeper
 from dragoman.security.keys.key_scopes import allows_any
-from dragoman.server.cards import CardRack, build, offers_extended
+from dragoman.server.cards import CardRack, GrpcPlace, build, offers_extended
 from dragoman.server.mounts import mount_of
 from dragoman.server.push_service import PushService
 
@@ -64,6 +64,8 @@ class Discovery:
         self._identifying = b", ".join(sorted(name.title() for name in read))
         self._first = agents[0] if agents else None
         self._versions = settings.versions()
+        # Where gRPC is served, if it is.
+        self.grpc = GrpcPlace()
         file = _card_file(agents, settings, is_guarded=bool(ways))
         self.signer = _signer(settings)
         self._elsewhere: Answer
@@ -71,7 +73,15 @@ class Discovery:
         self.more_keys: list[Callable[[], Awaitable[list[dict[str, Any]]]]] = []
         started_at = time.time()
         self.racks = [
-            CardRack(agent, settings, started_at, file=file, signer=self.signer, ways=ways)
+            CardRack(
+                agent,
+                settings,
+                started_at,
+                file=file,
+                signer=self.signer,
+                ways=ways,
+                grpc=self.grpc,
+            )
             for agent in agents
         ]
 
@@ -106,7 +116,7 @@ class Discovery:
         base = self._settings.cards.public_url.rstrip("/")
         root = request.scope.get("root_path", "")
         if not base:
-            host = request.header(b"host") or "localhost"
+            host = request.header(b"host") or _local_name(request)
             base = f"{request.scope['scheme']}://{host}{root}"
         mount = mount_of(request)
         below = request.scope["path"].startswith(root + mount.prefix + "/")
@@ -200,6 +210,13 @@ class Discovery:
             named = str(error.facts.get("supportedVersions", "")).split(",")
             served = [version for version in named if version in self._versions]
             error.facts["supportedVersions"] = ",".join(served or self._versions)
+
+
+def _local_name(request: HttpRequest) -> str:
+    """Return where a request came in that does not say which name its caller used."""
+    host, port = request.scope.get("server") or ("localhost", None)
+    name = f"[{host}]" if ":" in host else host
+    return name if port is None else f"{name}:{port}"
 
 
 def _card_file(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextvars import Token
 from typing import Any, Protocol
 
-from dragoman.model.card import HTTP_JSON, JSONRPC
+from dragoman.model.card import GRPC, HTTP_JSON, JSONRPC
 from dragoman.model.identity import Caller
 from dragoman.telemetry import figures, tracing
 from dragoman.telemetry.tracing import Here, Span
@@ -16,7 +16,7 @@ access = logging.getLogger("dragoman.access")
 _REFUSED = frozenset({401, 403, 429, 503})
 _GUARDED = frozenset({400, 408, 411, 413, 414, 415, 417, 421, 431, 505})
 # Bindings as the protocol spells them.
-_BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON, "api": "API", "corvid": "corvid"}
+_BINDINGS = {"jsonrpc": JSONRPC, "rest": HTTP_JSON, "grpc": GRPC, "api": "API", "corvid": "corvid"}
 # Characters of a verb in the log.
 _MAX_VERB = 16
 

@@ -19,6 +19,10 @@ LOCAL = (PACKAGE / "testing" / "load.py", PACKAGE / "testing" / "servers.py")
 PROOF = PACKAGE.parent / "proof"
 # Takes the place of a library whose callers may bring a transport of httpx of their own.
 PARITY = PACKAGE / "compat" / "selectools" / "transport.py"
+# Connect to sockets of this process by their paths: a gRPC server, and a gRPC client whose
+# connections the guard dials.
+PIPES = PACKAGE / "http" / "grpc" / "pipes.py"
+CHANNELS = PACKAGE / "egress" / "grpc_channels.py"
 LOOPBACK = "127.0.0.1"
 CLIENTS = (
     *("aiohttp", "httpx", "httpcore", "requests", "urllib3", "niquests", "pycurl", "websockets"),
@@ -26,7 +30,7 @@ CLIENTS = (
 )
 # What opens a connection on a loop, a socket or a module of them.
 DIALS = {"open_connection", "open_unix_connection", "create_connection", "create_unix_connection"}
-DIALS |= {"sock_connect", "connect_ex", "urlopen"}
+DIALS |= {"sock_connect", "connect_ex", "urlopen", "insecure_channel", "secure_channel"}
 
 
 def offences(source: str, *, dials_home: bool = False) -> list[str]:
@@ -89,10 +93,14 @@ def test_only_the_guard_dials_out() -> None:
     found = {
         path.relative_to(PACKAGE.parent).as_posix(): wrong
         for path in modules
-        if path not in (GUARD, PARITY) and (wrong := offences_of(path))
+        if path not in (GUARD, PARITY, PIPES, CHANNELS) and (wrong := offences_of(path))
     }
     assert found == {}
     assert set(offences_of(GUARD)) == {"sock_connect", "create_connection"}
+    assert offences_of(PIPES) == ["sock_connect", "create_unix_connection"]
+    assert "AF_UNIX" in PIPES.read_text(encoding="utf-8")
+    assert offences_of(CHANNELS) == ["insecure_channel"]
+    assert 'insecure_channel(\n            f"unix:{path}"' in CHANNELS.read_text(encoding="utf-8")
 
 
 def imports_of(path: Path) -> set[str]:

@@ -14,6 +14,10 @@ import uvicorn
 
 from dragoman import Agent, App
 from dragoman.config import load_settings
+from dragoman.http.connections import Connections
+from dragoman.http.grpc.pipes import Pipes
+from dragoman.http.protocol import protocol
+from dragoman.server.process.grpc_serving import pipes_of
 from harness.waiting import WAIT, eventually, within
 
 V1 = {"A2A-Version": "1.0"}
@@ -231,12 +235,13 @@ async def hosting(asgi: Any, *, lifespan: str = "on", port: int = 0) -> AsyncGen
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
+    pipes = _pipes(asgi)
     config = uvicorn.Config(
         asgi,
         lifespan=lifespan,  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
-        http="httptools",
+        http="httptools" if pipes is None else _with_grpc(asgi, pipes),
         timeout_graceful_shutdown=1,
         # A client of a busy machine may use a connection again just as the usual 5 s end.
         timeout_keep_alive=int(WAIT),
@@ -250,9 +255,25 @@ async def hosting(asgi: Any, *, lifespan: str = "on", port: int = 0) -> AsyncGen
     finally:
         if isinstance(asgi, App):
             asgi.end_streams()
+        if pipes is not None:
+            await pipes.stop(1)
         server.end()
         await within(running)
         listener.close()
+
+
+def _pipes(asgi: Any) -> Pipes | None:
+    """Return what takes gRPC on the port of an app whose settings name it."""
+    is_named = isinstance(asgi, App) and "grpc" in asgi.settings.dialects.transport
+    return pipes_of(asgi) if is_named else None
+
+
+def _with_grpc(app: App, pipes: Pipes) -> Any:
+    """Return what makes connections as a process of ours has them."""
+    connections = Connections(app.settings)
+    connections.pipes = pipes
+    app.site.discovery.grpc.is_served = True
+    return protocol(connections)
 
 
 def app_of(*agents: Agent, **settings: Any) -> App:

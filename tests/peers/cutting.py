@@ -17,12 +17,14 @@ PIECE = 4096
 class Cutting:
     """The proxy in front of one server."""
 
-    def __init__(self, target: str, cuts: Sequence[int]) -> None:
+    def __init__(self, target: str, cuts: Sequence[int], *, cuts_all: bool = False) -> None:
         split = urlsplit(target)
         self.host, self.port = split.hostname, split.port
         # How many bytes of its stream each connection still to be cut may pass.
         self.cuts = list(cuts)
         self.address = ""
+        # Whether every connection is cut: streams of gRPC cannot be told from other rpcs.
+        self.cuts_all = cuts_all
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         theirs, to_them = await asyncio.open_connection(self.host, self.port)
@@ -44,7 +46,7 @@ class Cutting:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass what the server says, up to the cut if it is a stream and one is left."""
-        left: int | None = None
+        left = self.cuts.pop(0) if self.cuts_all and self.cuts else None
         with suppress(OSError):
             while data := await reader.read(PIECE):
                 if left is None and self.cuts and STREAM in data:
@@ -60,9 +62,11 @@ class Cutting:
 
 
 @asynccontextmanager
-async def cutting(target: str, cuts: Sequence[int]) -> AsyncIterator[Cutting]:
+async def cutting(
+    target: str, cuts: Sequence[int], *, cuts_all: bool = False
+) -> AsyncIterator[Cutting]:
     """Run the proxy; its `address` stands for the target's."""
-    proxy = Cutting(target, cuts)
+    proxy = Cutting(target, cuts, cuts_all=cuts_all)
     async with listening(proxy.relay) as port:
         proxy.address = f"http://127.0.0.1:{port}"
         yield proxy

@@ -18,6 +18,11 @@ from proof.environments import ROOT, node_with, python_with
 SERVERS = Path(__file__).parent / "servers"
 START_WITHIN = 180.0
 UVICORN = "uvicorn==0.54.0"
+# The official library as it has to be installed to speak gRPC, and to serve a card beside it.
+OVER_GRPC = {
+    f"a2a-sdk=={release}": (f"a2a-sdk[grpc,http-server]=={release}", UVICORN)
+    for release in ("1.3.0", "0.3.26")
+}
 # What an environment has, for a server and, where there is one, the client.
 FASTA2A = ("fasta2a==2.1.1", "httpx==0.28.1", UVICORN)
 A2AKIT = ("a2akit==0.0.32",)
@@ -65,8 +70,8 @@ def ours(folder: Path) -> Start:
 
 HOSTS: dict[str, Callable[[Path], Start]] = {
     "dragoman": ours,
-    "a2a-sdk-1.3.0": python("a2a_sdk_1.py", "a2a-sdk[http-server]==1.3.0", UVICORN),
-    "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", "a2a-sdk[http-server]==0.3.26", UVICORN),
+    "a2a-sdk-1.3.0": python("a2a_sdk_1.py", *OVER_GRPC["a2a-sdk==1.3.0"]),
+    "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", *OVER_GRPC["a2a-sdk==0.3.26"]),
     "fasta2a-2.1.1": python("fasta2a_server.py", *FASTA2A),
     "a2a-js-1.3.0": node("a2a_js/server.mjs"),
     "selectools-1.3.0": python("selectools_server.py", "selectools[serve]==1.3.0"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proof.environments import EnvironmentFailed, node_with, python_with
+from tests.peers.hosts import OVER_GRPC
 
 DRIVERS = Path(__file__).parent / "drivers"
 
@@ -51,7 +52,7 @@ class Peer:
             return self.speaks.startswith("1.0")
         if scenario == "get-with-history":
             # One number says none and all of it there.
-            return self.speaks != "0.3-rest"
+            return self.speaks not in ("0.3-rest", "0.3-grpc")
         if scenario == "push-arrives":
             # Posts are read with the types of a library; this one has none that read JSON.
             return self.library != "a2a-js"
@@ -69,9 +70,11 @@ class Report:
 PEERS = [
     Peer("a2a-sdk==1.3.0", "1.0-jsonrpc"),
     Peer("a2a-sdk==1.3.0", "1.0-rest"),
+    Peer("a2a-sdk==1.3.0", "1.0-grpc"),
     Peer("a2a-sdk==1.3.0", "0.3-jsonrpc"),
     Peer("a2a-sdk==0.3.26", "0.3-jsonrpc"),
     Peer("a2a-sdk==0.3.26", "0.3-rest"),
+    Peer("a2a-sdk==0.3.26", "0.3-grpc"),
     Peer("a2a-js", "1.0-jsonrpc"),
     Peer("a2a-js", "1.0-rest"),
     Peer("a2a-js", "0.3-jsonrpc"),
@@ -87,8 +90,10 @@ PYTHON_DRIVERS = {
 BESIDES = {FASTA2A: ["httpx==0.28.1"]}
 
 
-def python_of(library: str) -> Path:
+def python_of(library: str, *, over_grpc: bool = False) -> Path:
     """Return the interpreter of a library's environment."""
+    if over_grpc:
+        return python_with(*OVER_GRPC[library])
     return python_with(library, *BESIDES.get(library, []))
 
 
@@ -97,7 +102,7 @@ def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Repo
     arguments = [address, pushing, peer.speaks, *scenarios]
     try:
         if peer.library in PYTHON_DRIVERS:
-            python = python_of(peer.library)
+            python = python_of(peer.library, over_grpc=peer.speaks.endswith("-grpc"))
             return driven([str(python), str(DRIVERS / PYTHON_DRIVERS[peer.library]), *arguments])
         node, folder = node_with(DRIVERS / "a2a_js" / "package.json")
     except EnvironmentFailed as error:

@@ -55,12 +55,16 @@ LIBRARIES = [
     Side("dragoman", "1.0", "HTTP+JSON"),
     Side("dragoman", "0.3", "JSONRPC"),
     Side("dragoman", "0.3", "HTTP+JSON"),
+    Side("dragoman", "1.0", "GRPC"),
+    Side("dragoman", "0.3", "GRPC"),
     # The usual card speaks of 0.3 and later; this is the one for older clients.
     Side("dragoman", "0.2", "JSONRPC", "/.well-known/agent.json"),
     Side("a2a-sdk-1.3.0", "1.0", "JSONRPC"),
     Side("a2a-sdk-1.3.0", "1.0", "HTTP+JSON"),
     Side("a2a-sdk-1.3.0", "0.3", "JSONRPC"),
     Side("a2a-sdk-1.3.0", "0.3", "HTTP+JSON"),
+    Side("a2a-sdk-1.3.0", "1.0", "GRPC"),
+    Side("a2a-sdk-0.3.26", "0.3", "GRPC"),
     Side("a2a-sdk-0.3.26", "0.3", "JSONRPC"),
     Side("a2a-sdk-0.3.26", "0.3", "HTTP+JSON"),
     Side("fasta2a-2.1.1", "1.0", "JSONRPC"),
@@ -120,6 +124,7 @@ SPOKEN_TO_ALL = {"connect-from-the-host", "version-that-is-not-offered"}
 GAPS: dict[str, dict[str, Gap]] = {
     "dragoman-0.3-JSONRPC": {"list-by-context": NO_LIST},
     "dragoman-0.3-HTTP+JSON": {"list-by-context": NO_LIST},
+    "dragoman-0.3-GRPC": {"list-by-context": NO_LIST},
     "dragoman-0.2-JSONRPC": {"list-by-context": NO_LIST},
     "a2a-sdk-1.3.0-0.3-JSONRPC": {"list-by-context": NO_LIST},
     "a2a-sdk-1.3.0-0.3-HTTP+JSON": {
@@ -133,6 +138,11 @@ GAPS: dict[str, dict[str, Gap]] = {
         "array-out": NO_ARRAYS,
         "subscribing-leaves-a-task-as-it-is": Gap(
             "each stream of a task appends every chunk to the stored artifact once more"
+        ),
+    },
+    "a2a-sdk-0.3.26-0.3-GRPC": {
+        "push-configurations-are-listed-and-deleted": Gap(
+            "the library lists none over gRPC", UnsupportedOperation
         ),
     },
     "a2a-sdk-0.3.26-0.3-HTTP+JSON": {

@@ -22,6 +22,12 @@ LISTENING = added(
             metavar="<host:port>",
             help="Address to listen on, port 0 takes a free one (127.0.0.1:8000). Repeatable.",
         ),
+        own(
+            "--grpc-listen",
+            multiple=True,
+            metavar="<host:port>",
+            help="Address for gRPC alone; those of --listen take it too. Repeatable.",
+        ),
         own("--public-url", metavar="<url>", help="The address peers reach us at, for the card."),
         own(
             "--store",
@@ -128,7 +134,8 @@ def served(
     check_collector(run)
     check_names({**run.settings.environment, **run.environment})
     places, ways = ",".join(listen) or None, ",".join(auth) or None
-    return settings_of(run, listen=places, auth=ways, **values)
+    grpc = ",".join(values.get("grpc_listen", ())) or None
+    return settings_of(run, **(values | {"listen": places, "auth": ways, "grpc_listen": grpc}))
 
 
 def with_console(make: "Callable[..., App]") -> "Callable[..., App]":
@@ -164,6 +171,7 @@ def record(agents: "Sequence[Agent]", ready: "Ready") -> dict[str, Any]:
             for position, agent in enumerate(agents)
         ],
         "store": ready.store,
+        **({"grpc": list(ready.grpc)} if ready.grpc else {}),
     }
 
 
@@ -175,6 +183,8 @@ def tell(run: Invocation, found: dict[str, Any]) -> None:
     run.out.field("Ready", found["url"])
     for url in found["urls"][1:]:
         run.out.field("Also", url)
+    for place in found.get("grpc", []):
+        run.out.field("gRPC", place)
     if len(found["agents"]) > 1:
         for agent in found["agents"]:
             run.out.field("Agent", f"{agent['name']} {agent['url']}")

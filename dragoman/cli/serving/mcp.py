@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dragoman.server.process.run import Ready
 
 # Of what listens, what is without effect here: nothing is kept, posted or described by a card.
-_IDLE = ("store", "public_url", "allow_private")
+_IDLE = ("store", "public_url", "allow_private", "grpc_listen")
 _WHAT = added(
     [
         own(

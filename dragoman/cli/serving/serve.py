@@ -32,7 +32,7 @@ _SPECIAL = added(
         own(
             "--transport",
             multiple=True,
-            metavar="<jsonrpc|rest>",
+            metavar="<jsonrpc|rest|grpc>",
             help="Serve this binding and no other that is not named (all). Repeatable.",
         ),
         own(

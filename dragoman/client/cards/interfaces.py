@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from dragoman.dialects.v0_3 import V0_3
 from dragoman.dialects.v0_3_proto import V0_3_PROTO
 from dragoman.dialects.v1_0 import V1_0
 from dragoman.errors import CardInvalid, ConfigError, VersionNotSupported
-from dragoman.model.card import HTTP_JSON, JSONRPC, AgentCard, AgentInterface
+from dragoman.model.card import GRPC, HTTP_JSON, JSONRPC, AgentCard, AgentInterface
 
 # What people call the bindings.
 BINDINGS = {
@@ -21,8 +22,10 @@ BINDINGS = {
     "json-rpc": JSONRPC,
     "rest": HTTP_JSON,
     "http+json": HTTP_JSON,
-    "grpc": "GRPC",
+    "grpc": GRPC,
 }
+# The schemes of addresses that only gRPC has.
+_TLS = {"grpc": "http", "grpcs": "https"}
 SPOKEN = ((1, 0), (0, 3), (0, 2))
 _VERSION = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]{1,9})?\Z")
 
@@ -32,6 +35,15 @@ class InterfaceCandidate(msgspec.Struct, frozen=True):
 
     interface: AgentInterface
     dialect: Dialect
+
+
+def has_grpc() -> bool:
+    """Tell whether gRPC can be spoken: it is an extra."""
+    try:
+        return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:
+        # There is no package of the parent's name.
+        return False
 
 
 def binding(name: str) -> str:
@@ -50,11 +62,13 @@ def candidates(
     oldest: str = "0.2",
     preferred: str = "",
     bindings: Sequence[str] = (),
+    origin: str = "",
 ) -> list[InterfaceCandidate]:
     """Return the interfaces to try, best first; raises what stands in the way of every one.
 
     Where the card has interfaces of at least the `preferred` version, older ones are not among
-    them: an error of a newer one is not answered by stepping down."""
+    them: an error of a newer one is not answered by stepping down. `origin` is where the card came
+    from: by it an address of gRPC is plain, or has TLS."""
     wanted = _numbers(version) if version else None
     if version and wanted is None:
         raise ConfigError(f"{version!r} is no version: 1.0, 0.3 or 0.2")
@@ -67,7 +81,7 @@ def candidates(
     floor = _numbers(oldest) or (0, 2)
     own = house.by_card(raw or {})
     known = [
-        InterfaceCandidate(interface, dialect)
+        InterfaceCandidate(_addressed(interface, card, origin), dialect)
         for interface in card.supported_interfaces
         if (dialect := own or _dialect(interface)) is not None
     ]
@@ -97,10 +111,38 @@ def places(candidate: InterfaceCandidate) -> list[InterfaceCandidate]:
     """Return where an interface may be, likeliest first. An address that ends with the `/v1` which
     the paths of 0.3 begin with has it once; servers below such a prefix have it twice."""
     url = candidate.interface.url.rstrip("/")
-    if candidate.dialect is not V0_3_PROTO or not url.endswith("/v1"):
+    is_rest = _binding(candidate) == HTTP_JSON
+    if not is_rest or candidate.dialect is not V0_3_PROTO or not url.endswith("/v1"):
         return [candidate]
     doubled = msgspec.structs.replace(candidate.interface, url=f"{url}/v1")
     return [candidate, InterfaceCandidate(doubled, candidate.dialect)]
+
+
+def _addressed(interface: AgentInterface, card: AgentCard, origin: str) -> AgentInterface:
+    """Return an interface whose address says whether it has TLS. Those of gRPC need not: then the
+    same holds as for the other interfaces of that host, or for the card itself."""
+    url = interface.url
+    if interface.protocol_binding.upper() != GRPC or url.startswith(("http://", "https://")):
+        return interface
+    scheme, separator, rest = url.partition("://")
+    place = rest if separator else url
+    # Of gRPC's own names for addresses.
+    place = place.removeprefix("dns:").lstrip("/")
+    if separator and scheme.lower() in ("grpc", "grpcs"):
+        return msgspec.structs.replace(interface, url=f"{_TLS[scheme.lower()]}://{place}")
+    host = place.rpartition(":")[0] or place
+    known = [one.url for one in card.supported_interfaces if one.url.startswith("http")]
+    alike = [one for one in (*known, origin) if _host(one) == host] or [origin]
+    is_plain = alike[0].startswith("http://") or (not alike[0] and _is_here(host))
+    return msgspec.structs.replace(interface, url=f"{'http' if is_plain else 'https'}://{place}")
+
+
+def _host(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0].rpartition(":")[0]
+
+
+def _is_here(host: str) -> bool:
+    return host in ("localhost", "127.0.0.1", "[::1]")
 
 
 def _binding(candidate: InterfaceCandidate) -> str:
@@ -140,5 +182,7 @@ def _dialect(interface: AgentInterface) -> Dialect | None:
             if numbers[0] == 1:
                 return V1_0
             return V0_3_PROTO if numbers[0] == 0 else None
+        case "GRPC" if has_grpc():
+            return V1_0 if numbers[0] == 1 else V0_3_PROTO if numbers[0] == 0 else None
         case _:
             return None

@@ -16,6 +16,7 @@ from dragoman.client.credentials.credentials import ApiKey, Bearer, Credential
 from dragoman.client.credentials.origins import origin_of
 from dragoman.client.http import Http
 from dragoman.config import Settings
+from dragoman.egress.targets import read_target
 from dragoman.errors import AgentOffline, ConfigError
 from dragoman.gateway.delivery.breaker import Breaker
 from dragoman.gateway.delivery.bulkhead import Bulkhead
@@ -179,7 +180,10 @@ def synthesized(agent: Registered) -> dict[str, Any]:
 
 
 def _moved(url: str, before: str, after: str) -> str:
-    """Return an interface's URL at a replica: below the same base, or else at the same path."""
+    """Return an interface's URL at a replica: below the same base, or else at the same path. One of
+    gRPC may be host and port alone."""
+    if "://" not in url:
+        return _place(after) if url == _place(before) else url
     if url == before or url.startswith(f"{before}/"):
         return after + url.removeprefix(before)
     try:
@@ -189,6 +193,13 @@ def _moved(url: str, before: str, after: str) -> str:
         return url
     path = "/" + url.partition("://")[2].partition("/")[2]
     return origin_of(after) + path if is_same else url
+
+
+def _place(url: str) -> str:
+    """Return host and port of an address."""
+    target = read_target(url)
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    return f"{host}:{target.port}"
 
 
 class Upstreams:

@@ -1,8 +1,10 @@
-"""A call that is answered with a stream of server-sent events, from its head to its end."""
+"""A call that is answered with a stream of events, from its first to its end, and how server-sent
+events are written."""
 
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -10,7 +12,7 @@ from dragoman.config import Settings
 from dragoman.dialects.dialect import Dialect
 from dragoman.errors import A2AError
 from dragoman.http.incidents import incident
-from dragoman.http.open_streams import OpenStreams
+from dragoman.http.open_streams import EndableStream, OpenStreams
 from dragoman.http.request import Headers, HttpRequest
 from dragoman.model import operations as ops
 from dragoman.model.identity import TaskId
@@ -29,6 +31,39 @@ RESET = (b"x-dragoman-resume", b"reset")
 Frame = tuple[bytes, bytes]
 
 
+class StreamLife(EndableStream, Protocol):
+    """An open answer and how it ended."""
+
+    is_closed: bool
+    # Whether its reader ended it, and nothing but its reader.
+    is_left: bool
+
+
+class EventWriter(Protocol):
+    """Writes the events of one stream as its binding has them."""
+
+    @property
+    def stream(self) -> StreamLife:
+        """The answer that is written."""
+        ...
+
+    async def open(self, first: Batch, *, is_large: bool) -> None:
+        """Begin, with the first batch."""
+        ...
+
+    async def write(self, batch: Batch) -> int:
+        """Write a batch and wait until the reader has taken enough; return how many bytes."""
+        ...
+
+    async def fail(self, error: A2AError, task_id: str) -> None:
+        """Say what broke the stream of a task."""
+        ...
+
+    async def close(self) -> None:
+        """End the answer."""
+        ...
+
+
 class EventStreams:
     """Serves streams, which are counted among those that are open."""
 
@@ -37,21 +72,15 @@ class EventStreams:
         self._cancels = settings.dialects.cancel_on_disconnect
 
     async def serve(
-        self,
-        request: HttpRequest,
-        call: Call,
-        dialect: Dialect,
-        headers: Headers,
-        frame: Frame,
-        failed: Callable[[A2AError, str], bytes],
+        self, request: HttpRequest, call: Call, dialect: Dialect, writer: EventWriter
     ) -> None:
         """Answer with events until the stream ends. What goes wrong before the first one is
-        raised; `failed` writes a later error, given the task of the stream."""
+        raised."""
         if request.room is not None:
             await request.room.open_stream()
         service = dialect.around(request.mount.service, request.scope["headers"])
         batches = service.follow(call)
-        stream = sse.SseStream(request.send, request.receive)
+        stream = writer.stream
         self._streams.add(stream, request.pass_)
         try:
             # Waits for the first batch: a refusal is a plain error and not a broken stream.
@@ -60,24 +89,14 @@ class EventStreams:
             self._streams.discard(stream)
             raise
         try:
-            headers = [*sse.HEADERS, *headers, *request.extra]
-            if isinstance(first, Opening) and first.is_reset:
-                headers.append(RESET)
-            headers += dialect.stream_headers
             request.watched.responded(200)
             request.is_answered = True
-            await stream.open(headers)
-            if call.size > LARGE_BYTES:
-                opening = await off_loop(_frames, first, dialect, frame)
-            else:
-                opening = _frames(first, dialect, frame)
-            await stream.write(opening)
+            await writer.open(first, is_large=call.size > LARGE_BYTES)
             reader = self._streams.reader(call.caller, request.mount.name)
             async for batch in batches:
-                frames = _frames(batch, dialect, frame)
-                await stream.write(frames)
+                size = await writer.write(batch)
                 count = 1 if isinstance(batch, Opening | Message) else len(batch)
-                if reader.is_ahead(count, len(frames)):
+                if reader.is_ahead(count, size):
                     await reader.turn()
         except asyncio.CancelledError:
             figures.streams_cut.add("stopping" if self._streams.is_stopping else "gone")
@@ -91,12 +110,59 @@ class EventStreams:
             figures.streams_cut.add("failed")
             request.watched.failed(error)
             public = error if isinstance(error, A2AError) else incident()
-            await stream.write(sse.error_frame(failed(public, _task_in(first))))
+            await writer.fail(public, _task_in(first))
         finally:
             stream.is_closed = True
             self._streams.discard(stream)
             await batches.aclose()
-            await stream.close()
+            await writer.close()
+
+
+class SseWriter:
+    """Writes events as server-sent ones."""
+
+    def __init__(
+        self,
+        request: HttpRequest,
+        dialect: Dialect,
+        headers: Headers,
+        frame: Frame,
+        failed: Callable[[A2AError, str], bytes],
+    ) -> None:
+        """`failed` writes an error after the first event, given the task of the stream."""
+        self.stream = sse.SseStream(request.send, request.receive)
+        self._request = request
+        self._dialect = dialect
+        self._headers = headers
+        self._frame = frame
+        self._failed = failed
+
+    async def open(self, first: Batch, *, is_large: bool) -> None:
+        """Send the head of the answer and the first batch."""
+        headers = [*sse.HEADERS, *self._headers, *self._request.extra]
+        if isinstance(first, Opening) and first.is_reset:
+            headers.append(RESET)
+        headers += self._dialect.stream_headers
+        await self.stream.open(headers)
+        if is_large:
+            opening = await off_loop(_frames, first, self._dialect, self._frame)
+        else:
+            opening = _frames(first, self._dialect, self._frame)
+        await self.stream.write(opening)
+
+    async def write(self, batch: Batch) -> int:
+        """Write a batch in one go."""
+        frames = _frames(batch, self._dialect, self._frame)
+        await self.stream.write(frames)
+        return len(frames)
+
+    async def fail(self, error: A2AError, task_id: str) -> None:
+        """Write the error as the last event."""
+        await self.stream.write(sse.error_frame(self._failed(error, task_id)))
+
+    async def close(self) -> None:
+        """End the answer."""
+        await self.stream.close()
 
 
 def forgive_cancellation() -> None:

@@ -12,6 +12,7 @@ from dragoman.http.documents import denied, unauthenticated
 from dragoman.http.request import JSON, HttpRequest, check_type, read_body, read_value
 from dragoman.model import operations as ops
 from dragoman.server.endpoints import large_bodies
+from dragoman.server.endpoints.event_stream import SseWriter
 from dragoman.server.endpoints.houses import Choose
 from dragoman.server.endpoints.responder import Responder, common_headers, respond
 from dragoman.service import LARGE_BYTES, Call, Reply
@@ -89,7 +90,8 @@ class JsonRpcEndpoint:
 
         headers = common_headers(request, dialect.version)
         frame = jsonrpc.success_frame(id)
-        await self._responder.stream(request, call, dialect, headers, frame, failed)
+        writer = SseWriter(request, dialect, headers, frame, failed)
+        await self._responder.stream(request, call, dialect, writer)
 
     async def _fail(
         self,

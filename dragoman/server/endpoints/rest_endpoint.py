@@ -22,6 +22,7 @@ from dragoman.model import operations as ops
 from dragoman.model.card import HTTP_JSON
 from dragoman.model.record import encode
 from dragoman.server.endpoints import large_bodies
+from dragoman.server.endpoints.event_stream import SseWriter
 from dragoman.server.endpoints.responder import Responder, common_headers, respond
 from dragoman.service import LARGE_BYTES, Call, Reply
 from dragoman.transports import rest
@@ -127,7 +128,8 @@ class RestEndpoint:
 
         headers = common_headers(request, dialect.version)
         frame = dialect.rest_frame
-        await self._responder.stream(request, call, dialect, headers, frame, failed)
+        writer = SseWriter(request, dialect, headers, frame, failed)
+        await self._responder.stream(request, call, dialect, writer)
 
 
 def _content(dialect: Dialect, operation: ops.Operation, reply: Reply) -> bytes:

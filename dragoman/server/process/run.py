@@ -25,9 +25,11 @@ from dragoman.errors import ConfigError
 from dragoman.http.admission import Admission
 from dragoman.http.connections import Connections
 from dragoman.http.deadlines import HANDSHAKE_SECONDS
+from dragoman.http.grpc.pipes import Pipes
 from dragoman.http.protocol import protocol
 from dragoman.server.app import App
 from dragoman.server.authenticators import unused
+from dragoman.server.process.grpc_serving import pipes_of
 from dragoman.server.process.listening import is_local, listen, shared_listeners, url_of
 from dragoman.server.process.tls import tls_options
 from dragoman.server.process.workers import inherited, supervise
@@ -50,8 +52,10 @@ class Server(uvicorn.Server):
         on_ready: Callable[[], None],
         line: socket.socket | None = None,
         urls: Sequence[str] = (),
+        pipes: Pipes | None = None,
     ) -> None:
         super().__init__(config)
+        self._pipes = pipes
         self._urls = urls
         self._app = app
         self._on_ready = on_ready
@@ -86,6 +90,11 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams before uvicorn waits for them."""
         self._app.end_streams()
+        if self._pipes is not None:
+            # Before its connections are closed: rpcs that are being answered have some time.
+            for server in self.servers:
+                server.close()
+            await self._pipes.stop(self._app.settings.server.drain)
         await super().shutdown(sockets)
 
 
@@ -95,6 +104,8 @@ class Ready(NamedTuple):
     # Where we listen, the first address first.
     urls: list[str]
     store: str
+    # Where only gRPC is served, `host:port`.
+    grpc: Sequence[str] = ()
 
 
 def run(
@@ -116,7 +127,8 @@ def run(
         access=settings.telemetry.access_log,
     )
     worker = inherited()
-    only_local = all(is_local(host) for host, _ in settings.addresses())
+    places = [*settings.addresses(), *settings.grpc_addresses()]
+    only_local = all(is_local(host) for host, _ in places)
     if worker is None:
         _check(settings, is_local=only_local, public=public)
     # Before anything is opened, so that mistakes in the settings are reported first.
@@ -128,12 +140,13 @@ def run(
             listeners = [stack.enter_context(listener) for listener in worker.listeners]
             code = _work(app, listeners, tls, worker.tell_ready, worker.line)
         else:
-            addresses = settings.addresses()
-            listeners = [stack.enter_context(listen(host, port)) for host, port in addresses]
+            listeners = [stack.enter_context(listen(host, port)) for host, port in places]
             urls = [url_of("https" if tls else "http", listener) for listener in listeners]
+            count = len(settings.addresses())
+            grpc = [url.partition("://")[2] for url in urls[count:]]
 
             def ready() -> None:
-                on_ready(Ready(urls, settings.store_name))
+                on_ready(Ready(urls[:count], settings.store_name, grpc))
 
             if settings.server.workers > 1:
                 _check_start(app)
@@ -154,8 +167,9 @@ def run(
 def _check(settings: Settings, *, is_local: bool, public: bool) -> None:
     """Refuse settings that are unsafe unless confirmed, or contradictory."""
     if not is_local and not settings.ways() and not public:
+        named = ", ".join([*settings.http.listen, *settings.http.grpc_listen])
         raise ConfigError(
-            f"{', '.join(settings.http.listen)} is reachable by others and nothing would "
+            f"{named} is reachable by others and nothing would "
             "authenticate them; "
             "listen on 127.0.0.1, say how callers authenticate (--auth), or say --public if "
             "every caller is welcome"
@@ -199,6 +213,12 @@ def _work(
     figures.connections.watch(connections.__len__)
     figures.connections_taken.watch(lambda: connections.opened)
     figures.connection_refusals.watch_each(lambda: connections.refused)
+    count = len(app.settings.addresses())
+    if (pipes := pipes_of(app)) is not None:
+        ports = [listener.getsockname()[1] for listener in listeners[count:]]
+        connections.pipes, connections.grpc_ports = pipes, frozenset(ports)
+        place = app.site.discovery.grpc
+        place.is_served, place.port = True, ports[0] if ports else 0
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -214,8 +234,8 @@ def _work(
         timeout_graceful_shutdown=max(1, int(app.settings.server.drain)),
         **tls,
     )
-    urls = [url_of("https" if tls else "http", listener) for listener in listeners]
-    server = Server(config, app, on_ready, line, urls)
+    urls = [url_of("https" if tls else "http", listener) for listener in listeners[:count]]
+    server = Server(config, app, on_ready, line, urls, pipes)
     page.share()
     # uvicorn raises the signal again once it is done; by then everything is closed.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -57,6 +57,9 @@ def _context(config: uvicorn.Config, make: Callable[[], ssl.SSLContext]) -> ssl.
     """Return a context whose lowest version does not depend on the machine's defaults."""
     context = make()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # HTTP/2 is here for gRPC alone, whose clients offer nothing else: whatever offers both, as
+    # browsers do, gets HTTP/1.1.
+    context.set_alpn_protocols(["http/1.1", "h2"])
     return context
 
 

@@ -149,12 +149,12 @@ _LIST_PUSH, _NO = "ListTaskPushNotificationConfigs", {"error": "PushNotSupported
 @pytest.mark.cli("A2ACLI_CONFORM_001")
 def test_what_is_declared_and_not_there_is_found(folder: Path) -> None:
     nobody = {"url": "http://127.0.0.1:1/a2a"}
-    script = {"card": {"interfaces": [{"binding": "JSONRPC"}, nobody, {"binding": "GRPC"}]}}
+    script = {"card": {"interfaces": [{"binding": "JSONRPC"}, nobody, {"binding": "MQTT"}]}}
     with sitting(folder, ScriptedAgent(script)) as desk:
         checks = desk.json("conformance")["checks"]
     failed = [check for check in checks if check["status"] == "fail"]
     assert [check["name"] for check in failed] == ["reachable"]
-    assert [c["interface"] for c in checks if c["name"] == "spoken"] == ["GRPC 1.0"]
+    assert [c["interface"] for c in checks if c["name"] == "spoken"] == ["MQTT 1.0"]
 
 
 @pytest.mark.cli("A2ACLI_DEMO_SERVER_001")

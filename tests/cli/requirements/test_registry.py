@@ -1,6 +1,6 @@
 """The registry of the a2a-cli specification and the markers of the tests say the same.
 
-Only what needs gRPC may be open, and the published report says what the tests say.
+Nothing is open, and the published report says what the tests say.
 """
 
 import importlib.util
@@ -11,9 +11,6 @@ import pytest
 from harness.processes import ROOT
 
 from tests.cli.requirements.registry import CARRIED, REGISTRY, carried
-
-# Nothing but this waits for a binding that is not there.
-MAY_BE_OPEN = {"A2ACLI_TX_005"}
 
 
 def test_the_registry_has_the_ids_of_three_tiers() -> None:
@@ -26,7 +23,7 @@ def test_the_registry_has_the_ids_of_three_tiers() -> None:
 
 def test_every_id_is_carried_by_a_test_that_runs_or_is_open_for_a_reason() -> None:
     is_open = {id for id, entry in REGISTRY.items() if "open" in entry}
-    assert is_open <= MAY_BE_OPEN
+    assert is_open == set()
     assert sorted(REGISTRY.keys() - CARRIED.keys() - is_open) == []
     assert {id: CARRIED[id] for id in is_open & CARRIED.keys()} == {}
 

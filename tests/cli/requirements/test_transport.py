@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.processes import ROOT, running
 
 from dragoman.testing.scripted.agent import ScriptedAgent, SeenRequest
 from tests.cli.requirements.desk import Desk, Ended, sitting, together
 
+GRPC_AGENT = ROOT / "tests" / "harness" / "grpc_agent.py"
 RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
 DONE = "State: TASK_STATE_COMPLETED"
 
@@ -38,8 +40,8 @@ def test_the_first_interface_of_the_card_that_we_speak_is_used(desk: Desk) -> No
     together(*(lambda r=ref: desk.run("send", f"first {r}", a=r) for ref in refs))
     chosen = [spoken(desk, f"first {ref}") for ref in refs]
     assert chosen == [[RPC], [REST], [REST], [REST], [RPC]]
-    none = desk.run("send", "hi", "-o", "json", a=permuted(desk, GRPC), exit=1)
-    assert none.error["code"] == "A2ACLI_ERR_CARD_INVALID"
+    none = desk.run("send", "hi", "-o", "json", a=permuted(desk, GRPC), exit=3)
+    assert none.error["code"] == "A2ACLI_ERR_UNREACHABLE"
 
 
 @pytest.mark.cli("A2ACLI_TX_002")
@@ -180,8 +182,50 @@ def test_every_command_does_the_same_on_either_binding_and_names_no_tenant_witho
     assert {tenant_of(one) for one in seen} == {None}
 
 
+@pytest.mark.cli("A2ACLI_TX_005")
+def test_every_command_does_the_same_over_grpc(tmp_path: Path) -> None:
+    options = ("--listen", "127.0.0.1:0", "--store", "memory:", "--allow-private")
+    with (
+        running("serve", GRPC_AGENT, *options, cwd=tmp_path) as server,
+        sitting(tmp_path) as desk,
+    ):
+        url = server.ready()
+
+        def walk(binding: str) -> list[Any]:
+            env = {"A2ACLI_TRANSPORT": binding, "A2ACLI_OUTPUT": "json"}
+
+            def run(*words: str, exit: int = 0, stream: bool = False) -> Any:
+                ended = desk.run(*words, env=env, exit=exit, a=url)
+                return ended.lines if stream else ended.json
+
+            context = f"of-{binding}"
+            answer = run("send", "hello", "--context-id", context)
+            events = run("send", "count 2", "--stream", "--context-id", context, stream=True)
+            task = run("send", "ask", "--context-id", context)["task"]
+            push = ("task", "push-config")
+            made = run(*push, "create", task["id"], "--url", "http://127.0.0.1:9/", "--id", "c")
+            return [
+                *(answer, events, task, made),
+                run("task", "get", task["id"]),
+                run("task", "list", "--context-id", context),
+                run(*push, "get", task["id"], "c"),
+                run(*push, "list", task["id"]),
+                run(*push, "delete", task["id"], "c"),
+                run("send", "that one", "--task-id", task["id"]),
+                run("task", "cancel", answer["task"]["id"], exit=1)["error"] | {"a2aCode": ""},
+                run("task", "get", "unknown", exit=1)["error"] | {"a2aCode": ""},
+                run("card", "get", "--extended", exit=1)["error"] | {"a2aCode": ""},
+            ]
+
+        rpc, grpc = together(lambda: walk("jsonrpc"), lambda: walk("grpc"))
+        for one, other in zip(rpc, grpc, strict=True):
+            assert alike(one) == alike(other)
+        spoken_to = desk.run("send", "hello", "--transport", "grpc", "--debug", a=url)
+        assert "selected GRPC 1.0" in spoken_to.err
+
+
 # What differs between two tasks that went the same way.
-_OWN = ("id", "taskId", "contextId", "messageId", "timestamp", "message", "hint")
+_OWN = ("id", "artifactId", "taskId", "contextId", "messageId", "timestamp", "message", "hint")
 
 
 def alike(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Which interface is spoken to: the card's order, the user's wishes, nothing we cannot speak."""
 
+import msgspec
 import pytest
 
 from dragoman.client.cards.interfaces import candidates
@@ -44,17 +45,15 @@ def chosen(card: AgentCard, **wishes: object) -> list[int]:
 
 @pytest.mark.requirement("DC-7")
 def test_the_cards_order_is_kept() -> None:
-    assert chosen(ALL) == [1, 2, 3, 4, 5]
+    assert chosen(ALL) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
     ("bindings", "expected"),
     [
-        (["jsonrpc"], [2, 3, 5, 1, 4]),
-        (["REST"], [1, 4, 2, 3, 5]),
-        # What is not offered is passed over, and nothing that matches is the card's order.
-        (["grpc", "JSONRPC"], [2, 3, 5, 1, 4]),
-        (["grpc"], [1, 2, 3, 4, 5]),
+        (["jsonrpc"], [2, 3, 5, 0, 1, 4]),
+        (["REST"], [1, 4, 0, 2, 3, 5]),
+        (["grpc", "JSONRPC"], [0, 1, 2, 3, 4, 5]),
     ],
 )
 def test_the_first_preferred_binding_that_is_offered_comes_first(
@@ -64,10 +63,10 @@ def test_the_first_preferred_binding_that_is_offered_comes_first(
 
 
 def test_versions_below_the_oldest_are_spoken_only_when_asked_for() -> None:
-    assert chosen(ALL, oldest="1.0") == [1, 2]
+    assert chosen(ALL, oldest="1.0") == [0, 1, 2]
     assert chosen(ALL, oldest="1.0", version="0.3") == [3, 4]
     assert chosen(ALL, oldest="1.0", version="0.2") == [3, 4, 5]
-    assert chosen(ALL, version="1.0") == [1, 2]
+    assert chosen(ALL, version="1.0") == [0, 1, 2]
     with pytest.raises(VersionNotSupported) as refused:
         candidates(card(("JSONRPC", "0.3")), oldest="1.0")
     assert refused.value.facts == {"supportedVersions": "0.3"}
@@ -75,10 +74,10 @@ def test_versions_below_the_oldest_are_spoken_only_when_asked_for() -> None:
 
 def test_older_than_the_preferred_version_are_used_where_there_is_nothing_newer() -> None:
     old = card(("JSONRPC", "0.2"), ("HTTP+JSON", "0.3"))
-    assert chosen(ALL, preferred="1.0") == [1, 2], "no way down from a version that is offered"
+    assert chosen(ALL, preferred="1.0") == [0, 1, 2], "no way down from a version that is offered"
     assert chosen(old, preferred="1.0") == chosen(old)
     assert chosen(ALL, preferred="1.0", version="0.3") == [3, 4]
-    assert chosen(ALL, preferred="1.0", bindings=["jsonrpc"]) == [2, 1]
+    assert chosen(ALL, preferred="1.0", bindings=["jsonrpc"]) == [2, 0, 1]
     with pytest.raises(VersionNotSupported):
         candidates(old, preferred="1.0", oldest="1.0")
 
@@ -105,8 +104,39 @@ def test_binding_and_version_tell_the_dialect(
 
 
 def test_a_card_with_nothing_we_speak_is_said_to_be_that() -> None:
-    with pytest.raises(CardInvalid, match="GRPC"):
-        candidates(card(("GRPC", "1.0"), ("JSONRPC", "2.0")))
+    with pytest.raises(CardInvalid, match="PIGEON"):
+        candidates(card(("PIGEON", "1.0"), ("JSONRPC", "2.0")))
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "expected"),
+    [
+        ("agent.example:443", "https://agent.example", "https://agent.example:443"),
+        ("agent.example:9000", "http://agent.example", "http://agent.example:9000"),
+        ("other.example:9000", "https://agent.example", "https://other.example:9000"),
+        ("other.example:9000", "", "https://other.example:9000"),
+        ("127.0.0.1:9000", "", "http://127.0.0.1:9000"),
+        ("grpc://other.example:9000", "https://agent.example", "http://other.example:9000"),
+        ("grpcs://other.example:9000", "http://agent.example", "https://other.example:9000"),
+        ("dns:///other.example:9000", "https://agent.example", "https://other.example:9000"),
+        ("https://other.example", "http://agent.example", "https://other.example"),
+    ],
+)
+def test_an_address_of_grpc_has_tls_as_its_card_has(url: str, origin: str, expected: str) -> None:
+    interface = AgentInterface(url, "GRPC", "1.0")
+    only = msgspec.structs.replace(ALL, supported_interfaces=[interface])
+    (found,) = candidates(only, origin=origin)
+    assert found.interface.url == expected
+
+
+def test_an_address_of_grpc_has_tls_as_the_other_interfaces_of_its_host() -> None:
+    faces = [
+        AgentInterface("agent.example:9000", "GRPC", "1.0"),
+        AgentInterface("http://agent.example:8000/rpc", "JSONRPC", "1.0"),
+    ]
+    both = msgspec.structs.replace(ALL, supported_interfaces=faces)
+    first, _ = candidates(both, origin="https://cards.example")
+    assert first.interface.url == "http://agent.example:9000"
 
 
 @pytest.mark.parametrize("version", ["1.7", "0.4", "2.0"])

@@ -25,6 +25,7 @@ PYTHON = {
 LIBRARIES = [
     ("a2a-sdk==1.3.0", "1.0-jsonrpc"),
     ("a2a-sdk==1.3.0", "1.0-rest"),
+    ("a2a-sdk==1.3.0", "1.0-grpc"),
     ("a2a-sdk==1.3.0", "0.3-jsonrpc"),
     ("a2a-sdk==0.3.26", "0.3-jsonrpc"),
     ("a2a-sdk==0.3.26", "0.3-rest"),
@@ -43,7 +44,7 @@ def driven(library: str, spoken: str, addresses: Mapping[str, str]) -> Report:
     pairs = [f"{name}={url}" for name, url in addresses.items()]
     folder, source = None, ""
     if library in PYTHON:
-        python = python_of(library)
+        python = python_of(library, over_grpc=spoken.endswith("-grpc"))
         command = [str(python), str(HERE / "driver.py"), PYTHON[library], spoken, *pairs]
     else:
         node, home = node_with(PEERS / "drivers" / "a2a_js" / "package.json")

@@ -26,6 +26,8 @@ OURS = {
     "1.0-rest": ("1.0", "rest"),
     "0.3-jsonrpc": ("0.3", "jsonrpc"),
     "0.3-rest": ("0.3", "rest"),
+    "1.0-grpc": ("1.0", "grpc"),
+    "0.3-grpc": ("0.3", "grpc"),
     "0.2-jsonrpc": ("0.2", "jsonrpc"),
 }
 QUESTION = "Which city?"

@@ -8,11 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from harness.rpcs import rpcs_to
 
 from dragoman import Client, Part
 from dragoman.gateway.registry.registered import Registered
 from dragoman.model.events import ArtifactUpdate
 from dragoman.model.task import Task, TaskState
+from dragoman.transports.grpc import tables
 from tests.gateway.gateway_site import GatewaySite, gateway
 from tests.gateway.translator.libraries import FASTA2A, LIBRARIES, Report, driven
 from tests.gateway.translator.matrix_agents import (
@@ -30,6 +32,7 @@ CLIENTS = {
     "1.0-rest": ("1.0", "HTTP+JSON"),
     "0.3-jsonrpc": ("0.3", "JSONRPC"),
     "0.3-rest": ("0.3", "HTTP+JSON"),
+    "1.0-grpc": ("1.0", "GRPC"),
     "0.2-jsonrpc": ("0.2", "JSONRPC"),
 }
 WITHIN = 60.0
@@ -66,7 +69,9 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[World
         our_agents() as ours,
         nexus_agent() as nexus,
         corvid_agent() as corvid,
-        gateway(tmp_path_factory.mktemp("matrix"), corvid_rate="off") as gate,
+        gateway(
+            tmp_path_factory.mktemp("matrix"), corvid_rate="off", transport="jsonrpc,rest,grpc"
+        ) as gate,
     ):
         world = World(gate)
         world.nexus, world.corvid = nexus, corvid
@@ -191,6 +196,20 @@ async def test_our_client_in_any_dialect_reaches_agents_of_all(spoken: str, made
     await asyncio.gather(*(cell(agent) for agent in made.agents))
     assert made.agents.keys() == {*OURS, "nexus", "corvid"}
     assert not problems, "\n".join(problems)
+
+
+async def test_a_caller_of_0_3_over_grpc_names_the_agent_in_the_message(made: World) -> None:
+    """An rpc of 0.3 has neither a path nor a tenant that could lead to one of several agents."""
+    async with rpcs_to(made.gate.url, tables.V0_3) as rpcs:
+        for name, agent in made.agents.items():
+            parts = [{"text": "echo hello"}]
+            said = {"messageId": f"to-{name}", "role": "ROLE_USER", "content": parts}
+            sent = {
+                "message": said | {"metadata": {"agentId": agent.id}},
+                "configuration": {"blocking": True},
+            }
+            task = (await rpcs.call("SendMessage", sent))["task"]
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED", (name, task)
 
 
 # Public libraries, on either side

@@ -1,6 +1,7 @@
-"""Drives the client of PyPI a2a-sdk 0.3.x over JSON-RPC or REST."""
+"""Drives the client of PyPI a2a-sdk 0.3.x over JSON-RPC, REST or gRPC."""
 
 import base64
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,7 +12,9 @@ from a2a.client import A2ACardResolver, Client, ClientConfig, ClientEvent, Clien
 from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.utils.constants import PREV_AGENT_CARD_WELL_KNOWN_PATH
 
-BINDINGS = {"0.3-jsonrpc": "JSONRPC", "0.3-rest": "HTTP+JSON"}
+BINDINGS = {"0.3-jsonrpc": "JSONRPC", "0.3-rest": "HTTP+JSON", "0.3-grpc": "GRPC"}
+# What 1.0 calls an error that 0.3 has under another name.
+NAMES = {"ExtendedAgentCardNotConfigured": "AuthenticatedExtendedCardNotConfigured"}
 # The library reads every error as its plain JSON-RPC one; the code leads to the class it has.
 ERRORS = {
     error.model_fields["code"].default: error.__name__.removesuffix("Error")
@@ -137,6 +140,9 @@ class Sdk:
             self.refusal = response.json()["code"]
 
     def config(self, **options: object) -> ClientConfig:
+        if self.binding == "GRPC":
+            # The library leaves it to its users how to connect.
+            options["grpc_channel_factory"] = importlib.import_module("grpc.aio").insecure_channel
         return ClientConfig(supported_transports=[self.binding], **options)
 
     async def client(self, *, streaming: bool, http: httpx.AsyncClient | None = None) -> Client:
@@ -244,6 +250,10 @@ class Sdk:
         await ClientFactory(config).create(card).get_card()
 
     def meaning(self, error: Exception) -> str | None:
+        if self.binding == "GRPC" and hasattr(error, "details"):
+            # The status of gRPC as it is: its words begin with the name.
+            name = str(error.details()).partition(":")[0].removesuffix("Error")
+            return NAMES.get(name, name)
         if isinstance(error, A2AClientHTTPError) and self.refusal is not None:
             return ERRORS.get(self.refusal)
         return ERRORS.get(error.error.code) if isinstance(error, A2AClientJSONRPCError) else None

@@ -1,5 +1,6 @@
-"""Drives the client of PyPI a2a-sdk 1.x: A2A 1.0 over JSON-RPC and REST, and its 0.3 layer."""
+"""Drives the client of PyPI a2a-sdk 1.x: A2A 1.0 over all bindings, and its 0.3 layer."""
 
+import importlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,7 +34,13 @@ from a2a.types import (
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import MessageToDict, Parse
 
-BINDINGS = {"1.0-jsonrpc": "JSONRPC", "1.0-rest": "HTTP+JSON", "0.3-jsonrpc": "JSONRPC"}
+BINDINGS = {
+    "1.0-jsonrpc": "JSONRPC",
+    "1.0-rest": "HTTP+JSON",
+    "1.0-grpc": "GRPC",
+    "0.3-jsonrpc": "JSONRPC",
+    "0.3-grpc": "GRPC",
+}
 STATES = {
     value: name.removeprefix("TASK_STATE_").lower().replace("_", "-")
     for name, value in TaskState.items()
@@ -119,7 +126,7 @@ class Sdk:
 
     def __init__(self, address: str, version: str, http: httpx.AsyncClient) -> None:
         self.address, self.version, self.http = address, version, http
-        self.lists = version != "0.3-jsonrpc"
+        self.lists = version.startswith("1.0")
         self.lists_receivers = True
         self.extended_card_off = (
             "UnsupportedOperation" if self.lists else "ExtendedAgentCardNotConfigured"
@@ -143,6 +150,9 @@ class Sdk:
             httpx_client=http or self.http,
             supported_protocol_bindings=[BINDINGS[self.version]],
         )
+        if BINDINGS[self.version] == "GRPC":
+            # The library leaves it to its users how to connect.
+            config.grpc_channel_factory = importlib.import_module("grpc.aio").insecure_channel
         return ClientFactory(config).create(card)
 
     async def card(self) -> plain.Card:

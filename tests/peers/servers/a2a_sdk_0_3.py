@@ -1,14 +1,19 @@
-"""The server of PyPI a2a-sdk 0.3.x: 0.3 over JSON-RPC and REST, one store under both."""
+"""The server of PyPI a2a-sdk 0.3.x: 0.3 over all bindings, one store under them."""
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
+import grpc
+import grpc.aio
 import playing
+from a2a.grpc import a2a_pb2_grpc
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.apps import A2AFastAPIApplication, A2ARESTFastAPIApplication
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.tasks import (
     InMemoryPushNotificationConfigStore,
     InMemoryTaskStore,
@@ -26,7 +31,7 @@ from a2a.types import (
     TextPart,
 )
 from a2a.utils import new_agent_text_message, new_task
-from announcing import serve
+from announcing import free_port, serve
 from fastapi import FastAPI
 
 
@@ -105,13 +110,17 @@ class Player(AgentExecutor):
 
 
 def make_app(address: str) -> FastAPI:
+    rpc_port = free_port()
     card = AgentCard(
         name="Player",
         description="Does what the text says.",
         version="1.0.0",
         url=f"{address}/rpc",
         preferred_transport="JSONRPC",
-        additional_interfaces=[AgentInterface(url=address, transport="HTTP+JSON")],
+        additional_interfaces=[
+            AgentInterface(url=address, transport="HTTP+JSON"),
+            AgentInterface(url=f"127.0.0.1:{rpc_port}", transport="GRPC"),
+        ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain"],
@@ -122,7 +131,17 @@ def make_app(address: str) -> FastAPI:
         task_store=InMemoryTaskStore(),
         push_config_store=InMemoryPushNotificationConfigStore(),
     )
-    app = A2ARESTFastAPIApplication(card, handler).build()
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        rpcs = grpc.aio.server()
+        a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(card, handler), rpcs)
+        rpcs.add_insecure_port(f"127.0.0.1:{rpc_port}")
+        await rpcs.start()
+        yield
+        await rpcs.stop(0)
+
+    app = A2ARESTFastAPIApplication(card, handler).build(lifespan=life)
     A2AFastAPIApplication(card, handler).add_routes_to_app(app, rpc_url="/rpc")
     return app
 

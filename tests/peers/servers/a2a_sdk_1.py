@@ -1,9 +1,12 @@
-"""The server of PyPI a2a-sdk 1.x: 1.0 over JSON-RPC and REST, and its 0.3 layer over both."""
+"""The server of PyPI a2a-sdk 1.x: 1.0 over all bindings, its 0.3 layer over JSON-RPC and REST."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
+import grpc.aio
 import playing
 from a2a.helpers import (
     new_data_part,
@@ -15,14 +18,15 @@ from a2a.helpers import (
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import (
     InMemoryPushNotificationConfigStore,
     InMemoryTaskStore,
     TaskUpdater,
 )
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
-from announcing import serve
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part, a2a_pb2_grpc
+from announcing import free_port, serve
 from google.protobuf.json_format import MessageToDict
 from starlette.applications import Starlette
 
@@ -93,6 +97,7 @@ class Player(AgentExecutor):
 
 
 def make_app(address: str) -> Starlette:
+    rpc_port = free_port()
     card = AgentCard(
         name="Player",
         description="Does what the text says.",
@@ -103,6 +108,11 @@ def make_app(address: str) -> Starlette:
             )
             for version in ("1.0", "0.3")
             for path, binding in (("/rpc", "JSONRPC"), ("/rest", "HTTP+JSON"))
+        ]
+        + [
+            AgentInterface(
+                url=f"127.0.0.1:{rpc_port}", protocol_binding="GRPC", protocol_version="1.0"
+            )
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=True),
         default_input_modes=["text/plain"],
@@ -115,12 +125,23 @@ def make_app(address: str) -> Starlette:
         agent_card=card,
         push_config_store=InMemoryPushNotificationConfigStore(),
     )
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        rpcs = grpc.aio.server()
+        a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), rpcs)
+        rpcs.add_insecure_port(f"127.0.0.1:{rpc_port}")
+        await rpcs.start()
+        yield
+        await rpcs.stop(0)
+
     return Starlette(
+        lifespan=life,
         routes=[
             *create_agent_card_routes(card),
             *create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=True),
             *create_rest_routes(handler, enable_v0_3_compat=True, path_prefix="/rest"),
-        ]
+        ],
     )
 
 

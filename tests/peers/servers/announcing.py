@@ -25,6 +25,13 @@ class Announcing(uvicorn.Server):
         print(f"Ready: {self.address}", flush=True)
 
 
+def free_port() -> int:
+    """Return a port that is free at present."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def serve(make_app: Callable[[str], Any]) -> None:
     """Serve what `make_app` makes of the address."""
     # Only of a socket that is said to be TCP does asyncio send small answers at once.

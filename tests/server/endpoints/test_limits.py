@@ -135,7 +135,7 @@ async def test_only_an_old_version(version: str) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ({"transport": "jsonrpc, grpc"}, "grpc is not served; choose from jsonrpc"),
+        ({"transport": "jsonrpc, mqtt"}, "mqtt is not served; choose from jsonrpc"),
         ({"a2a_version": "1"}, "1 is not served; choose from 1.0"),
         ({"a2a_version": "1.0", "card_shape": "0.2"}, "card_shape"),
     ],

@@ -122,7 +122,7 @@ async def _interfaces(http: "Egress", interfaces: "list[AgentInterface]") -> Che
 async def _reach(http: "Egress", interface: "AgentInterface") -> str:
     """Return why an address cannot be reached; empty: a connection is accepted.
 
-    gRPC is not spoken here, so such interfaces are not asked.
+    Interfaces of gRPC are not asked: at their addresses there may be no HTTP/1.1.
     """
     from dragoman.egress.errors import EgressError
 

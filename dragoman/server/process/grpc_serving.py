@@ -1,0 +1,54 @@
+"""gRPC in this process: whether it is served, and what the first connection starts."""
+
+import asyncio
+import importlib
+from importlib.util import find_spec
+
+from dragoman.config import Settings
+from dragoman.errors import ConfigError
+from dragoman.http.grpc.pipes import InnerServer, Pipes
+from dragoman.model.card import GRPC
+from dragoman.server.app import App
+
+# What the extra brings.
+_PACKAGES = ("grpc", "google.protobuf", "grpc_health", "grpc_reflection")
+_INNER = "dragoman.http.grpc.inner_server"
+
+
+def serves_grpc(settings: Settings) -> bool:
+    """Tell whether gRPC is served; raises `ConfigError` where it was asked for and cannot be."""
+    if GRPC not in settings.bindings():
+        if settings.http.grpc_listen:
+            raise ConfigError("grpc_listen: gRPC is not among the bindings that are served")
+        return False
+    if _is_installed():
+        return True
+    if settings.http.grpc_listen or settings.dialects.transport:
+        raise ConfigError("gRPC is not installed: pip install 'dragoman[grpc]'")
+    return False
+
+
+def pipes_of(app: App) -> Pipes | None:
+    """Return what takes connections of HTTP/2; None: gRPC is not served."""
+    settings = app.settings
+    if not serves_grpc(settings):
+        return None
+    wish = settings.dialects.grpc_reflection
+    reflects = wish == "on" or (wish == "auto" and app.site.gatekeeper is None)
+
+    async def start(pipes: Pipes, path: str) -> InnerServer:
+        # Not on the loop: it takes a while, once.
+        inner = await asyncio.to_thread(importlib.import_module, _INNER)
+        return await inner.start(
+            app, settings, app.access.admission, pipes, path, reflects=reflects
+        )
+
+    return Pipes(start)
+
+
+def _is_installed() -> bool:
+    try:
+        return all(find_spec(name) is not None for name in _PACKAGES)
+    except ModuleNotFoundError:
+        # The parent of one of them is missing.
+        return False
