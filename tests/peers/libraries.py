@@ -83,13 +83,19 @@ PYTHON_DRIVERS = {
     "a2a-sdk==0.3.26": "a2a_sdk_0_3.py",
     FASTA2A: "fasta2a_client.py",
 }
-# What a library needs besides, and does not bring.
-BESIDES = {FASTA2A: ["httpx==0.28.1"]}
+UVICORN = "uvicorn==0.54.0"
+# One environment for whatever a library is asked for: as a client, as a server, for its signatures.
+# With it is what the library needs and does not bring.
+ENVIRONMENTS = {
+    "a2a-sdk==1.3.0": ("a2a-sdk[http-server,signing]==1.3.0", UVICORN),
+    "a2a-sdk==0.3.26": ("a2a-sdk[http-server]==0.3.26", UVICORN),
+    FASTA2A: (FASTA2A, "httpx==0.28.1", UVICORN),
+}
 
 
 def python_of(library: str) -> Path:
     """Return the interpreter of a library's environment."""
-    return python_with(library, *BESIDES.get(library, []))
+    return python_with(*ENVIRONMENTS[library])
 
 
 def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Report:
