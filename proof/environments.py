@@ -92,13 +92,13 @@ def locked(path: Path) -> Generator[None]:
 def make_python(folder: Path, requirements: Sequence[str]) -> None:
     python = str(folder / "bin" / "python")
     options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
-    if importlib.util.find_spec("pip"):
+    if uv := shutil.which("uv"):
+        run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        run([uv, "pip", "install", "--quiet", "--python", python, *requirements])
+    elif importlib.util.find_spec("pip"):
         # Our own pip fills the environment: giving it one of its own takes three seconds more.
         run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
         run([sys.executable, "-m", "pip", "--python", python, "install", *options, *requirements])
-    elif uv := shutil.which("uv"):
-        run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
-        run([uv, "pip", "install", "--quiet", "--python", python, *requirements])
     else:
         run([sys.executable, "-m", "venv", str(folder)])
         run([python, "-m", "pip", "install", *options, *requirements])

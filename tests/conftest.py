@@ -3,26 +3,49 @@
 `./dev test` gives whole files to several processes, because a file's tests may share a server.
 """
 
-import asyncio
+import contextlib
 import gc
+import importlib
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from harness.databases import Databases
 
-# The shipped suites live in the package; their assertions explain themselves like our own.
-pytest.register_assert_rewrite("dragoman.testing.promises")
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parent
+
+# The shipped suites and the scripts of the peers assert as tests do, and explain themselves alike.
+pytest.register_assert_rewrite("dragoman.testing.promises", "tests.peers.scripts")
 
 # An example takes as long as the machine lets it, and so does making one.
 hypothesis.settings.register_profile(
     "any pace", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any pace")
+
+# Tests write thousands of small files and databases, each of them synced. In memory a sync takes no
+# time, and does not wait for the disk of a busy machine; no test can tell the two apart.
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 << 30
+
+
+def _keep_files_in_memory() -> None:
+    """Let this process and its children make their temporary files in memory, where there is room;
+    a folder that the user names stays."""
+    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(_MEMORY).free >= _ROOM:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
+
+
+_keep_files_in_memory()
 
 # Files that take long, longest first: begun late, one of them would keep the others waiting at the
 # end. The peers are further down, because their environments may have to be made first.
@@ -90,8 +113,10 @@ def databases() -> Iterator[Databases]:
 
 
 @pytest.fixture
-async def database(databases: Databases) -> str:
-    return await asyncio.to_thread(databases.make)
+def database(databases: Databases) -> Iterator[str]:
+    url = databases.make()
+    yield url
+    databases.drop(url)
 
 
 @pytest.fixture(scope="session")
@@ -113,9 +138,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import a share of the files before all of them are collected: pytest rewrites the assertions
+    of a file when it is first imported, and what one process wrote the others of the run load."""
+    worker: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if not worker or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(path.relative_to(_ROOT) for path in _HERE.rglob("test_*.py"))
+    for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        # The collection tells of what cannot be imported.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.with_suffix("").parts))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first."""
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    places = {_HERE / name: place for place, name in enumerate(LONG)}
     if missing := [str(path) for path in places if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONG names what is not there: {missing}")
     items.sort(key=lambda item: places.get(item.path, len(LONG)))

@@ -225,12 +225,14 @@ class Intake:
                 found = None
         if found is not None and found[0].log.failure is None:
             return Arriving(*found)
-        known = await self._store.known(scope, key)
-        if known is None and operation.message.task_id:
-            # Earlier releases stored fingerprints of all messages without a secret.
-            known = await self._store.known(scope, _fingerprint(operation))
+        with self._live.reading((scope, key)) as read:
+            known = await self._store.known(scope, key)
+            if known is None and operation.message.task_id:
+                # Earlier releases stored fingerprints of all messages without a secret.
+                known = await self._store.known(scope, _fingerprint(operation))
         if known is None:
-            return None
+            # A call may have brought the same message here and been answered meanwhile.
+            return await self._earlier(scope, key, operation) if read.is_outdated else None
         if known.reply:
             return decode_message(known.reply)
         if not known.task_id:

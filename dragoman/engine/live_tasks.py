@@ -54,9 +54,9 @@ def task_key(task: TaskRow | TaskLog) -> TaskKey:
 
 
 class OpeningRead:
-    """A read of a task that is to be written here."""
+    """A read of what is to be written here: of a task, or of what became of a message."""
 
-    # Whether a log of the task was let go of meanwhile: the answer may lack what that log wrote.
+    # Whether a log or a worker was let go of meanwhile: the answer may lack what it wrote.
     is_outdated = False
 
 
@@ -74,7 +74,7 @@ class LiveTasks:
             context.settings.engine.max_events, context.settings.engine.max_task_bytes
         )
         self._logs: dict[TaskKey, TaskLog] = {}
-        self._reads: dict[TaskKey, list[OpeningRead]] = {}
+        self._reads: dict[TaskKey | MessageKey, list[OpeningRead]] = {}
         self._workers: dict[TaskKey, Worker] = {}
         # How many workers each principal has; callers without authentication are not counted.
         self._of_principal: Counter[Principal] = Counter()
@@ -143,9 +143,10 @@ class LiveTasks:
         self._logs[task_key(log)] = log
 
     @contextlib.contextmanager
-    def reading(self, head: TaskRow) -> Generator[OpeningRead]:
-        """Notice if a log of the task is let go of while the store is asked for it."""
-        key, read = task_key(head), OpeningRead()
+    def reading(self, key: TaskKey | MessageKey) -> Generator[OpeningRead]:
+        """Notice if the log of a task, or the worker that a message was given to, is let go of
+        while the store is asked for it."""
+        read = OpeningRead()
         reads = self._reads.setdefault(key, [])
         reads.append(read)
         try:
@@ -161,6 +162,9 @@ class LiveTasks:
         if self._logs.get(key) is log:
             del self._logs[key]
         log.is_retired = True
+        self._outdate(key)
+
+    def _outdate(self, key: TaskKey | MessageKey) -> None:
         for read in self._reads.get(key, ()):
             read.is_outdated = True
 
@@ -220,6 +224,7 @@ class LiveTasks:
             log.fail(StoreRefused("there is no task"))
         for message_key in worker.keys:
             self._arriving.pop(message_key, None)
+            self._outdate(message_key)
 
     def _leave(self, principal: Principal) -> None:
         if self._seats is not None:

@@ -85,7 +85,7 @@ class Recovery:
         """Return the log of a stored task, ready to be written; None if there is no such task."""
         found: TaskRow | None = head
         while found is not None:
-            with self._live.reading(found) as read:
+            with self._live.reading(task_key(found)) as read:
                 reading = await read_task(self._store, found.number)
             if (log := self._live.get(found.scope, found.task_id)) is not None:
                 return log

@@ -1,8 +1,8 @@
 """Servers as processes of their own: started, ready when they say so, ended by their id.
 
 A server program prints `Ready: ADDRESS` on its standard output once it listens; `dragoman serve`
-and `dragoman gateway` do. Every wait has a bound. The methods block: on an event loop call those
-that wait through `asyncio.to_thread`.
+and `dragoman gateway` do. It ends with this process at the latest. Every wait has a bound. The
+methods block: on an event loop call those that wait through `asyncio.to_thread`.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dragoman.errors import ConfigError
+from dragoman.testing import watchdog
 
 START_WITHIN = 60.0
 STOP_WITHIN = 60.0
@@ -60,6 +61,7 @@ class ServerProcess:
                 text=True,
                 errors="replace",
             )
+        watchdog.watch(self.process.pid)
         self._lines: queue.Queue[str | None] = queue.Queue()
         # Read to its end, so that the server never waits for room in the pipe.
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -153,6 +155,7 @@ class ServerProcess:
         if self.process.stdin is not None:
             self.process.stdin.close()
         code = self.process.wait(within)
+        watchdog.forget(self.process.pid)
         # Processes it started may hold the pipe a moment longer.
         self._reader.join(STOP_WITHIN)
         return code

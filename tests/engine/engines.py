@@ -21,7 +21,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
 from dragoman.service import Batch, Call, Opening, TaskPage, TaskReply
-from dragoman.stores.interface import Done, Sealing, Store, Survey, Write
+from dragoman.stores.interface import Done, Known, Sealing, Store, Survey, Write
 from dragoman.stores.memory import MemoryStore
 from dragoman.stores.postgres import Addresses, PostgresStore
 from dragoman.stores.sqlite import SQLiteStore
@@ -148,8 +148,8 @@ class GatedStore(MemoryStore):
 
 
 class LateStore(GatedStore):
-    """A store whose answers about events arrive late while they are held, as over a network: what
-    is written meanwhile is not in them."""
+    """A store whose answers about events and messages arrive late while they are held, as over a
+    network: what is written meanwhile is not in them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,13 @@ class LateStore(GatedStore):
         self.is_asked.clear()
 
     async def read(self, number: int, **options: Any) -> list[Recorded]:
-        answer, released = await super().read(number, **options), self.released
+        return await self._late(await super().read(number, **options))
+
+    async def known(self, scope: Scope, key: bytes) -> Known | None:
+        return await self._late(await super().known(scope, key))
+
+    async def _late(self, answer: T) -> T:
+        released = self.released
         self.is_asked.set()
         if released is not None:
             await released.wait()

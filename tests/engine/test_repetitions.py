@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from harness.waiting import within
+from harness.waiting import eventually, within
 
 from dragoman import Message
 from dragoman.errors import (
     TaskNotFound,
 )
 from dragoman.model.task import TaskState
-from tests.engine.engines import House, message, state, texts
+from tests.engine.engines import House, LateStore, message, state, texts
 from tests.engine.stage import Stage, fold, text_of
 
 S = TaskState
@@ -92,6 +92,29 @@ async def test_ten_of_the_same_message_get_one_direct_reply(house: House, stage:
     stream = await house.stream(said).rest()
     assert stream.reply == answers[0]
     assert (await house.count(), stage.runs) == (0, ["held"])
+
+
+@pytest.mark.requirement("T-32")
+@pytest.mark.parametrize("skill", ["reply", "held"])
+async def test_a_look_that_is_older_than_the_answer_to_the_same_message_starts_no_code(
+    stage: Stage, skill: str
+) -> None:
+    store = LateStore()
+    house = House(lambda: store, keeps_object=True)
+    await house.start(stage.agent)
+    said = message("hi", skill=skill)
+    stage.go_on.set()
+    store.hold()
+    late = asyncio.ensure_future(house.send(said))
+    await within(store.is_asked.wait())
+    released, store.released = store.released, None
+    first = await house.send(said)
+    await eventually(lambda: not house.engine._live.count)
+    assert released is not None
+    released.set()
+    assert await within(late) == first
+    assert stage.runs == ["hi"]
+    await house.stop()
 
 
 @pytest.mark.requirement("T-32", "T-51")

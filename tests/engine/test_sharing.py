@@ -123,20 +123,22 @@ async def test_what_is_written_reaches_readers_elsewhere_within_moments(
     a: House, b: House, players: Players
 ) -> None:
     task = await a.send("hi", skill="held", wait=False)
-    lags = []
-    for n in range(5):
+    worker = a.engine._live.running(a.scope, task.id)
+    assert worker is not None
+
+    async def is_read_soon() -> bool:
         reader = b.subscribe(task.id)
         await reader.step()
         waiting = asyncio.ensure_future(reader.step())
-        worker = a.engine._live.running(a.scope, task.id)
-        assert worker is not None
-        worker.status(S.WORKING, [message(f"{n}").parts[0]])
+        worker.status(S.WORKING, [message("goes on").parts[0]])
         await worker.log.durable(worker.log.seq)
         began = time.monotonic()
         assert await within(waiting)
-        lags.append(time.monotonic() - began)
         await reader.close()
-    assert min(lags) < 0.25
+        return time.monotonic() - began < 0.25
+
+    # As soon as the machine lets it: one that is busy has its moments.
+    await eventually(is_read_soon)
 
 
 async def test_what_no_ring_told_of_is_seen_at_the_next_look(

@@ -1,13 +1,12 @@
 """A gateway runs the same on every store: in memory, on a file and on PostgreSQL."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.databases import Databases
+from harness.databases import new_database
 from harness.serving import client, hosting, serving
 from harness.waiting import eventually, within
 
@@ -28,8 +27,7 @@ ANN = Principal.read("ann")
 async def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return where a store is: one of each kind in turn."""
     if request.param == "postgres":
-        databases: Databases = request.getfixturevalue("databases")
-        return await asyncio.to_thread(databases.make)
+        return await new_database(request)
     return "memory:" if request.param == "memory" else str(tmp_path / "gateway.db")
 
 

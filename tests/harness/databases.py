@@ -10,22 +10,29 @@ from dragoman.stores.postgres import Addresses, PostgresStore
 from dragoman.testing.servers import PostgresServer
 
 _TEMPLATE = "dragoman_template"
+# No process looks through hundreds of databases for rows to vacuum, and little log is kept.
+_SETTINGS = {"autovacuum": "off", "max_wal_size": "128MB", "min_wal_size": "32MB"}
 
 
 class Databases:
     """Makes databases that have the present schema and nothing in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = PostgresServer(folder / "postgres").start()
+        self.server = PostgresServer(folder / "postgres", **_SETTINGS).start()
         self._has_template = False
 
     def make(self) -> str:
-        """Return the address of a new database; call it in a thread."""
+        """Return the address of a new database; call it where no loop runs."""
         if not self._has_template:
             self.server.sql(f"CREATE DATABASE {_TEMPLATE}")
             asyncio.run(_migrate(self.server.url(_TEMPLATE)))
             self._has_template = True
-        return self.server.make_database(_TEMPLATE)
+        # Files are copied in a tenth of the time that it takes to log each of their pages.
+        return self.server.make_database(f"{_TEMPLATE} STRATEGY FILE_COPY")
+
+    def drop(self, url: str) -> None:
+        """End who uses a database, and remove it."""
+        self.server.sql(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
     def stop(self) -> None:
         """End the server at once: nobody reads its data again."""
@@ -33,9 +40,12 @@ class Databases:
 
 
 async def new_database(request: pytest.FixtureRequest) -> str:
-    """Return the address of a new database; no server is started where no test asks for one."""
+    """Return the address of a new database, which goes when what asks for it ends; no server is
+    started where no test asks for one."""
     databases: Databases = request.getfixturevalue("databases")
-    return await asyncio.to_thread(databases.make)
+    url = await asyncio.to_thread(databases.make)
+    request.addfinalizer(lambda: databases.drop(url))
+    return url
 
 
 async def _migrate(url: str) -> None:

@@ -75,7 +75,9 @@ async def test_over_time_as_many_are_let_in_as_the_rate_says(
     await within(asyncio.gather(*asking))
     took = time.monotonic() - began
     fair = rate.count + rate.count / rate.seconds * took
-    assert 0.9 * fair <= admitted <= 1.1 * fair
+    assert admitted <= 1.1 * fair
+    # A machine that is far behind does not ask three times as often.
+    assert admitted >= 0.9 * fair or took > 1.5 * seconds
 
 
 async def test_a_caller_far_below_its_limit_is_never_refused_and_costs_few_round_trips(

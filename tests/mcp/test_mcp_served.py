@@ -16,8 +16,8 @@ from harness.serving import message
 from harness.waiting import WAIT, wait_until
 
 from dragoman.testing.processes import ServerProcess
-from proof.environments import python_with
 from tests.mcp import fifty
+from tests.peers.libraries import python_of
 
 PROGRAM = Path(fifty.__file__)
 SERVER = f"{sys.executable} {PROGRAM}"
@@ -79,7 +79,7 @@ def test_a_loop_killed_between_calls_of_mcp_tools_repeats_no_finished_one(tmp_pa
 
 @pytest.mark.peer
 def test_an_mcp_server_of_fifty_tools_answers_through_a2a_sdk(tmp_path: Path) -> None:
-    python = python_with("a2a-sdk==1.3.0")
+    python = python_of("a2a-sdk==1.3.0")
     asked = [["echo", {"text": "hello"}], *([f"add_{n}", {"n": 1000}] for n in range(44))]
     with running(
         *("serve", f"mcp:{SERVER}", "--listen", "127.0.0.1:0", "--store", "memory:"), cwd=tmp_path

@@ -15,9 +15,6 @@ from dragoman.testing.processes import ServerProcess
 from proof.environments import ROOT
 from tests.peers.libraries import Peer, Report, report
 
-# The scripts assert as tests do, so they explain themselves like tests.
-pytest.register_assert_rewrite("tests.peers.scripts")
-
 START_WITHIN = 60.0
 
 # Short streams keep the run short; what is off must be refused as each version says.

@@ -14,17 +14,13 @@ from pathlib import Path
 
 from dragoman.testing.processes import ServerProcess
 from proof.environments import ROOT, node_with, python_with
+from tests.peers.libraries import ENVIRONMENTS, UVICORN
+from tests.peers.libraries import FASTA2A as FASTA2A_LIBRARY
 
 SERVERS = Path(__file__).parent / "servers"
 START_WITHIN = 180.0
-UVICORN = "uvicorn==0.54.0"
-# The official library as it has to be installed to speak gRPC, and to serve a card beside it.
-OVER_GRPC = {
-    f"a2a-sdk=={release}": (f"a2a-sdk[grpc,http-server]=={release}", UVICORN)
-    for release in ("1.3.0", "0.3.26")
-}
 # What an environment has, for a server and, where there is one, the client.
-FASTA2A = ("fasta2a==2.1.1", "httpx==0.28.1", UVICORN)
+FASTA2A = ENVIRONMENTS[FASTA2A_LIBRARY]
 A2AKIT = ("a2akit==0.0.32",)
 A2A_LITE = ("a2a-lite==1.2.1",)
 ADK = ("google-adk[a2a]==2.13.0", UVICORN)
@@ -70,8 +66,8 @@ def ours(folder: Path) -> Start:
 
 HOSTS: dict[str, Callable[[Path], Start]] = {
     "dragoman": ours,
-    "a2a-sdk-1.3.0": python("a2a_sdk_1.py", *OVER_GRPC["a2a-sdk==1.3.0"]),
-    "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", *OVER_GRPC["a2a-sdk==0.3.26"]),
+    "a2a-sdk-1.3.0": python("a2a_sdk_1.py", *ENVIRONMENTS["a2a-sdk==1.3.0"]),
+    "a2a-sdk-0.3.26": python("a2a_sdk_0_3.py", *ENVIRONMENTS["a2a-sdk==0.3.26"]),
     "fasta2a-2.1.1": python("fasta2a_server.py", *FASTA2A),
     "a2a-js-1.3.0": node("a2a_js/server.mjs"),
     "selectools-1.3.0": python("selectools_server.py", "selectools[serve]==1.3.0"),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proof.environments import EnvironmentFailed, node_with, python_with
-from tests.peers.hosts import OVER_GRPC
 
 DRIVERS = Path(__file__).parent / "drivers"
 
@@ -86,15 +85,19 @@ PYTHON_DRIVERS = {
     "a2a-sdk==0.3.26": "a2a_sdk_0_3.py",
     FASTA2A: "fasta2a_client.py",
 }
-# What a library needs besides, and does not bring.
-BESIDES = {FASTA2A: ["httpx==0.28.1"]}
+UVICORN = "uvicorn==0.54.0"
+# One environment for whatever a library is asked for: as a client, as a server, for its signatures.
+# With it is what the library needs and does not bring.
+ENVIRONMENTS = {
+    "a2a-sdk==1.3.0": ("a2a-sdk[grpc,http-server,signing]==1.3.0", UVICORN),
+    "a2a-sdk==0.3.26": ("a2a-sdk[grpc,http-server]==0.3.26", UVICORN),
+    FASTA2A: (FASTA2A, "httpx==0.28.1", UVICORN),
+}
 
 
-def python_of(library: str, *, over_grpc: bool = False) -> Path:
+def python_of(library: str) -> Path:
     """Return the interpreter of a library's environment."""
-    if over_grpc:
-        return python_with(*OVER_GRPC[library])
-    return python_with(library, *BESIDES.get(library, []))
+    return python_with(*ENVIRONMENTS[library])
 
 
 def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Report:
@@ -102,7 +105,7 @@ def report(peer: Peer, address: str, pushing: str, scenarios: list[str]) -> Repo
     arguments = [address, pushing, peer.speaks, *scenarios]
     try:
         if peer.library in PYTHON_DRIVERS:
-            python = python_of(peer.library, over_grpc=peer.speaks.endswith("-grpc"))
+            python = python_of(peer.library)
             return driven([str(python), str(DRIVERS / PYTHON_DRIVERS[peer.library]), *arguments])
         node, folder = node_with(DRIVERS / "a2a_js" / "package.json")
     except EnvironmentFailed as error:

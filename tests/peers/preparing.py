@@ -14,13 +14,10 @@ from tests.peers.libraries import PYTHON_DRIVERS, python_of
 
 DRIVERS = Path(__file__).parent / "drivers"
 
-# What single tests check our signatures with.
-SIGNING = "a2a-sdk[signing]==1.3.0"
-
 
 def prepare() -> None:
     """Make what there is not. A failure is told by the test that needs the environment."""
-    for library in (*PYTHON_DRIVERS, SIGNING):
+    for library in PYTHON_DRIVERS:
         with suppress(EnvironmentFailed):
             python_of(library)
     with suppress(EnvironmentFailed):

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from dragoman.testing.processes import CannotStart
-from proof.environments import python_with
-from tests.peers.hosts import UVICORN, hosting
+from tests.peers.hosts import hosting
+from tests.peers.libraries import python_of
 
 WITHIN = 60.0
 V0_3 = """
@@ -69,8 +69,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("library", "script", "seen"),
     [
-        ("a2a-sdk[http-server]==0.3.26", V0_3, {"value": ARRAY}),
-        ("a2a-sdk[http-server]==1.3.0", V1_COMPAT, ARRAY),
+        ("a2a-sdk==0.3.26", V0_3, {"value": ARRAY}),
+        ("a2a-sdk==1.3.0", V1_COMPAT, ARRAY),
     ],
     ids=["0.3.26", "1.3.0"],
 )
@@ -78,7 +78,7 @@ def test_the_official_python_library_reads_it(
     library: str, script: str, seen: object, address: str
 ) -> None:
     done = subprocess.run(
-        [str(python_with(library, UVICORN)), "-c", script, f"{address}/a2a"],
+        [str(python_of(library)), "-c", script, f"{address}/a2a"],
         env=os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -11,7 +11,7 @@ from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.classes import class_of
 from dragoman.transports.grpc.tables import ProtoSchema
 from proof.environments import python_with
-from tests.peers.hosts import OVER_GRPC
+from tests.peers.libraries import python_of
 
 SCRIPT = Path(__file__).parent / "drivers" / "official_messages.py"
 GOLDEN = Path(__file__).parent.parent / "transports" / "grpc" / "golden"
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.peer
 
 
 def said(library: str, *arguments: str, given: str = "") -> str:
-    python = python_with(*OVER_GRPC[library])
+    python = python_of(library)
     done = subprocess.run(
         [python, SCRIPT, *arguments],
         input=given,

@@ -29,7 +29,7 @@ from dragoman.security.card_signatures import (
     sign,
     verify,
 )
-from proof.environments import python_with
+from tests.peers.libraries import python_of
 
 NOW = 1_800_000_000.0
 FLOWS = {
@@ -634,7 +634,7 @@ SDK = """
 
 @pytest.mark.peer
 def test_the_official_library_and_we_verify_each_other(key: ECKey, keys: KeySet) -> None:
-    python = python_with("a2a-sdk[signing]==1.3.0")
+    python = python_of("a2a-sdk==1.3.0")
     # With anything empty it looks for another payload than the specification's.
     whole = without_empty(CARD)
     odd = {**whole, "name": "Wétter 😀"}

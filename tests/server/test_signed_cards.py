@@ -18,7 +18,7 @@ from dragoman import Agent, AgentSkill, App, Settings
 from dragoman.config import CardSettings, StoreSettings
 from dragoman.errors import ConfigError
 from dragoman.security.card_signatures import KeySet, verify
-from proof.environments import python_with
+from tests.peers.libraries import python_of
 
 NEW = "/.well-known/agent-card.json"
 KEYS = "/.well-known/jwks.json"
@@ -163,7 +163,7 @@ SDK = """
 
 @pytest.mark.peer
 async def test_the_official_library_verifies_it(tmp_path: Path) -> None:
-    python = python_with("a2a-sdk[signing]==1.3.0")
+    python = python_of("a2a-sdk==1.3.0")
     path = tmp_path / "key"
     path.write_text(json.dumps(ECKey.generate_key("P-256").as_dict(private=True)))
     async with serving(agent, sign_key=str(path), public_url=URL) as site:

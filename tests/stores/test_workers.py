@@ -425,8 +425,8 @@ async def test_whoever_listens_is_rung_soon_after_another_wrote(pair: Pair) -> N
     rung = asyncio.Event()
     first.listen(lambda _: rung.set())
     await write(second, creation("t"))
-    lag = []
-    for _ in range(5):
+
+    async def is_rung_soon() -> bool:
         head = await head_of(second, "t")
         rung.clear()
         await write(second, addition(head, chunk("t", "x")))
@@ -434,8 +434,10 @@ async def test_whoever_listens_is_rung_soon_after_another_wrote(pair: Pair) -> N
         # Rings may be late; what is durable is seen at once.
         assert len(await log_of(first, head)) == head.standing.last_seq + 1
         await asyncio.wait_for(rung.wait(), WITHIN)
-        lag.append(time.monotonic() - began)
-    assert min(lag) < 0.25
+        return time.monotonic() - began < 0.25
+
+    # As soon as the machine lets it: one that is busy has its moments.
+    await eventually(is_rung_soon)
 
 
 async def test_nobody_is_rung_while_nobody_writes(pair: Pair) -> None:

@@ -1,10 +1,12 @@
 """Server processes: started, ready when they say so, ended by their id."""
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from harness.waiting import wait_until
 
 from dragoman.testing.processes import CannotStart, ServerProcess, clean_environment
 
@@ -74,3 +76,36 @@ def test_memory_and_processor_time_are_those_of_the_process() -> None:
         assert (server.memory() or 0) > 1_000_000
         alone = server.processor_seconds()
         assert 0 < alone <= server.processor_seconds(with_children=True)
+
+
+STARTS = """
+from pathlib import Path
+from dragoman.testing.processes import ServerProcess
+from dragoman.testing.servers import NatsServer
+ended = ServerProcess({program!r})
+ended.stop()
+kept = ServerProcess({program!r})
+print(ended.pid, kept.pid, NatsServer(Path({folder!r})).start().pid, flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path, how: int) -> None:
+    code = STARTS.format(program=program(WAITS), folder=str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        ended, *running = map(int, parent.stdout.readline().split())
+        assert not is_running(ended) and all(map(is_running, running))
+        parent.send_signal(how)
+    wait_until(lambda: not any(map(is_running, running)))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        # Nobody may wait for the children of a process that was killed.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

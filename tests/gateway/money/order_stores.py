@@ -1,12 +1,11 @@
 """Stores with orders as a gateway writes them, on disk and in memory, for tests of money."""
 
-import asyncio
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
 import pytest
-from harness.databases import Databases
+from harness.databases import new_database
 from msgspec.structs import replace
 
 from dragoman.gateway.money.ledger import Ledger
@@ -120,8 +119,7 @@ async def location(request: pytest.FixtureRequest, folder: Path) -> Path | str:
     """Return where a fixture's store is: in a new database, or in a file of the folder."""
     if request.param != "postgres":
         return folder / "tasks.db"
-    databases: Databases = request.getfixturevalue("databases")
-    return await asyncio.to_thread(databases.make)
+    return await new_database(request)
 
 
 async def begin(

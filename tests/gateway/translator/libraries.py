@@ -44,7 +44,7 @@ def driven(library: str, spoken: str, addresses: Mapping[str, str]) -> Report:
     pairs = [f"{name}={url}" for name, url in addresses.items()]
     folder, source = None, ""
     if library in PYTHON:
-        python = python_of(library, over_grpc=spoken.endswith("-grpc"))
+        python = python_of(library)
         command = [str(python), str(HERE / "driver.py"), PYTHON[library], spoken, *pairs]
     else:
         node, home = node_with(PEERS / "drivers" / "a2a_js" / "package.json")

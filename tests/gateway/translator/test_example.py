@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from harness.processes import ROOT
 
-from proof.environments import node_with, python_with
+from proof.environments import node_with
 from tests.gateway.translator.matrix_agents import PEERS
-from tests.peers.hosts import UVICORN
+from tests.peers.libraries import python_of
 
 
 def ran(folder: Path, more: Mapping[str, str]) -> list[str]:
@@ -55,7 +55,7 @@ def expected(*callers: str) -> list[str]:
 def test_agents_and_clients_of_four_kinds_complete_all_tasks_and_the_money_moves(
     tmp_path: Path,
 ) -> None:
-    python = python_with("a2a-sdk[http-server]==1.3.0", UVICORN)
+    python = python_of("a2a-sdk==1.3.0")
     node, folder = node_with(PEERS / "drivers" / "a2a_js" / "package.json")
     given = {"A2A_SDK_PYTHON": str(python), "A2A_JS": str(folder), "NODE": str(node)}
     lines = ran(tmp_path, given)

@@ -35,23 +35,18 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def empty(databases: Databases) -> str:
-    return databases.make()
-
-
 def test_what_goes_to_a_database_and_back_is_what_it_was(
-    source: Path, empty: str, tmp_path: Path
+    source: Path, database: str, tmp_path: Path
 ) -> None:
     steps: list[tuple[int, int]] = []
-    copied = tools.copy(of(source), of(empty), lambda done, total: steps.append((done, total)))
+    copied = tools.copy(of(source), of(database), lambda done, total: steps.append((done, total)))
     assert copied.rows.keys() == {table.name for table in TABLES}
     assert all(copied.rows.values()), copied.rows
     assert not copied.is_resumed and not copied.latecomers
     assert steps[-1] == (sum(copied.rows.values()),) * 2
 
     back = tmp_path / "back.db"
-    again = tools.copy(of(empty), of(back), unseen)
+    again = tools.copy(of(database), of(back), unseen)
     assert again.rows == copied.rows
     assert [path.name for path in tmp_path.iterdir() if "copying" in path.name] == []
     expected = contents(source) | {"held": [(0,)], "delivered": [(0,)]}
@@ -59,11 +54,11 @@ def test_what_goes_to_a_database_and_back_is_what_it_was(
 
 
 async def test_a_copy_is_served_and_its_new_tasks_have_numbers_of_their_own(
-    source: Path, empty: str
+    source: Path, database: str
 ) -> None:
     unseal(source)
-    await asyncio.to_thread(tools.copy, of(source), of(empty), unseen)
-    store = PostgresStore(Addresses(empty))
+    await asyncio.to_thread(tools.copy, of(source), of(database), unseen)
+    store = PostgresStore(Addresses(database))
     await store.open()
     try:
         number = await write(store, creation("new"))
@@ -73,13 +68,13 @@ async def test_a_copy_is_served_and_its_new_tasks_have_numbers_of_their_own(
             assert [one.seq for one in await store.read(task, after=0, limit=9)]
     finally:
         await store.close()
-    found = await asyncio.to_thread(tools.inconsistencies, of(empty))
+    found = await asyncio.to_thread(tools.inconsistencies, of(database))
     # Rows without sense, but counters and logs are whole.
     assert not [one for one in found if "counter" in one.what or "gap" in one.what], found
 
 
 def test_a_copy_that_is_cut_off_goes_on_where_it_was(
-    source: Path, empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CutOff(Exception):
         pass
@@ -90,7 +85,7 @@ def test_a_copy_that_is_cut_off_goes_on_where_it_was(
         if done > total // 2:
             raise CutOff
 
-    for target in (empty, str(tmp_path / "copy.db")):
+    for target in (database, str(tmp_path / "copy.db")):
         with pytest.raises(CutOff):
             tools.copy(of(source), of(target), cut)
         written.clear()
@@ -102,43 +97,43 @@ def test_a_copy_that_is_cut_off_goes_on_where_it_was(
     assert contents(tmp_path / "copy.db")["tasks"] == contents(source)["tasks"]
     # It is a store now: another copy has no place there.
     with pytest.raises(StoreRefused, match="is not empty"):
-        tools.copy(of(source), of(empty), unseen)
+        tools.copy(of(source), of(database), unseen)
 
 
-async def test_no_server_starts_on_half_a_copy(source: Path, empty: str) -> None:
+async def test_no_server_starts_on_half_a_copy(source: Path, database: str) -> None:
     unseal(source)
-    async with database_writer(Addresses(empty)) as writer:
+    async with database_writer(Addresses(database)) as writer:
         from dragoman.stores.copying.files import file_reader
 
         async with file_reader(source) as reader:
             with pytest.raises(ZeroDivisionError):
                 await copying.copy(reader, writer, lambda done, total: print(1 // 0))
     with pytest.raises(ConfigError, match="a copy into this database was cut off"):
-        await PostgresStore(Addresses(empty)).open()
-    copied = await asyncio.to_thread(tools.copy, of(source), of(empty), unseen, anew=True)
+        await PostgresStore(Addresses(database)).open()
+    copied = await asyncio.to_thread(tools.copy, of(source), of(database), unseen, anew=True)
     assert not copied.is_resumed
-    store = PostgresStore(Addresses(empty))
+    store = PostgresStore(Addresses(database))
     await store.open()
     await store.close()
 
 
 def test_half_a_copy_of_another_store_is_not_gone_on_with(
-    source: Path, empty: str, tmp_path: Path
+    source: Path, database: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ZeroDivisionError):
-        tools.copy(of(source), of(empty), lambda done, total: print(1 // 0))
+        tools.copy(of(source), of(database), lambda done, total: print(1 // 0))
     with closing(connect(str(source))) as connection, transaction(connection):
         run(connection, "UPDATE tasks SET status_at = 1 << 60 WHERE number = 1")
     with pytest.raises(StoreRefused, match="before it changed; --anew begins again"):
-        tools.copy(of(source), of(empty), unseen)
-    assert not tools.copy(of(source), of(empty), unseen, anew=True).is_resumed
+        tools.copy(of(source), of(database), unseen)
+    assert not tools.copy(of(source), of(database), unseen, anew=True).is_resumed
 
 
 async def test_a_store_that_is_served_from_is_refused_as_a_source(
-    tmp_path: Path, empty: str, databases: Databases
+    tmp_path: Path, database: str, databases: Databases
 ) -> None:
-    stores = (SQLiteStore(tmp_path / "used.db"), PostgresStore(Addresses(empty)))
-    places = (tmp_path / "used.db", empty)
+    stores = (SQLiteStore(tmp_path / "used.db"), PostgresStore(Addresses(database)))
+    places = (tmp_path / "used.db", database)
     targets = (await asyncio.to_thread(databases.make), tmp_path / "copy.db")
     for store, place, target in zip(stores, places, targets, strict=True):
         await store.open()
@@ -149,13 +144,15 @@ async def test_a_store_that_is_served_from_is_refused_as_a_source(
             await store.close()
 
 
-async def test_a_target_that_is_used_is_refused(source: Path, empty: str, tmp_path: Path) -> None:
-    store = PostgresStore(Addresses(empty))
+async def test_a_target_that_is_used_is_refused(
+    source: Path, database: str, tmp_path: Path
+) -> None:
+    store = PostgresStore(Addresses(database))
     await store.open()
     await write(store, creation("there"))
     await store.close()
     with pytest.raises(StoreRefused, match="the target is not empty"):
-        await asyncio.to_thread(tools.copy, of(source), of(empty), unseen)
+        await asyncio.to_thread(tools.copy, of(source), of(database), unseen)
     file = tmp_path / "there.db"
     file.write_bytes(b"")
     with pytest.raises(StoreRefused, match="exists, and is not what a copy left there"):
@@ -164,7 +161,7 @@ async def test_a_target_that_is_used_is_refused(source: Path, empty: str, tmp_pa
 
 
 def test_a_copy_that_is_not_the_same_is_no_store(
-    source: Path, empty: str, monkeypatch: pytest.MonkeyPatch
+    source: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dragoman.stores.copying.databases import DatabaseWriter
 
@@ -177,16 +174,16 @@ def test_a_copy_that_is_not_the_same_is_no_store(
 
     monkeypatch.setattr(DatabaseWriter, "_insert", wrong)
     with pytest.raises(StoreRefused, match="trust_events: 8 rows were found in the copy, 8 were"):
-        tools.copy(of(source), of(empty), unseen)
+        tools.copy(of(source), of(database), unseen)
     with pytest.raises(ConfigError, match="was cut off"):
-        asyncio.run(PostgresStore(Addresses(empty)).open())
+        asyncio.run(PostgresStore(Addresses(database)).open())
 
 
-def test_what_a_database_cannot_hold_is_said(source: Path, empty: str) -> None:
+def test_what_a_database_cannot_hold_is_said(source: Path, database: str) -> None:
     with closing(connect(str(source))) as connection, transaction(connection):
         run(connection, "UPDATE tasks SET context = 'a' || char(0) || 'b' WHERE number = 2")
     with pytest.raises(StoreRefused, match=r"tasks: a row between \[1\] and .* is refused"):
-        tools.copy(of(source), of(empty), unseen)
+        tools.copy(of(source), of(database), unseen)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +198,7 @@ def test_what_a_database_cannot_hold_is_said(source: Path, empty: str) -> None:
     ],
 )
 def test_what_does_not_fit_together_is_found(
-    databases: Databases, empty: str, source: Path, harm: str, said: str
+    databases: Databases, database: str, source: Path, harm: str, said: str
 ) -> None:
     with closing(connect(str(source))) as connection, transaction(connection):
         for sql in (
@@ -210,10 +207,10 @@ def test_what_does_not_fit_together_is_found(
             "DELETE FROM snapshots WHERE task NOT IN (SELECT number FROM tasks)",
         ):
             run(connection, sql)
-    tools.copy(of(source), of(empty), unseen)
-    before = {str(one) for one in tools.inconsistencies(of(empty))}
+    tools.copy(of(source), of(database), unseen)
+    before = {str(one) for one in tools.inconsistencies(of(database))}
     assert {str(one) for one in tools.inconsistencies(of(source))} == before
     assert not [text for text in before if said[:12] in text]
-    databases.server.sql(harm, empty.rpartition("/")[2])
-    after = {str(one) for one in tools.inconsistencies(of(empty))} - before
+    databases.server.sql(harm, database.rpartition("/")[2])
+    after = {str(one) for one in tools.inconsistencies(of(database))} - before
     assert [text for text in after if said in text], after

@@ -200,8 +200,8 @@ async def test_a_server_that_takes_no_writes_any_more_is_left_and_found_again(
         await asyncio.to_thread(server.sql, "SELECT pg_reload_conf()")
 
     async def is_read_only() -> bool:
-        rows = await own._connections.rows("SHOW default_transaction_read_only")
-        return rows == [("on",)]
+        # Each session reads the settings anew by itself.
+        return await before.fetchval("SHOW default_transaction_read_only") == "on"
 
     async def is_dropped() -> bool:
         return before.is_closed()
