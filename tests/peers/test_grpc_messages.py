@@ -10,7 +10,6 @@ import pytest
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.classes import class_of
 from dragoman.transports.grpc.tables import ProtoSchema
-from proof.environments import python_with
 from tests.peers.libraries import python_of
 
 SCRIPT = Path(__file__).parent / "drivers" / "official_messages.py"
