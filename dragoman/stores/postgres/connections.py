@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]  # it has none
 
-from dragoman.errors import ConfigError, StoreUnavailable
+from dragoman.errors import ConfigError, StoreFull, StoreUnavailable
 
 logger = logging.getLogger("dragoman")
 
@@ -31,6 +31,10 @@ LockTimeout = asyncpg.LockNotAvailableError
 BadValue = (asyncpg.DataError, asyncpg.ProgramLimitExceededError)
 # Rolled back for the sake of another transaction.
 _ROLLED_BACK = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+# The disk or the memory of the server is full, or a timeout of the role ended the statement:
+# nothing was done.
+_UNABLE = (asyncpg.InsufficientResourcesError, asyncpg.QueryCanceledError)
 
 # Connections that read, at most.
 READERS = 8
@@ -194,6 +198,8 @@ class Connections:
                 await asyncio.sleep(_BETWEEN_TRIES)
             except BadValue as error:
                 raise CannotStore(f"PostgreSQL: {plain(error)}") from error
+            except _UNABLE as error:
+                raise _unable(error) from error
 
     def lost(self, error: BaseException) -> None:
         """Hear what a connection was lost by. A server that takes no writes is no primary any
@@ -242,6 +248,8 @@ class Connections:
             raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
         except BadValue as error:
             raise CannotStore(f"PostgreSQL: {plain(error)}") from error
+        except _UNABLE as error:
+            raise _unable(error) from error
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
@@ -259,6 +267,8 @@ class Connections:
             raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
         except BadValue as error:
             raise CannotStore(f"PostgreSQL: {plain(error)}") from error
+        except _UNABLE as error:
+            raise _unable(error) from error
 
     async def _connect(self, url: str, **options: Any) -> Connection:
         connect = cast("Callable[..., Awaitable[Connection]]", asyncpg.connect)  # pyright: ignore[reportUnknownMemberType]
@@ -276,6 +286,11 @@ class Connections:
         else:
             options["server_settings"] = _SETTINGS
         return options
+
+
+def _unable(error: ServerError) -> StoreUnavailable:
+    kind = StoreFull if isinstance(error, asyncpg.DiskFullError) else StoreUnavailable
+    return kind(f"PostgreSQL: {plain(error)}")
 
 
 def _names_several(url: str) -> bool:

@@ -26,6 +26,7 @@ from dragoman.testing.promises.samples import (
     creation,
     head_of,
     log_of,
+    receiver,
     submit,
     walk,
     write,
@@ -81,6 +82,35 @@ async def test_a_full_disk_refuses_writes_by_its_name_until_there_is_room(
     assert await store.known(HERE, b"k") is None
     await store._connections.rows("DROP TRIGGER full_disk ON tasks")
     await write(store, creation("t", keys=[b"k"]))
+
+
+async def test_a_full_disk_is_said_by_its_name_beside_the_writes_of_tasks(
+    store: PostgresStore,
+) -> None:
+    """A receiver whose place cannot be recorded is waited for, and not posted to again."""
+    await write(store, creation("t", pushes=[receiver("r", "t")]))
+    (push,) = await store.pushes((await head_of(store, "t")).number)
+    await store._connections.rows("""
+        CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$""")
+    await store._connections.rows(
+        "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON pushes "
+        "FOR EACH ROW EXECUTE FUNCTION no_room()"
+    )
+    with pytest.raises(StoreFull, match="extend"):
+        await store.settle(push)
+    with pytest.raises(StoreFull, match="extend"):
+        await store.put_push(push.task, receiver("another", "t"), 1, most=9)
+
+    async def deed(connection: Connection) -> None:
+        await connection.execute("UPDATE pushes SET tries = 1")
+
+    with pytest.raises(StoreFull, match="extend"):
+        await do(store._connections, deed)
+    with pytest.raises(StoreUnavailable, match="statement timeout"):
+        async with store._connections.moment() as slow:
+            await slow.execute("SET LOCAL statement_timeout = '10ms'")
+            await slow.execute("SELECT pg_sleep(60)")
 
 
 @pytest.mark.parametrize("id", ["a\0b", "a\ud800b"])
