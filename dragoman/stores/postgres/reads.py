@@ -5,7 +5,8 @@ from typing import Any
 
 from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.stores.columns import STATE_NUMBERS, task_row, unpacked
+from dragoman.model.task import TaskState
+from dragoman.stores.columns import STATE_NUMBERS, STATES, task_row, unpacked
 from dragoman.stores.interface import (
     LATEST,
     READ_BYTES,
@@ -170,6 +171,10 @@ class TaskReads:
         else:
             name, more = "survey", []
         return await self._task_rows(await self._rows(name, *values, *more))
+
+    async def counts(self) -> dict[TaskState, int]:
+        """Return how many tasks are in each state."""
+        return {STATES[state]: count for state, count in await self._rows("counts")}
 
     async def overdue(self, agent: str, now: int) -> list[TaskRow]:
         """Return the tasks that should have ended; forget the deadlines of those that did."""

@@ -189,7 +189,9 @@ class PagePromises(StoreSuite):
 
     async def test_totals_follow_tasks_from_state_to_state(self, store: Store) -> None:
         """A total by state counts where tasks stand, not where they stood."""
+        assert await store.counts() == {}
         await submit(store, *(creation(f"t{n}") for n in range(5)))
+        await write(store, creation("x", scope=ELSEWHERE[0]))
         for n in range(3):
             head = await head_of(store, f"t{n}")
             await write(
@@ -208,6 +210,11 @@ class PagePromises(StoreSuite):
             TaskState.COMPLETED: 1,
         }
         assert (await store.page(Query(HERE, 1))).total == 5
+        assert await store.counts() == {
+            TaskState.SUBMITTED: 3,
+            TaskState.WORKING: 2,
+            TaskState.COMPLETED: 1,
+        }
 
     async def test_no_task_shows_twice_in_a_walk_while_tasks_move(self, store: Store) -> None:
         """A cursor is a strict bound: what moves up is missed, what stays is seen once."""
