@@ -292,8 +292,8 @@ class ConsolePart(AppPart):
         if isinstance(found, str):
             await self._show_login(request, session, {"next": target}, found)
             return
-        # Another session than the one before: an id that a stranger planted is of no use to it.
-        self._sessions.end(session)
+        # Another session than the one before, which stays without a credential: one that a stranger
+        # planted is of no use to it.
         made = self._sessions.begin(*found)
         request.extra.append(self._sessions.cookie(request, made))
         base = _base(request)
