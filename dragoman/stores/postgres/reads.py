@@ -150,6 +150,10 @@ class TaskReads:
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
         """Return tasks of all owners, latest status first."""
+        texts = survey.agent, survey.tenant, survey.owner, survey.task_id, survey.context_id
+        if any("\0" in (text or "") for text in texts):
+            # PostgreSQL has no text with this character, and refuses the question.
+            return []
         who = survey.principal
         values: list[Any] = [
             *survey.starts_below(),

@@ -87,6 +87,10 @@ class PagePromises(StoreSuite):
         assert await ids(task_id=TaskId("t4")) == ["t4"]
         assert await ids(task_id=TaskId("t4"), tenant="none") == []
         assert await ids(status_since=4, status_before=7) == ["t5", "t4", "t3"]
+        # Whatever a caller asks for: characters that no database has too.
+        for name in ("agent", "tenant", "owner", "task_id", "context_id"):
+            for text in ("\0", "t4\0", "\U0010ffff", "'; --", "%"):
+                assert await ids(**{name: text}) == [], (name, text)
         mover = await head_of(store, "t0")
         await write(store, addition(mover, status("t0", TaskState.WORKING), at=20))
         assert (await ids())[:2] == ["t0", "t8"]
