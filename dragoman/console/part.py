@@ -55,7 +55,7 @@ class ConsolePart(AppPart):
             return
         self._site = site
         self._sessions = Sessions(lambda: site.store.secret)
-        self._live = live.LivePages()
+        self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing
         site.routes.add(PATH, answer, Access.PUBLIC)
@@ -341,7 +341,7 @@ class ConsolePart(AppPart):
         # No part of a page holds the token of a session, so those who may see the same share it.
         who = hashlib.blake2b(session.value.encode(), digest_size=16).hexdigest()
         key = f"{who} {visit.me.get('owner')} {below}?{text}"
-        await self._live.follow(
+        await self.live.follow(
             request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
         )
 
