@@ -198,7 +198,8 @@ class ConsolePart(AppPart):
         match answer:
             case Redirect(to, notice):
                 if notice:
-                    to += ("&" if "?" in to else "?") + f"notice={quote(notice)}"
+                    said = self._sessions.notice_query(session, notice)
+                    to += ("&" if "?" in to else "?") + said
                 await self._redirect(request, to)
             case Download():
                 await _send_file(request, answer)
@@ -230,7 +231,7 @@ class ConsolePart(AppPart):
             "me": me,
             "title": drawn.title,
             "is_live": bool(drawn.live),
-            "notice": _query(request).get("notice", "")[:300],
+            "notice": self._sessions.notice(session, _query(request)),
             **drawn.context,
         }
 
