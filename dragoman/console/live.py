@@ -1,15 +1,15 @@
 """Pages that change while they are looked at: one stream per page, which carries the parts of it
 that became others.
 
-What a console costs is bounded: all of them together may draw for a small share of the time, and
-the more of them are open, the less often each is drawn. A console that reads slowly costs a place
-in this loop and nothing more.
+Those who look at the same page with the same rights share one drawing of it. What consoles cost is
+bounded: all of them together may draw and send for a small share of the time, and the more are
+open, the less often each is drawn. A reader that is slow costs a place in a loop and nothing more.
 """
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,31 +23,36 @@ from dragoman.transports import sse
 if TYPE_CHECKING:
     from dragoman.console.rendering import Fragment
 
+logger = logging.getLogger("dragoman")
+
 Found = tuple[Sequence["Fragment"], float]
 Draw = Callable[[], Awaitable[Found]]
 
 # Of the time of the loop, for all consoles together.
 _SHARE = 0.03
+# Seconds that sending one drawing to one reader takes, about; and drawing, before one was timed.
+_SEND_COST = 0.0003
+_DRAW_COST = 0.005
 _LEAST_PAUSE = 0.25
 _LONGEST_PAUSE = 30.0
-# What ends a stream that no change comes to: its credential is looked at again when it reconnects.
+# What ends a stream: its reader comes back, and is then known or not.
 _LASTS_SECONDS = 600.0
 
 
 class LivePages:
-    """The pages that are looked at now."""
+    """The pages that are looked at now, each by what it shows to whom."""
 
     def __init__(self) -> None:
-        # How many look at the same page as the same caller: they are shown one drawing.
-        self._open: Counter[str] = Counter()
+        self._pages: dict[str, _LivePage] = {}
         # Seconds that drawing a page took lately.
-        self._cost = 0.005
-        self._drawings: dict[str, _Drawing] = {}
+        self.draw_cost = _DRAW_COST
 
     @property
     def pause(self) -> float:
         """Seconds between two drawings of a page."""
-        return min(max(_LEAST_PAUSE, len(self._open) * self._cost / _SHARE), _LONGEST_PAUSE)
+        readers = sum(page.readers for page in self._pages.values())
+        cost = len(self._pages) * self.draw_cost + readers * _SEND_COST
+        return min(max(_LEAST_PAUSE, cost / _SHARE), _LONGEST_PAUSE)
 
     async def follow(
         self,
@@ -61,13 +66,13 @@ class LivePages:
         """Answer a request by the parts of its page that change from now on."""
         stream = sse.SseStream(request.send, request.receive)
         streams.add(stream, request.pass_)
-        self._open[key] += 1
         request.is_answered = True
+        page = self._join(key, api, draw)
         try:
             await stream.open([*sse.HEADERS, *request.extra])
             async with asyncio.timeout(_LASTS_SECONDS):
-                await self._run(stream, api, draw, dict(_pairs(seen)), key)
-        except (TimeoutError, ApiFailed):
+                await page.send_to(stream, dict(_pairs(seen)))
+        except TimeoutError:
             # The reader comes back, and is then told what there is to tell.
             pass
         except asyncio.CancelledError:
@@ -76,62 +81,105 @@ class LivePages:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
         finally:
-            self._leave(key)
             streams.discard(stream)
+            await self._leave(key, page)
             if not stream.is_left:
                 with contextlib.suppress(OSError):
                     await stream.close()
 
-    async def _run(
-        self, stream: sse.SseStream, api: VisitorApi, draw: Draw, seen: dict[str, str], key: str
-    ) -> None:
-        async with api.events("/changes") as changes:
-            waiting = asyncio.ensure_future(anext(changes, None))
-            try:
-                while True:
-                    fragments, every = await self._draw(draw, key)
-                    for one in fragments:
-                        if seen.get(one.id) != one.digest:
-                            seen[one.id] = one.digest
-                            data = msgspec.json.encode({"id": one.id, "html": one.html})
-                            await stream.write(b"event: fragment\ndata: %b\n\n" % data)
-                    await asyncio.sleep(self.pause)
-                    await asyncio.wait({waiting}, timeout=every or None)
-                    if waiting.done():
-                        if waiting.result() is None:
-                            return
-                        waiting = asyncio.ensure_future(anext(changes, None))
-            finally:
-                waiting.cancel()
-                await asyncio.gather(waiting, return_exceptions=True)
+    def _join(self, key: str, api: VisitorApi, draw: Draw) -> "_LivePage":
+        page = self._pages.get(key)
+        if page is None or page.is_over:
+            page = self._pages[key] = _LivePage(self, api, draw)
+        page.readers += 1
+        return page
 
-    def _leave(self, key: str) -> None:
-        self._open[key] -= 1
-        if not self._open[key]:
-            del self._open[key]
-            self._drawings.pop(key, None)
+    async def _leave(self, key: str, page: "_LivePage") -> None:
+        page.readers -= 1
+        if not page.readers:
+            if self._pages.get(key) is page:
+                del self._pages[key]
+            await page.stop()
 
-    async def _draw(self, draw: Draw, key: str) -> Found:
-        """Return the page as it is drawn now, or was a moment ago for another reader."""
-        known = self._drawings.get(key)
-        if known is None or time.monotonic() - known.began_at >= _LEAST_PAUSE:
-            task = asyncio.get_running_loop().create_task(self._timed(draw))
-            known = self._drawings[key] = _Drawing(time.monotonic(), task)
-        # A reader that leaves ends nothing for those who look at the same.
-        return await asyncio.shield(known.task)
 
-    async def _timed(self, draw: Draw) -> Found:
+class _Part(NamedTuple):
+    """A part of a page as readers are sent it."""
+
+    id: str
+    digest: str
+    frame: bytes
+
+
+class _LivePage:
+    """One page, drawn again when something changes, for all who look at it."""
+
+    def __init__(self, pages: LivePages, api: VisitorApi, draw: Draw) -> None:
+        self._pages = pages
+        self._api = api
+        self._draw = draw
+        self._parts: Sequence[_Part] = ()
+        # Set when the page was drawn again, and then replaced.
+        self._news = asyncio.Event()
+        self.readers = 0
+        # Whether it is drawn no more: its readers have to come back.
+        self.is_over = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def send_to(self, stream: sse.SseStream, seen: dict[str, str]) -> None:
+        """Send a reader the parts that it has not seen, until the page is drawn no more."""
+        while True:
+            news = self._news
+            for part in self._parts:
+                if seen.get(part.id) != part.digest:
+                    seen[part.id] = part.digest
+                    await stream.write(part.frame)
+            if self.is_over:
+                return
+            await news.wait()
+
+    async def stop(self) -> None:
+        """Draw it no more."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            async with self._api.events("/changes") as changes:
+                waiting = asyncio.ensure_future(anext(changes, None))
+                try:
+                    while True:
+                        every = await self._draw_again()
+                        await asyncio.sleep(self._pages.pause)
+                        await asyncio.wait({waiting}, timeout=every or None)
+                        if waiting.done():
+                            if waiting.result() is None:
+                                return
+                            waiting = asyncio.ensure_future(anext(changes, None))
+                finally:
+                    waiting.cancel()
+                    await asyncio.gather(waiting, return_exceptions=True)
+        except ApiFailed:
+            # The right to see it ended, or the server does: its readers find out which.
+            pass
+        except Exception:
+            logger.exception("a page of the console could not be drawn again")
+        finally:
+            self.is_over = True
+            self._news.set()
+
+    async def _draw_again(self) -> float:
+        """Draw the page and tell its readers; return the seconds that a drawing holds at most."""
         began = time.monotonic()
-        found = await draw()
-        self._cost += (time.monotonic() - began - self._cost) / 16
-        return found
+        fragments, every = await self._draw()
+        self._parts = [_Part(one.id, one.digest, _frame(one.id, one.html)) for one in fragments]
+        self._pages.draw_cost += (time.monotonic() - began - self._pages.draw_cost) / 16
+        self._news.set()
+        self._news = asyncio.Event()
+        return every
 
 
-class _Drawing(NamedTuple):
-    """A page that is drawn, or was."""
-
-    began_at: float
-    task: asyncio.Task[Found]
+def _frame(id: str, html: str) -> bytes:
+    return b"event: fragment\ndata: %b\n\n" % msgspec.json.encode({"id": id, "html": html})
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

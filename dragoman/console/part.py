@@ -55,7 +55,7 @@ class ConsolePart(AppPart):
             return
         self._site = site
         self._sessions = Sessions(lambda: site.store.secret)
-        self._live = live.LivePages()
+        self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing
         site.routes.add(PATH, answer, Access.PUBLIC)
@@ -198,7 +198,8 @@ class ConsolePart(AppPart):
         match answer:
             case Redirect(to, notice):
                 if notice:
-                    to += ("&" if "?" in to else "?") + f"notice={quote(notice)}"
+                    said = self._sessions.notice_query(session, notice)
+                    to += ("&" if "?" in to else "?") + said
                 await self._redirect(request, to)
             case Download():
                 await _send_file(request, answer)
@@ -230,7 +231,7 @@ class ConsolePart(AppPart):
             "me": me,
             "title": drawn.title,
             "is_live": bool(drawn.live),
-            "notice": _query(request).get("notice", "")[:300],
+            "notice": self._sessions.notice(session, _query(request)),
             **drawn.context,
         }
 
@@ -292,8 +293,8 @@ class ConsolePart(AppPart):
         if isinstance(found, str):
             await self._show_login(request, session, {"next": target}, found)
             return
-        # Another session than the one before: an id that a stranger planted is of no use to it.
-        self._sessions.end(session)
+        # Another session than the one before, which stays without a credential: one that a stranger
+        # planted is of no use to it.
         made = self._sessions.begin(*found)
         request.extra.append(self._sessions.cookie(request, made))
         base = _base(request)
@@ -341,7 +342,7 @@ class ConsolePart(AppPart):
         # No part of a page holds the token of a session, so those who may see the same share it.
         who = hashlib.blake2b(session.value.encode(), digest_size=16).hexdigest()
         key = f"{who} {visit.me.get('owner')} {below}?{text}"
-        await self._live.follow(
+        await self.live.follow(
             request, self._site.streams, visit.api, fragments, query.get("seen", ""), key
         )
 

@@ -66,8 +66,7 @@ def environment() -> "Environment":
 
     @pass_context
     def live(context: "Context", name: str) -> Markup:
-        given = {name: value for name, value in context.get_all().items() if name != "token"}
-        found = fragment(name, given)
+        found = fragment(name, dict(context.get_all()))
         return Markup('<div id="{}" data-live="{}">{}</div>').format(
             found.id,
             found.digest,

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -94,6 +95,19 @@ class Sessions:
         """Tell whether a form was drawn for this session."""
         nonce, mark = token[:16], token[16:]
         return hmac.compare_digest(mark.encode(), self._mark(session, nonce).encode())
+
+    # Sentences that one page gives to the next
+
+    def notice_query(self, session: VisitorSession, text: str) -> str:
+        """Return what the address of the next page has of a sentence that is to be shown there."""
+        return urlencode({"notice": text, "by": self._mark(session, f"notice {text}")})
+
+    def notice(self, session: VisitorSession, query: Mapping[str, str]) -> str:
+        """Return the sentence in an address, if a page of this session put it there: no other site
+        makes a page of ours say something."""
+        text = query.get("notice", "")
+        own = self._mark(session, f"notice {text}").encode()
+        return text if hmac.compare_digest(query.get("by", "").encode(), own) else ""
 
     def _mark(self, session: VisitorSession, nonce: str) -> str:
         text = f"form {session.id} {nonce}".encode()

@@ -8,12 +8,15 @@ from urllib.parse import urlsplit
 
 import httpx
 from harness.serving import Site, client, hosting
-from playwright.async_api import Browser, Page
+from harness.waiting import WAIT
+from playwright.async_api import Browser, Page, expect
 
 from dragoman import Agent, App
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
 
+# The bound of every wait, as elsewhere: only a hang reaches it.
+expect.set_options(timeout=WAIT * 1000)
 # Runs before everything else in a page: what a policy stopped, and what should never run.
 _WATCH = """
 window.seen = { violations: [], ran: [] };
@@ -84,6 +87,7 @@ async def looking(
     said: list[str] = []
     foreign: list[str] = []
     own = urlsplit(url).netloc
+    context.set_default_timeout(WAIT * 1000)
     await context.add_init_script(_WATCH)
     page = await context.new_page()
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))

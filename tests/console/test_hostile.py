@@ -91,11 +91,13 @@ async def test_no_payload_does_anything_anywhere(browser: Browser, width: int) -
         for number, payload in enumerate(PAYLOADS):
             skill = ("fail", "ask")[number % 2]
             await site.send(payload, metadata={"skillId": skill})
+        longest = await site.send("W" * 1_000_000, metadata={"skillId": "skill0"})
         views = ["", "/timeline", "/raw", "/raw?as=0.3", "/tree", "/scrubber", "/raw?after=100"]
         inbox = (await site.http.get("/api/v1/console/inbox")).json()["items"]
         assert inbox, "nothing asks"
         # Every view of the largest, and a few of the others.
         paths = [f"/console/tasks/{task['id']}{view}" for view in views]
+        paths += [f"/console/tasks/{longest['id']}{view}" for view in ("", "/raw", "/scrubber")]
         failed = (await site.http.get("/api/v1/console/tasks?state=TASK_STATE_FAILED")).json()
         paths += [f"/console/tasks/{failed['items'][place]['id']}" for place in (0, 10, 20)]
         paths += ["/console/tasks", "/console/tasks?text=" + "%3Cscript%3Epwned(1)%3C/script%3E"]

@@ -1,6 +1,7 @@
 """Streams of pages: what each carries, how often, and what ends it."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from harness.serving import Frame, Site, frames
 from harness.waiting import eventually, within
 
 from dragoman import Agent
-from dragoman.console.live import LivePages
+from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
 from tests.console.sites import Visitor, console
 
@@ -103,15 +104,22 @@ async def test_streams_end_when_the_server_stops() -> None:
             await within(anext(events))
 
 
-def test_the_more_pages_are_looked_at_the_less_often_each_is_drawn() -> None:
-    pages = LivePages()
-    assert pages.pause == 0.25
-    pages._open.update(map(str, range(100)))
-    # All together draw for no more than three hundredths of the time.
-    assert 100 * pages._cost / pages.pause == pytest.approx(0.03)
-    # Those who look at the same page are shown one drawing.
-    pages._open.update(["0"] * 1000)
-    assert 100 * pages._cost / pages.pause == pytest.approx(0.03)
+async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
+    async with console(echo()) as site:
+        part = next(part for part in site.app.site.parts if isinstance(part, ConsolePart))
+        assert part.live.pause == 0.25
+        # One that is forgotten is closed.
+        open_ones: list[AsyncIterator[Frame]] = []
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(20):
+                page = f"/console/tasks?context={number}"
+                answer = await stack.enter_async_context(stream(site, page))
+                open_ones.append(frames(answer))
+                await within(anext(open_ones[-1]))
+            # All together draw for no more than three hundredths of the time.
+            assert 20 * part.live.draw_cost / part.live.pause <= 0.03
+            assert part.live.pause > 0.25
+        await eventually(lambda: part.live.pause == 0.25)
 
 
 # Sessions by values

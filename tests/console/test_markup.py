@@ -1,7 +1,10 @@
 """What strangers say, made safe: the rules by values, without a browser."""
 
+from pathlib import Path
+
 import pytest
 
+from dragoman.console import rendering
 from dragoman.console.charts import chart
 from dragoman.console.content import conversation, from_events
 from dragoman.console.markup import difference, json_text, markdown, size, visible
@@ -16,6 +19,18 @@ def test_markdown_keeps_words_and_nothing_that_acts(payload: str) -> None:
     for banned in ("<script", "<img", "<svg", "<iframe", "<style", "<form", "<input", "<base"):
         assert banned not in shown
     assert 'href="javascript' not in shown and 'href="data' not in shown
+
+
+def test_what_is_not_done_is_still_to_be_read() -> None:
+    assert "a picture" in str(markdown("![a picture](https://evil.example/track.png)"))
+    assert "&lt;u&gt;" in str(markdown("<u>underlined</u>"))
+
+
+def test_parts_of_pages_hold_no_token_of_a_session() -> None:
+    # They are drawn once for all who look at the same.
+    folder = Path(rendering.__file__).parent / "templates" / "live"
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert texts and not [name for name, text in texts.items() if "token" in text]
 
 
 def test_links_tell_nothing_of_the_page_they_are_on() -> None:

@@ -109,7 +109,7 @@ async def test_an_agent_that_fails_is_named_with_the_way_to_see_why(browser: Bro
         await site.send("do it", metadata={"skillId": "fail"})
         # The figures are sampled every five seconds.
         row = page.locator(".attention li", has_text="broken failed 1 of 1 tasks")
-        await expect(row).to_be_visible(timeout=30_000)
+        await expect(row).to_be_visible()
         await row.get_by_role("link", name="See why").click()
         await expect(page.locator("[data-row]")).to_have_count(1)
         await expect(page.locator("[data-row]")).to_contain_text("Incident")
@@ -138,9 +138,7 @@ async def test_a_server_that_was_killed_is_seen_on_the_timeline_of_an_open_page(
             with running(*serve, address, cwd=tmp_path) as again:
                 await asyncio.to_thread(again.ready)
                 # The same page, which nobody loaded again.
-                await expect(page.locator(".actions .state")).to_have_text(
-                    "completed", timeout=60_000
-                )
+                await expect(page.locator(".actions .state")).to_have_text("completed")
                 await expect(page.locator("svg .bar-gap")).to_have_count(1)
                 await expect(page.locator("body.is-stale")).to_have_count(0)
 

@@ -278,3 +278,13 @@ async def test_a_form_that_is_too_large_is_refused() -> None:
         answer = await visitor.submit("/console/agents/echo", token=token, words="x" * 70_000)
         assert answer.status_code == 413
         assert await site.total() == 0
+
+
+async def test_no_address_makes_a_page_say_something() -> None:
+    async with console(echo()) as site:
+        visitor = Visitor(site.http)
+        for query in ("notice=Call+0900", "notice=Call+0900&by=", "notice=Call+0900&by=00"):
+            assert "Call 0900" not in (await visitor.get(f"/console/tasks?{query}")).text
+        token = await visitor.token("/console/tasks")
+        answer = await visitor.submit("/console/tasks", token=token)
+        assert "0 canceled." in (await visitor.get(answer.headers["location"])).text

@@ -57,7 +57,12 @@ def _charts(samples: list[dict[str, Any]], waiting: int) -> list[Chart]:
     return [
         chart("Tasks", f"{started[-1] if started else 0:.1f}", "per second", started, failed),
         chart("Running", f"{last.get('running', 0):,}", "now", [one["running"] for one in samples]),
-        chart("Waiting for people", f"{waiting}{'+' if waiting >= 50 else ''}", "questions", []),
+        chart(
+            "Waiting for people",
+            f"{waiting}{'+' if waiting >= 50 else ''}",
+            "questions",
+            [one["waiting"] for one in samples],
+        ),
         chart("Failed", share, "% of 15 min", failed),
         chart("Send", f"{max(recent, default=0):.0f}", "ms (p99, last minute)", p99),
         chart(

@@ -329,6 +329,33 @@ class Samples(_Shape, frozen=True):
     items: list[Sample]
 
 
+class TroubleItem(_Shape, frozen=True):
+    """A part that does not work at present."""
+
+    part: str
+    reason: str
+
+
+class ServerStatus(_Shape, frozen=True):
+    """How the server is."""
+
+    version: str
+    # ok, stopping or broken.
+    state: str
+    agents: list[str]
+    # The ways in which callers prove who they are.
+    authentication: list[str]
+    worker: int
+    # Whether no other process uses the store.
+    is_alone: bool
+    running_tasks: int
+    open_streams: int
+    audit_lines_lost: int
+    troubles: list[TroubleItem]
+    # How many tasks of all owners are in each state.
+    tasks: dict[str, int]
+
+
 class ProcessItem(_Shape, frozen=True):
     """A process that uses the store."""
 

@@ -26,6 +26,8 @@ from dragoman.server.operator.shapes import (
     ReceiverItem,
     ReceiverItems,
     ReceiverQuery,
+    ServerStatus,
+    TroubleItem,
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
@@ -37,6 +39,26 @@ _SEQ_BITS = 31
 # Lines of the audit log that are looked at for one page.
 _MOST_LINES = 100_000
 _DIGITS = 15
+
+
+@ENDPOINTS.add("GET", "/status", is_for_operators=True)
+async def read_status(ask: OperatorAsk) -> ServerStatus:
+    """Read how the server is, and how many tasks are in which state."""
+    status, counts = ask.site.status(), await ask.store.counts()
+    troubles = await ask.store.troubles()
+    return ServerStatus(
+        version=status["version"],
+        state=status["state"],
+        agents=status["agents"],
+        authentication=status["authentication"],
+        worker=status["worker"],
+        is_alone=status["isAlone"],
+        running_tasks=status["runningTasks"],
+        open_streams=status["openStreams"],
+        audit_lines_lost=status["auditLinesLost"],
+        troubles=[TroubleItem(part=one.part, reason=one.reason) for one in troubles],
+        tasks={state.value: count for state, count in counts.items()},
+    )
 
 
 @ENDPOINTS.add("GET", "/processes", is_for_operators=True)

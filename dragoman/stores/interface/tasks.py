@@ -307,6 +307,10 @@ class TaskStore(Protocol):
         very many scopes; the event loop does not wait for it."""
         ...
 
+    async def counts(self) -> dict[TaskState, int]:
+        """Return how many tasks of all owners are in each state, from counters."""
+        ...
+
     async def stored(self, principal: Principal) -> int:
         """Return how many bytes the logs of a principal's tasks have. May take long; the event loop
         does not wait for it."""

@@ -17,6 +17,7 @@ from dragoman.model.events import ArtifactUpdate
 from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
+from dragoman.model.task import TaskState
 from dragoman.stores.interface import (
     READ_BYTES,
     Append,
@@ -358,6 +359,10 @@ class MemoryStore:
         later = [place for place in places if place[:2] < below]
         found = heapq.nlargest(survey.limit, later, key=lambda place: place[:2])
         return [head for _, _, head in found]
+
+    async def counts(self) -> dict[TaskState, int]:
+        """Return how many tasks are in each state."""
+        return dict(Counter(stored.head.standing.state for stored in self._tasks.values()))
 
     # Leases
 

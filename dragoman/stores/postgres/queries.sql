@@ -171,6 +171,9 @@ WHERE id = $13 AND (status_at, tasks.number) < ($1, $2) AND status_at >= $3
     AND ($11::smallint IS NULL OR state = $11) AND ($12 = '' OR context = $12)
 ORDER BY status_at DESC, tasks.number DESC LIMIT $4;
 
+-- name: counts
+SELECT state, sum(n)::bigint FROM counts GROUP BY state HAVING sum(n) > 0;
+
 -- name: stored
 SELECT coalesce(sum(octet_length(bodies)), 0)::bigint
 FROM scopes JOIN tasks ON tasks.scope = scopes.number JOIN events ON events.task = tasks.number

@@ -5,7 +5,8 @@ from typing import Any
 
 from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.stores.columns import STATE_NUMBERS, task_row, unpacked
+from dragoman.model.task import TaskState
+from dragoman.stores.columns import STATE_NUMBERS, STATES, task_row, unpacked
 from dragoman.stores.interface import (
     LATEST,
     READ_BYTES,
@@ -149,6 +150,10 @@ class TaskReads:
 
     async def survey(self, survey: Survey) -> list[TaskRow]:
         """Return tasks of all owners, latest status first."""
+        texts = survey.agent, survey.tenant, survey.owner, survey.task_id, survey.context_id
+        if any("\0" in (text or "") for text in texts):
+            # PostgreSQL has no text with this character, and refuses the question.
+            return []
         who = survey.principal
         values: list[Any] = [
             *survey.starts_below(),
@@ -170,6 +175,10 @@ class TaskReads:
         else:
             name, more = "survey", []
         return await self._task_rows(await self._rows(name, *values, *more))
+
+    async def counts(self) -> dict[TaskState, int]:
+        """Return how many tasks are in each state."""
+        return {STATES[state]: count for state, count in await self._rows("counts")}
 
     async def overdue(self, agent: str, now: int) -> list[TaskRow]:
         """Return the tasks that should have ended; forget the deadlines of those that did."""

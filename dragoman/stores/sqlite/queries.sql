@@ -130,6 +130,9 @@ WHERE id = :id AND (status_at, tasks.number) < (:status_at, :number) AND status_
     AND (:state IS NULL OR state = :state) AND (:context = '' OR context = :context)
 ORDER BY status_at DESC, tasks.number DESC LIMIT :limit;
 
+-- name: counts
+SELECT state, sum(n) FROM counts GROUP BY state HAVING sum(n) > 0;
+
 -- name: total
 SELECT coalesce(sum(n), 0) FROM counts
 WHERE scope = :scope AND (:state IS NULL OR state = :state);

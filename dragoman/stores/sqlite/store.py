@@ -23,7 +23,8 @@ from dragoman.errors import ConfigError, StoreBroken, StoreDamaged, StoreRefused
 from dragoman.model.identity import Principal, Scope, TaskId
 from dragoman.model.push import PushConfig
 from dragoman.model.record import Recorded, TaskReading
-from dragoman.stores.columns import STATE_NUMBERS, receiver_line, task_row, unpacked
+from dragoman.model.task import TaskState
+from dragoman.stores.columns import STATE_NUMBERS, STATES, receiver_line, task_row, unpacked
 from dragoman.stores.interface import (
     LATEST,
     READ_BYTES,
@@ -530,6 +531,10 @@ class SQLiteStore:
         loop = asyncio.get_running_loop()
         rows = await loop.run_in_executor(self._scanner, surveyed, self._scans, self._sql, survey)
         return [self._head(row) for row in rows]
+
+    async def counts(self) -> dict[TaskState, int]:
+        """Return how many tasks are in each state."""
+        return {STATES[state]: count for state, count in self._rows("counts", ())}
 
     def _scan(
         self, page: str, total: str, values: dict[str, Any], bodies: Bodies | None

@@ -87,6 +87,10 @@ class PagePromises(StoreSuite):
         assert await ids(task_id=TaskId("t4")) == ["t4"]
         assert await ids(task_id=TaskId("t4"), tenant="none") == []
         assert await ids(status_since=4, status_before=7) == ["t5", "t4", "t3"]
+        # Whatever a caller asks for: characters that no database has too.
+        for name in ("agent", "tenant", "owner", "task_id", "context_id"):
+            for text in ("\0", "t4\0", "\U0010ffff", "'; --", "%"):
+                assert await ids(**{name: text}) == [], (name, text)
         mover = await head_of(store, "t0")
         await write(store, addition(mover, status("t0", TaskState.WORKING), at=20))
         assert (await ids())[:2] == ["t0", "t8"]
@@ -189,7 +193,9 @@ class PagePromises(StoreSuite):
 
     async def test_totals_follow_tasks_from_state_to_state(self, store: Store) -> None:
         """A total by state counts where tasks stand, not where they stood."""
+        assert await store.counts() == {}
         await submit(store, *(creation(f"t{n}") for n in range(5)))
+        await write(store, creation("x", scope=ELSEWHERE[0]))
         for n in range(3):
             head = await head_of(store, f"t{n}")
             await write(
@@ -208,6 +214,11 @@ class PagePromises(StoreSuite):
             TaskState.COMPLETED: 1,
         }
         assert (await store.page(Query(HERE, 1))).total == 5
+        assert await store.counts() == {
+            TaskState.SUBMITTED: 3,
+            TaskState.WORKING: 2,
+            TaskState.COMPLETED: 1,
+        }
 
     async def test_no_task_shows_twice_in_a_walk_while_tasks_move(self, store: Store) -> None:
         """A cursor is a strict bound: what moves up is missed, what stays is seen once."""

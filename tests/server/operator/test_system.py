@@ -80,6 +80,17 @@ async def test_the_process_that_answers_is_among_those_of_the_store(location: st
         assert own["state"] == "live" and not own["isDue"]
 
 
+async def test_the_status_counts_the_tasks_of_all_owners(location: str) -> None:
+    async with operator_site(location=location) as site:
+        for token in (ALICE, BOSS):
+            await site.made("x", token)
+        await site.made("x", ALICE, "fail")
+        found = await site.read("/status")
+        assert found["tasks"] == {"TASK_STATE_COMPLETED": 2, "TASK_STATE_FAILED": 1}
+        assert found["state"] == "ok" and found["troubles"] == []
+        assert found["agents"] == ["clerk"] and found["worker"] > 0
+
+
 async def given_up(site: OperatorSite, count: int) -> list[int]:
     """Make receivers of which the last was given up; return their numbers."""
     store = site.app.store
