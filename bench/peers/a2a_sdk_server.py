@@ -2,8 +2,10 @@
 task stores and JSON-RPC routes of its documentation on one uvicorn process.
 
     python a2a_sdk_server.py PORT [DATABASE_FILE | POSTGRESQL_URL [cluster]]
+    python a2a_sdk_server.py PORT grpc:PORT
 
 No file: the in-memory task store. `cluster`: the store and the event stream for several servers.
+`grpc:PORT`: the in-memory store, and its gRPC handler on that port beside JSON-RPC.
 """
 
 import asyncio
@@ -96,6 +98,21 @@ def cluster_store(path: str) -> tuple[Any, dict[str, Any], Callable[[], Awaitabl
     return store, {"event_stream": stream}, store.initialize
 
 
+@asynccontextmanager
+async def rpcs(handler: Any, port: str) -> AsyncIterator[None]:
+    """Serve gRPC as the library's documentation does."""
+    import grpc.aio
+    from a2a.server.request_handlers.grpc_handler import GrpcHandler
+    from a2a.types import a2a_pb2_grpc
+
+    server = grpc.aio.server()
+    a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    yield
+    await server.stop(0)
+
+
 def main(port: int, path: str | None = None, mode: str = "") -> None:
     card = AgentCard(
         name="Echo",
@@ -112,6 +129,8 @@ def main(port: int, path: str | None = None, mode: str = "") -> None:
         skills=[AgentSkill(id="echo", name="echo", description="Echoes.", tags=["bench"])],
     )
     more: dict[str, Any] = {}
+    rpc_port = path.removeprefix("grpc:") if path is not None and path.startswith("grpc:") else ""
+    path = None if rpc_port else path
     if mode == "cluster" and path is not None:
         store, more, prepare = cluster_store(path)
     else:
@@ -120,7 +139,11 @@ def main(port: int, path: str | None = None, mode: str = "") -> None:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await prepare()
-        yield
+        if not rpc_port:
+            yield
+            return
+        async with rpcs(handler, rpc_port):
+            yield
 
     handler = DefaultRequestHandler(
         agent_executor=Echo(), task_store=store, agent_card=card, **more

@@ -16,6 +16,8 @@ from dragoman.transports.grpc.tables import ProtoSchema
 from harness.processes import running
 
 AGENT = Path(__file__).parent / "grpc_agent.py"
+# Connections of their own, lest two tests share one.
+_OPTIONS = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
@@ -88,7 +90,7 @@ def message(text: str, id: str, **more: Any) -> Object:
 async def rpcs_to(address: str, schema: ProtoSchema = tables.V1_0) -> AsyncGenerator[Rpcs]:
     """Connect in clear."""
     place = address.removeprefix("http://")
-    async with grpc.aio.insecure_channel(place, [("grpc.enable_http_proxy", 0)]) as channel:
+    async with grpc.aio.insecure_channel(place, _OPTIONS) as channel:
         yield Rpcs(channel, schema)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from dragoman.dialects import errors
-from dragoman.errors import A2AError, ParseFailed
+from dragoman.errors import A2AError, BodyTooLarge, ParseFailed
 from dragoman.http.grpc.pipes import PipeOrigin
 from dragoman.http.request import Headers, HttpRequest, Scope
 from dragoman.transports import sse
@@ -23,6 +23,8 @@ App = Callable[[Scope, sse.Receive, sse.Send], Awaitable[None]]
 # Headers of answers that are of use to callers of rpcs too.
 _PASSED_ON = (b"www-authenticate", b"retry-after")
 _LIMITS = (b"ratelimit", b"x-ratelimit-")
+# Statuses of a head or a body that is too large.
+_TOO_LARGE = (413, 414, 431)
 _EXTENSION = "grpc"
 
 
@@ -123,6 +125,8 @@ class RpcExchange:
         except msgspec.DecodeError:
             value = None
         error = errors.decode_rest(self._status or 500, value)
+        if self._status in _TOO_LARGE:
+            error = BodyTooLarge(error.public)
         passed = [
             (name.decode(), text.decode("latin-1"))
             for name, text in self._headers

@@ -57,6 +57,8 @@ class Pipes:
 
     def __init__(self, start: StartInner) -> None:
         self._start = start
+        # How many there may be: each takes three descriptors.
+        self.most = 1_000
         self._folder: Path | None = None
         self._starting: asyncio.Task[InnerServer] | None = None
         self._numbers = itertools.count(1)
@@ -73,6 +75,9 @@ class Pipes:
         """Pipe a connection from here on; `data` is what has come."""
         pipe = Pipe(connection, origin, data)
         transport = connection.transport
+        if len(self._open) + len(self._connecting) >= self.most:
+            transport.abort()
+            return pipe
         # Until there is another end.
         transport.pause_reading()
         transport.set_protocol(pipe)

@@ -217,6 +217,7 @@ def _work(
     if (pipes := pipes_of(app)) is not None:
         ports = [listener.getsockname()[1] for listener in listeners[count:]]
         connections.pipes, connections.grpc_ports = pipes, frozenset(ports)
+        pipes.most = max(1, connections.max_connections // 3)
         place = app.site.discovery.grpc
         place.is_served, place.port = True, ports[0] if ports else 0
     config = uvicorn.Config(

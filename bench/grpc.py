@@ -1,0 +1,190 @@
+"""`python -m bench.grpc`: gRPC beside the gRPC server of a2a-sdk, and our two ports side by side.
+
+Ours is durable (SQLite, `synchronous=FULL`), the peer's store is in memory. Rounds alternate; a
+figure is the median of its rounds. The client is grpcio with prebuilt requests, in this process,
+and the same for all: it takes part of two cores, so the processor time of the servers is shown too.
+"""
+
+import argparse
+import asyncio
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc.aio
+import uvloop
+
+from dragoman.testing.processes import ServerProcess
+from dragoman.transports.grpc import tables
+from dragoman.transports.grpc.plain_values import shape_of
+from proof.environments import python_with
+
+from .servers import HERE, START_LIMIT, UVICORN, answers, free_port
+
+CALLS, STREAMS, CHUNKS = 64, 200, 50
+PEER = ("a2a-sdk[grpc,http-server,sqlite]==1.3.0", "aiosqlite==0.22.1", *UVICORN)
+_REQUEST = shape_of(tables.V1_0, "SendMessageRequest")
+_COMPLETED = tables.V1_0.enums["TaskState"].index("TASK_STATE_COMPLETED")
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Target:
+    """A server and the port that it is asked at."""
+
+    name: str
+    process: ServerProcess
+    port: int
+
+
+@dataclass
+class Round:
+    """What one round came to: replies or chunks per second, and the server's time for each."""
+
+    rate: float
+    micros: float
+
+
+def request(text: str, skill: str) -> bytes:
+    said = {"messageId": f"b-{next(_numbers)}", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return _REQUEST.encode({"message": said | {"metadata": {"skillId": skill}}})
+
+
+@asynccontextmanager
+async def targets(folder: Path) -> AsyncGenerator[list[Target]]:
+    """Start both servers; ours is asked at its two ports."""
+    async with AsyncExitStack() as stack:
+        port, alone, peer, peer_rpc = (free_port() for _ in range(4))
+        agent = str(HERE / "agents" / "dragoman_echo.py")
+        listen = ["--listen", f"127.0.0.1:{port}", "--grpc-listen", f"127.0.0.1:{alone}"]
+        command = [sys.executable, "-m", "dragoman", "serve", agent, *listen]
+        command += ["--store", str(folder / "tasks.db")]
+        ours = stack.enter_context(ServerProcess(command, log=folder / "ours.log", cwd=HERE.parent))
+        script = str(HERE / "peers" / "a2a_sdk_server.py")
+        command = [str(python_with(*PEER)), script, str(peer), f"grpc:{peer_rpc}"]
+        theirs = stack.enter_context(
+            ServerProcess(command, log=folder / "theirs.log", cwd=HERE.parent)
+        )
+        for one in (port, peer):
+            await ready(one)
+        yield [
+            Target("a2a-sdk-memory", theirs, peer_rpc),
+            Target("dragoman, common port", ours, port),
+            Target("dragoman, own port", ours, alone),
+        ]
+
+
+async def ready(port: int) -> None:
+    """Wait until a server answers."""
+    async with asyncio.timeout(START_LIMIT):
+        while not await answers(port):  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.02)
+
+
+async def sends(channel: Any, seconds: float) -> int:
+    """Make blocking sends, many at once; return how many were answered rightly."""
+    method = channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+    reply = shape_of(tables.V1_0, "SendMessageResponse")
+    until, done = time.perf_counter() + seconds, 0
+
+    async def caller() -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            message = reply.parse(await method(request("hello", "echo")))
+            assert message.task.status.state == _COMPLETED
+            assert message.task.artifacts[0].parts[0].text == "hello"
+            done += 1
+
+    await asyncio.gather(*(caller() for _ in range(CALLS)))
+    return done
+
+
+async def streams(channel: Any, _: float) -> int:
+    """Read many streams at once; return how many chunks came."""
+    method = channel.unary_stream("/lf.a2a.v1.A2AService/SendStreamingMessage")
+
+    async def reader() -> int:
+        chunks = 0
+        async for data in method(request(f"{CHUNKS} 20", "chunks")):
+            # The tag of an artifact's event: the rest is not worth the client's time.
+            chunks += data[:1] == b"\x22"
+        return chunks
+
+    found = await asyncio.gather(*(reader() for _ in range(STREAMS)))
+    assert {*found} == {CHUNKS}, {*found}
+    return sum(found)
+
+
+Measure = Callable[[Any, float], Coroutine[Any, Any, int]]
+
+
+async def one_round(target: Target, measure: Measure, seconds: float) -> Round:
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+    async with AsyncExitStack() as stack:
+        # A server takes a hundred rpcs of one connection at once; streams have more.
+        place = f"127.0.0.1:{target.port}"
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(place, options))
+            for _ in range(4)
+        ]
+        turns = itertools.cycle(channels)
+        spread = _Spread(turns)
+        began, used = time.perf_counter(), target.process.processor_seconds()
+        done = await measure(spread, seconds)
+        took = time.perf_counter() - began
+        micros = (target.process.processor_seconds() - used) / done * 1e6
+    return Round(done / took, micros)
+
+
+class _Spread:
+    """Several channels as one: each rpc takes the next."""
+
+    def __init__(self, turns: Any) -> None:
+        self._turns = turns
+
+    def unary_unary(self, path: str) -> Any:
+        return lambda data: next(self._turns).unary_unary(path)(data)
+
+    def unary_stream(self, path: str) -> Any:
+        return lambda data: next(self._turns).unary_stream(path)(data)
+
+
+async def run(rounds: int, seconds: float) -> None:
+    with tempfile.TemporaryDirectory(prefix="dragoman-bench-") as root:
+        async with targets(Path(root)) as found:
+            for name, measure in (("send", sends), ("streams", streams)):
+                figures: dict[str, list[Round]] = {one.name: [] for one in found}
+                for target in found:
+                    await one_round(target, measure, 0.5)
+                for _ in range(rounds):
+                    for target in found:
+                        figures[target.name].append(await one_round(target, measure, seconds))
+                peer = median(one.rate for one in figures[found[0].name])
+                for target in found:
+                    rate = median(one.rate for one in figures[target.name])
+                    micros = median(one.micros for one in figures[target.name])
+                    print(
+                        f"{name:8} {target.name:22} {rate:9.0f} /s {micros:8.0f} us of processor"
+                        f" {rate / peer:6.1f} x"
+                    )
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench.grpc", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    chosen = parser.parse_args(words)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(chosen.rounds, chosen.seconds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
