@@ -61,7 +61,7 @@ __all__ = [
     "Turn",
     "tool",
 ]
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 _HOMES = {
     "tool": "agents.local_tools",
