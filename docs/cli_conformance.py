@@ -65,7 +65,7 @@ def report() -> dict[str, Any]:
             "agent_tested": f"dragoman demo-server {project['version']} and scripted agents",
             # No kit for 1.0 has been run against it.
             "agent_tck_conformant": "not_measured",
-            "transports_covered": ["JSONRPC", "HTTP+JSON"],
+            "transports_covered": ["JSONRPC", "HTTP+JSON", "GRPC"],
             "tier_claimed": tier_of(rows),
             # What is measured with an option that is not the default.
             "options_used": ["--strict-version"],
@@ -181,7 +181,7 @@ def page() -> str:
     lines = [
         _INTRODUCTION,
         f"**Tier {head['tier_claimed']} is claimed**, for version {head['version']},"
-        f" over {' and '.join(head['transports_covered'])}.",
+        f" over {', '.join(head['transports_covered'])}.",
         "",
         "| tier | requirements | pass |",
         "| --- | --- | --- |",
