@@ -9,7 +9,7 @@ import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import msgspec
@@ -143,7 +143,7 @@ class LiveTasks:
         self._logs[task_key(log)] = log
 
     @contextlib.contextmanager
-    def reading(self, key: TaskKey | MessageKey) -> Iterator[OpeningRead]:
+    def reading(self, key: TaskKey | MessageKey) -> Generator[OpeningRead]:
         """Notice if the log of a task, or the worker that a message was given to, is let go of
         while the store is asked for it."""
         read = OpeningRead()
