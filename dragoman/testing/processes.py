@@ -155,7 +155,6 @@ class ServerProcess:
         if self.process.stdin is not None:
             self.process.stdin.close()
         code = self.process.wait(within)
-        watchdog.forget(self.process.pid)
         # Processes it started may hold the pipe a moment longer.
         self._reader.join(STOP_WITHIN)
         return code

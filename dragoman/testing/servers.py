@@ -108,18 +108,15 @@ class ChildServer:
             self._process.wait(STOP_WITHIN)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        self._reap(self._process)
+            self._process.wait()
+        self._process = None
 
     def kill(self) -> None:
         """End it without a word."""
         if self._process is not None:
             self._process.kill()
-            self._reap(self._process)
-
-    def _reap(self, process: subprocess.Popen[Any]) -> None:
-        process.wait()
-        watchdog.forget(process.pid)
-        self._process = None
+            self._process.wait()
+            self._process = None
 
 
 class NatsServer(ChildServer):

@@ -1,12 +1,14 @@
 """Children that end with this process, also when it is killed.
 
 A small process of its own holds the list of them and reads from a pipe that only we can write to.
-When we end, in whatever way, the pipe closes, and it ends the children that are still on the list.
-The kernel's own signal at the death of a parent is none: it comes with the end of the thread that
-started the child.
+When we end, in whatever way, the pipe closes, and it ends the children that are still running. It
+holds a handle of each, never its bare id, which is soon another process's. Where the system has no
+such handles (Linux has), nothing is watched. The kernel's own signal at the death of a parent is
+none: it comes with the end of the thread that started the child.
 """
 
 import atexit
+import os
 import signal
 import subprocess
 import sys
@@ -14,15 +16,23 @@ import threading
 
 _END_WITHIN = 60.0
 _PROGRAM = """
-import os, sys
-children = {}
+import os, select, signal, sys
+ended, signals = select.poll(), {}
 for line in sys.stdin:
+    for handle, _ in ended.poll(0):
+        ended.unregister(handle)
+        os.close(handle)
+        del signals[handle]
     pid, number = map(int, line.split())
-    children[pid] = number
-for pid, number in children.items():
     try:
-        if number:
-            os.kill(pid, number)
+        handle = os.pidfd_open(pid)
+    except OSError:
+        continue
+    ended.register(handle, select.POLLIN)
+    signals[handle] = number
+for handle, number in signals.items():
+    try:
+        signal.pidfd_send_signal(handle, number)
     except OSError:
         pass
 """
@@ -52,15 +62,11 @@ _watchdog: _Watchdog | None = None
 
 
 def watch(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a child a signal should this process end before `forget`."""
+    """Send a child a signal should this process end before it. Call it before anything waits for
+    the child: until then its id is its own."""
     global _watchdog
+    if not hasattr(os, "pidfd_open"):
+        return
     with _lock:
         _watchdog = _watchdog or _Watchdog()
         _watchdog.tell(pid, number)
-
-
-def forget(pid: int) -> None:
-    """Leave a child alone, because it has ended: its id may soon be another's."""
-    with _lock:
-        if _watchdog is not None:
-            _watchdog.tell(pid, 0)

@@ -160,9 +160,8 @@ class Workers:
         if dead:
             self._tell_deaths()
 
-    async def rejoin(self) -> None:
-        """Become another worker: what we held may be another's."""
-        former = self.number
+    async def rejoin(self, former: int) -> None:
+        """Become another worker, unless we did since: what the former held may be another's."""
         async with self._using:
             if self.number == former:
                 await self._lapse()

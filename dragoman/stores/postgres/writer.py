@@ -52,8 +52,8 @@ class WorkerIdentity(Protocol):
 
     number: int
 
-    async def rejoin(self) -> None:
-        """Become another worker: this one was taken for dead."""
+    async def rejoin(self, former: int) -> None:
+        """Become another worker: the former was taken for dead."""
         ...
 
 
@@ -203,7 +203,7 @@ class Writer:
         except (*LOST, StoreUnavailable) as error:
             return await self._away(group, error)
         except ServerError as error:
-            return await self._unnumbered(group, error)
+            return await self._unnumbered(worker, group, error)
         self._group += 1
         began = time.perf_counter()
         try:
@@ -265,7 +265,7 @@ class Writer:
                 is_sent = True
                 await connection.fetchval(_SQL["write_group"], worker, self._group, *given)
             except ServerError as error:
-                refusal = await self._refusal(error)
+                refusal = await self._refusal(worker, error)
                 if refusal is not None:
                     # Which is an answer.
                     self._away_since = 0.0
@@ -284,16 +284,16 @@ class Writer:
                 self._away_since = 0.0
                 return
 
-    async def _refusal(self, error: ServerError) -> StoreRefused | None:
-        """Return what an error of the server means; None: the group is in doubt, or is to be
-        submitted again."""
+    async def _refusal(self, worker: int, error: ServerError) -> StoreRefused | None:
+        """Return what an error means that the server answered a worker with; None: the group is in
+        doubt, or is to be submitted again."""
         match getattr(error, "sqlstate", ""):
             case "DR001":
                 return GroupRefused(set(msgspec.json.decode(_detail(error) or "[]")))
             case "DR004":
                 return PoorPayers(msgspec.json.decode(_detail(error) or "[]"))
             case "DR002":
-                await self._worker.rejoin()
+                await self._worker.rejoin(worker)
                 return StoreConflict("this worker was taken for dead")
             case "DR003":
                 await self._rotated()
@@ -351,9 +351,9 @@ class Writer:
                 self._tell([item], StoreUnavailable(plain(problem)))
         return set()
 
-    async def _unnumbered(self, group: list[_Item], error: ServerError) -> set[int]:
+    async def _unnumbered(self, worker: int, group: list[_Item], error: ServerError) -> set[int]:
         """Deal with an error before anything was written."""
-        refusal = await self._refusal(error)
+        refusal = await self._refusal(worker, error)
         if refusal is None:
             await self._lost(error)
         elif isinstance(refusal, CannotStore):

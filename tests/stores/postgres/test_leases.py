@@ -89,6 +89,25 @@ async def test_a_frozen_worker_that_wakes_can_write_nothing_and_goes_on_as_anoth
     assert (await head_of(other, "u")).holder == frozen.worker
 
 
+async def test_a_refusal_of_the_former_worker_is_no_second_death(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be heard late, when a sign of life has told us already."""
+    frozen, other = await opener.open(), await opener.open()
+    await write(frozen, creation("t"))
+    await freeze(frozen)
+    await other._connections.rows("SELECT bury($1)", frozen.worker)
+    rejoin = frozen._workers.rejoin
+
+    async def hear_late(former: int) -> None:
+        await frozen.renew()
+        await rejoin(former)
+
+    monkeypatch.setattr(frozen._workers, "rejoin", hear_late)
+    assert [outcome.is_refused for outcome in await submit(frozen, creation("u"))] == [True]
+    assert frozen.lapses == 1 and await other.is_live(frozen.worker)
+
+
 async def test_nobody_is_late_whose_server_was_frozen(opener: Opener) -> None:
     """When it goes on, all signs of life are old at once: the first worker to be heard must not
     judge the others."""
