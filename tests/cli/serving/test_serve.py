@@ -119,7 +119,7 @@ def test_several_agents_share_a_port(here: Path) -> None:
         (("my_agent.py", "--cors", "example.com"), "https://app.example.com"),
         (("my_agent.py", "--store", "mysql://there/tasks"), "mysql:// is no store"),
         (("my_agent.py", "--store", "postgres://127.0.0.1:1/x"), "PostgreSQL cannot be reached"),
-        (("my_agent.py", "--transport", "grpc"), "transport = ['grpc']: grpc is not served"),
+        (("my_agent.py", "--transport", "mqtt"), "transport = ['mqtt']: mqtt is not served"),
         (("my_agent.py", "--a2a-version", "0.9"), "a2a_version = ['0.9']: 0.9 is not served"),
         (("my_agent.py", "--a2a-version", "1.0", "--card-shape", "0.3"), "only 1.0 is served"),
         (("my_agent.py", "--workers", "2"), "memory: is in one process"),
