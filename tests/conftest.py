@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -144,6 +144,13 @@ def database(databases: Databases) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def one_loop() -> AsyncIterator[None]:
+    """Run the tests of a file on one loop. grpcio hears of what it ended a moment later, and gives
+    that to the loop on which it began: one that is closed by then is an error of the next test."""
+    yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,6 +28,8 @@ RESERVED = frozenset(
         "agent",
         "agents",
         "console",
+        "lf.a2a.v1.A2AService",
+        "a2a.v1.A2AService",
         "admin",
         "metrics",
         "healthz",

@@ -78,7 +78,7 @@ async def children(here: Site, task_id: str) -> list[str]:
     """Return where the tasks are that the code of a task made, as far as they are recorded."""
     store = here.app.store
     (head,) = await store.survey(Survey(limit=1, task_id=TaskId(task_id)))
-    return [place for _, place, _ in await children_of(store, head)]
+    return [child.url for child in await children_of(store, head)]
 
 
 async def test_the_answer_of_another_agent_is_a_step(tmp_path: Path) -> None:

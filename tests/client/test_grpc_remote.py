@@ -18,6 +18,8 @@ from dragoman.model.card import AgentCard, AgentInterface
 from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
 
+pytestmark = pytest.mark.usefixtures("one_loop")
+
 LIST = "/lf.a2a.v1.A2AService/ListTasks"
 
 

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 from harness.processes import running
 from harness.rpcs import AGENT
 from harness.waiting import within
 
 from dragoman import Client
 from dragoman.model.events import StatusUpdate
+
+pytestmark = pytest.mark.usefixtures("one_loop")
 
 EVENTS = 12_000
 KILLS = 3

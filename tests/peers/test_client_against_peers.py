@@ -23,6 +23,8 @@ from tests.peers.running import SCRIPT_WITHIN, Hosts, client, played, running, w
 from tests.peers.scripts import SCRIPTS, UNKNOWN
 from tests.peers.sides import GAPS, LIBRARIES, SIDES, Side, cases
 
+pytestmark = pytest.mark.usefixtures("one_loop")
+
 
 @pytest.fixture(scope="module")
 def hosts(

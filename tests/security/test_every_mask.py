@@ -59,6 +59,8 @@ HARMLESS = {
     "Rung.agent_keys": "how often keys have changed",
     "Draw.key": "a hash of whom a limit is for",
     "Table.key": "the names of columns",
+    "Field.key": "the place of a field in a form",
+    "ServerStatus.authentication": "ways for callers to prove who they are",
 }
 # Runs the command when it is imported.
 NOT_OURS = {"dragoman.__main__"}

@@ -51,7 +51,7 @@ def test_a_shell_takes_its_script(scripts: dict[str, Path], shell: str) -> None:
         ("dragoman tasks tail --status ''", "working"),
         ("dragoman task get --until ''", "terminal"),
         ("dragoman send --transport r", "rest"),
-        ("dragoman serve --transport g", ""),
+        ("dragoman serve --transport g", "grpc"),
     ],
 )
 def test_bash_completes_commands_flags_and_values(
