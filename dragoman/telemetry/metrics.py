@@ -2,7 +2,7 @@
 
 One implementation serves both readers: the page in Prometheus' text format and the OTLP exporter.
 An addition is a dictionary look-up and a sum, without a lock: each series is written by one thread
-only, that of the event loop or of the store.
+at a time, that of the event loop or of the store.
 """
 
 import inspect

@@ -1,7 +1,9 @@
 """The SQLite store keeps every promise of a store, and those that only a file can keep."""
 
 import asyncio
+import math
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from dragoman.config import data_folder
 from dragoman.errors import ConfigError, StoreUnavailable
 from dragoman.model.identity import Scope, TaskId
 from dragoman.model.task import TaskState
-from dragoman.stores.interface import KeepReply, Known, Query, Store
+from dragoman.stores.interface import KeepReply, Known, Query, Store, Write
 from dragoman.stores.sqlite import SQLiteStore
 from dragoman.stores.sqlite.schema import APPLICATION_ID, migrations
 from dragoman.testing.promises import StorePromises
@@ -174,6 +176,35 @@ async def test_writers_of_one_moment_share_commits(store: SQLiteStore) -> None:
     for n in range(64):
         head = await head_of(store, f"t{n}")
         assert [recorded.seq for recorded in await log_of(store, head)] == list(range(1, 21))
+
+
+async def test_a_write_alone_is_committed_by_the_loop_while_the_disk_is_quick(
+    store: SQLiteStore,
+) -> None:
+    """Anything that may take long is the thread's: a slow disk, a group, what follows at once, and
+    bringing the log into the file."""
+    writer, threads = store._writer, list[bool]()
+
+    def committed() -> bool:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return False
+
+    async def is_on_loop(*writes: Write, took: float = 0.0, quiet_at: float = 0.0) -> bool:
+        writer._took, writer._quiet_at = took, quiet_at
+        outcomes = await submit(store, *writes)
+        assert not any(outcome.is_refused for outcome in outcomes)
+        return threads.pop()
+
+    await on_writer(store, lambda connection: connection.set_commit_hook(committed))
+    assert await is_on_loop(creation("alone"))
+    assert writer._connection.pragma("wal_autocheckpoint") == 0
+    assert not await is_on_loop(creation("a"), creation("group"))
+    assert writer._connection.pragma("wal_autocheckpoint") == 4000
+    assert not await is_on_loop(creation("slow disk"), took=1.0)
+    assert not await is_on_loop(creation("busy loop"), quiet_at=math.inf)
+    on_loop = [await is_on_loop(creation(f"t{n}")) for n in range(202)]
+    await on_writer(store, lambda connection: connection.set_commit_hook(None))
+    assert on_loop == [*[True] * 200, False, True]
 
 
 async def test_a_scope_first_met_in_a_group_that_was_undone_keeps_to_itself(path: Path) -> None:

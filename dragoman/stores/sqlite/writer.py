@@ -2,9 +2,10 @@
 
 Rows are inserted by the event loop and committed by a thread. Inserting takes microseconds and
 touches memory only; a thread would have to win the interpreter's lock from a busy loop for every
-statement, which costs far more. Waiting for the disk is what a thread is for. If any row of a group
-is refused, the group is written again one by one, so that a conflict costs its own caller
-alone.
+statement, which costs far more. Waiting for the disk is what a thread is for, unless the disk is
+quick and the loop has nothing else to do: a write that is alone is then committed at once, since
+handing it over would take longer. If any row of a group is refused, the group is written again one
+by one, so that a conflict costs its own caller alone.
 """
 
 import asyncio
@@ -13,8 +14,9 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import apsw
@@ -30,7 +32,6 @@ from dragoman.errors import (
     StoreUnavailable,
 )
 from dragoman.model.identity import Scope
-from dragoman.model.push import PushConfig
 from dragoman.stores.columns import STATE_NUMBERS, packed
 from dragoman.stores.interface import (
     Append,
@@ -38,7 +39,6 @@ from dragoman.stores.interface import (
     Done,
     KeepReply,
     LeaveNote,
-    Snapshot,
     Write,
 )
 from dragoman.stores.sqlite.schema import close, executor, insert, queries, run
@@ -87,6 +87,12 @@ _BETWEEN_TRIES = 0.0003
 # Seconds that others wait for a loop that is to go on with a transaction: an author's code may keep
 # it for as long as it likes.
 _HANDED_OVER = 0.005
+# Seconds a commit on the loop may be expected to take; a longer one sends the next ones to the
+# thread until as many have been short as make up for it.
+_SHORT = 0.001
+_FADING = 0.9
+# Commits on the loop after which one goes to the thread, which brings the log into the file.
+_MOST_ON_LOOP = 200
 
 
 class TaskOrderWrites(Protocol):
@@ -111,6 +117,7 @@ class Writer:
         # that is changed often is brought into the file seldom.
         self._execute("PRAGMA cache_size = -8192")
         connection.wal_autocheckpoint(_WAL_PAGES)
+        connection.set_busy_timeout(0)
         self._seals = seals
         # The holder of what is written.
         self._worker = worker
@@ -127,6 +134,18 @@ class Writer:
         self._handed: queue.SimpleQueue[Callable[[], _Next] | None] = queue.SimpleQueue()
         # What the file is like as others leave it, as of our last transaction.
         self._version = 0
+        # The highest number of a task, and the version as of which it is that; -1: look.
+        self._number = 0
+        self._numbered = -1
+        # Writes to come that are to be written one by one, since one of them was refused.
+        self._apart = 0
+        # Seconds that recent commits took at most, older ones fading.
+        self._took = _SHORT
+        # When the loop has been free for as long as the last commit took.
+        self._quiet_at = 0.0
+        self._is_telling = False
+        # Commits of the loop since the thread last did something.
+        self._on_loop = 0
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -184,15 +203,14 @@ class Writer:
         item, done = self._pending[0]
         if callable(item):
             self._pending.popleft()
-            self._handed.put(lambda: self._do(item, done))
+            self._hand_over(partial(self._do, item, done))
             return
         try:
-            self._connection.set_busy_timeout(0)
             self._begin()
         except apsw.BusyError:
             # Another process writes. Whatever comes until it is done goes along.
             waiting, self.is_waiting = len(self._pending), True
-            self._handed.put(lambda: self._wait(waiting))
+            self._hand_over(partial(self._wait, waiting))
         except Exception as error:
             self._refuse(self._taken(), error)
         else:
@@ -214,14 +232,57 @@ class Writer:
                 size += _size(write)
         return group
 
+    def _hand_over(self, work: Callable[[], _Next]) -> None:
+        if self._on_loop:
+            self._on_loop = 0
+            self._connection.wal_autocheckpoint(_WAL_PAGES)
+        self._handed.put(work)
+
     def _write_begun(self) -> None:
-        group = self._taken()
+        most, self._apart = self._apart, 0
+        group = self._taken(most or MAX_GROUP)
         try:
-            outcomes = self._insert_group(group)
+            if most:
+                outcomes = [self._insert_one(write, done) for write, done in group]
+            else:
+                outcomes = self._insert_group(group)
+        except _REFUSALS as error:
+            if len(group) == 1:
+                self._refuse(group, error)
+            else:
+                self._write_apart(group)
         except Exception as error:
             self._refuse(group, error)
         else:
-            self._handed.put(lambda: self._commit(outcomes))
+            if len(group) == 1 and self._may_commit_here():
+                self._finished(self._committed(outcomes))
+            else:
+                self._hand_over(partial(self._commit, outcomes))
+
+    def _write_apart(self, group: Sequence[tuple[Write, Done]]) -> None:
+        """Write the same group again, one by one: some of it was refused."""
+        self._roll_back()
+        self._pending.extendleft(reversed(group))
+        self._apart = len(group)
+        self._try_again()
+
+    def _may_commit_here(self) -> bool:
+        """Say whether the loop itself commits what it has just inserted: no other write waits, the
+        disk has been quick, and since the last commit the loop was free for others for at least as
+        long as that took."""
+        if (
+            self._pending
+            or self._is_telling
+            or self._took >= _SHORT
+            or self._on_loop >= _MOST_ON_LOOP
+            or time.perf_counter() < self._quiet_at
+        ):
+            return False
+        if not self._on_loop:
+            # Bringing the log into the file takes long: for the thread.
+            self._connection.wal_autocheckpoint(0)
+        self._on_loop += 1
+        return True
 
     def _refuse(self, group: Sequence[tuple[Write, Done]], error: Exception) -> None:
         """Tell the callers that nothing was committed: the disk may be full, another program may
@@ -251,8 +312,11 @@ class Writer:
         if self.fault is not None:
             # Also what was committed meanwhile: it is in a file that is lost.
             outcomes = [(done, error or self.fault, 0) for done, error, _ in outcomes]
-        # The next group goes to the disk while this one's callers are told.
+        # The next group goes to the disk while this one's callers are told: by the thread, since
+        # they are told in the order of their writes.
+        self._is_telling = True
         self._write_group()
+        self._is_telling = False
         for done, error, number in outcomes:
             try:
                 done(error, number)
@@ -322,14 +386,20 @@ class Writer:
             self._roll_back()
             refusal = _refusal(error)
             return [(done, refused or refusal, 0) for done, refused, _ in outcomes]
+        ended = time.perf_counter()
+        took = ended - began
+        self._took = max(took, self._took * _FADING)
+        self._quiet_at = ended + took
         figures.commits.add("ok")
-        figures.commit_seconds.add(time.perf_counter() - began)
+        figures.commit_seconds.add(took)
         figures.commit_writes.add(len(outcomes))
         for scope, number in self._met.items():
             keep(self._scopes, scope, number)
         return outcomes
 
     def _do(self, chore: Chore, done: Done) -> _Next:
+        # It may write tasks of its own.
+        self._numbered = -1
         try:
             self._begin_patiently()
             chore(self._connection)
@@ -342,7 +412,6 @@ class Writer:
     def _begin_patiently(self) -> None:
         """Begin a transaction once others let us. SQLite's own waits grow to a tenth of a second,
         which is far longer than any of our transactions."""
-        self._connection.set_busy_timeout(0)
         until = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -367,14 +436,8 @@ class Writer:
         return self._version
 
     def _insert_group(self, group: Sequence[tuple[Write, Done]]) -> list[_Outcome]:
-        """Insert in the transaction that was begun; what is refused is left out of it."""
-        try:
-            self._execute("SAVEPOINT written")
-            numbers = self._apply([write for write, _ in group])
-        except _REFUSALS:
-            self._execute("ROLLBACK TO written")
-            self._met = {}
-            return [self._insert_one(write, done) for write, done in group]
+        """Insert in the transaction that was begun; raises what refuses one of them."""
+        numbers = self._apply([write for write, _ in group])
         return [(done, None, number) for (_, done), number in zip(group, numbers, strict=True)]
 
     def _insert_one(self, write: Write, done: Done) -> _Outcome:
@@ -395,6 +458,7 @@ class Writer:
     def _roll_back(self) -> None:
         # What was met in the transaction is not in the file.
         self._met = {}
+        self._numbered = -1
         with contextlib.suppress(apsw.Error):
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
@@ -404,124 +468,114 @@ class Writer:
         events: list[Row] = []
         keys: list[Row] = []
         snapshots: list[Row] = []
-        notes: list[Row] = []
-        dealt_with: list[int] = []
-        pushes: list[tuple[int, PushConfig]] = []
-        withheld: list[tuple[int, int, bytes]] = []
-        forgotten: list[int] = []
-        deadlines: list[Row] = []
-        alarms: dict[int, int] = {}
         appends: list[tuple[int, ...]] = []
-        counts: Counter[tuple[int, int]] = Counter()
+        # What few writes have beside these, in its order.
+        rest: list[Callable[[], None]] = []
+        counts: dict[tuple[int, int], int] = {}
         numbers: list[int] = []
         made_at = time.time_ns() // 1_000_000
-        next_number = self._execute(self._sql["last_number"]).fetchall()[0][0] + 1
+        last_number = self._last_number()
         for write in writes:
-            scope = self._scope(write.scope)
+            scope = self._scopes.get(write.scope) or self._scope(write.scope)
             if isinstance(write, KeepReply):
                 keys.append((scope, write.key, None, write.body, made_at))
                 numbers.append(0)
                 continue
             if isinstance(write, LeaveNote):
-                keys.extend((scope, key, write.number, None, made_at) for key in write.keys)
-                body = self._seals.note(self._connection, write.number, write.body)
-                notes.append((body, write.number))
+                keys.extend([(scope, key, write.number, None, made_at) for key in write.keys])
+                rest.append(partial(self._leave_note, write))
                 numbers.append(write.number)
                 continue
             standing = write.standing
             state = STATE_NUMBERS[standing.state]
+            reached = state, standing.status_at, standing.last_seq
             if isinstance(write, Create):
-                number, next_number = next_number, next_number + 1
-                tasks.append(
-                    (
-                        number,
-                        write.task_id,
-                        scope,
-                        write.context_id,
-                        state,
-                        standing.status_at,
-                        standing.last_seq,
-                        1,
-                        self._worker,
-                    )
-                )
-                pushes.extend((number, config) for config in write.pushes)
-                if write.deadline and not standing.state.is_terminal:
-                    deadlines.append((number, write.deadline))
+                number = last_number = last_number + 1
+                ids = number, write.task_id, scope, write.context_id
+                tasks.append((*ids, *reached, 1, self._worker))
+                if write.pushes or write.deadline:
+                    rest.append(partial(self._create_rest, number, write))
             else:
                 number = write.number
                 before = write.before
-                dealt_with.extend(write.notes)
-                withheld.extend((number, seq, body) for seq, body in write.withheld)
-                if write.forgets:
-                    forgotten.append(number)
-                if write.deadline is not None:
-                    alarms[number] = write.deadline
-                counts[scope, STATE_NUMBERS[before.state]] -= 1
-                appends.append(
-                    (
-                        number,
-                        before.last_seq,
-                        write.fence,
-                        write.next_fence,
-                        state,
-                        standing.status_at,
-                        standing.last_seq,
-                    )
-                )
-            counts[scope, state] += 1
+                left = scope, STATE_NUMBERS[before.state]
+                counts[left] = counts.get(left, 0) - 1
+                expected = before.last_seq, write.fence, write.next_fence
+                appends.append((number, *expected, *reached))
+                if write.notes or write.withheld or write.forgets or write.deadline is not None:
+                    rest.append(partial(self._append_rest, write))
+            place = scope, state
+            counts[place] = counts.get(place, 0) + 1
             numbers.append(number)
-            keys.extend((scope, key, number, None, made_at) for key in write.keys)
-            first = number << SEQ_BITS
-            last, *rest = packed(write.events)
-            events.append((first | last, *rest))
-            if write.snapshot is not None:
-                snapshots.append(_snapshot_row(number, write.snapshot))
-        self._append(appends)
-        insert(self._execute, self._sql["insert_tasks"], tasks)
-        insert(self._execute, self._sql["insert_events"], events)
-        insert(self._execute, self._sql["insert_keys"], keys)
-        insert(self._execute, self._sql["insert_snapshots"], snapshots)
-        for note in notes:
-            self._execute(self._sql["leave_note"], note)
-            if self._connection.changes() != 1:
-                raise StoreConflict("the task is gone or has ended")
-        for number, at in alarms.items():
-            self._execute(self._sql["forget_deadline"], (number,))
-            if at:
-                deadlines.append((number, at))
-        insert(self._execute, self._sql["insert_deadlines"], deadlines)
-        for task, config in pushes:
-            shown, sealed = self._seals.push(self._connection, task, config)
-            values = (task, config.id, shown, sealed, self._worker, 0)
-            self._execute(self._sql["put_push"], values)
-        for task, seq, body in withheld:
-            sealed = self._seals.answer(self._connection, task, seq, body)
-            self._execute(self._sql["withhold"], (task, seq, sealed))
-        for task in forgotten:
-            self._execute(self._sql["forget_withheld"], (task,))
-        if dealt_with:
-            self._execute(
-                self._sql["drop_notes"],
-                (msgspec.json.encode(dealt_with).decode(),),
-            )
-        self._count(counts)
+            for key in write.keys:
+                keys.append((scope, key, number, None, made_at))
+            last, *columns = packed(write.events)
+            events.append((number << SEQ_BITS | last, *columns))
+            if (snapshot := write.snapshot) is not None:
+                snapshots.append((number, snapshot.seq, snapshot.head, snapshot.artifacts))
+        execute, sql = self._execute, self._sql
+        if appends:
+            self._append(appends)
+        if tasks:
+            insert(execute, sql["insert_tasks"], tasks)
+        if events:
+            insert(execute, sql["insert_events"], events)
+        if keys:
+            insert(execute, sql["insert_keys"], keys)
+        if snapshots:
+            insert(execute, sql["insert_snapshots"], snapshots)
+        for record in rest:
+            record()
+        for (scope, state), n in counts.items():
+            if n:
+                execute(sql["count"], (scope, state, n))
         if self.orders is not None:
             self.orders.record(self._connection, writes, numbers)
+        self._number, self._numbered = last_number, self._version
         return numbers
 
+    def _last_number(self) -> int:
+        """Return the highest number of a task: as we left it, unless others have written since."""
+        if self._numbered != self._version:
+            return self._execute(self._sql["last_number"]).fetchall()[0][0]
+        return self._number
+
     def _append(self, appends: Sequence[tuple[int, ...]]) -> None:
-        if not appends:
-            return
         encoded = msgspec.json.encode(appends).decode()
         self._execute(self._sql["append"], (self._worker, encoded))
         if self._connection.changes() != len(appends):
             raise StoreConflict("the log moved on")
 
-    def _count(self, counts: Counter[tuple[int, int]]) -> None:
-        for (scope, state), n in counts.items():
-            if n:
-                self._execute(self._sql["count"], (scope, state, n))
+    def _leave_note(self, write: LeaveNote) -> None:
+        body = self._seals.note(self._connection, write.number, write.body)
+        self._execute(self._sql["leave_note"], (body, write.number))
+        if self._connection.changes() != 1:
+            raise StoreConflict("the task is gone or has ended")
+
+    def _create_rest(self, number: int, write: Create) -> None:
+        if write.deadline and not write.standing.state.is_terminal:
+            self._set_deadline(number, write.deadline)
+        for config in write.pushes:
+            shown, sealed = self._seals.push(self._connection, number, config)
+            values = (number, config.id, shown, sealed, self._worker, 0)
+            self._execute(self._sql["put_push"], values)
+
+    def _append_rest(self, write: Append) -> None:
+        number, execute, sql = write.number, self._execute, self._sql
+        if write.deadline is not None:
+            execute(sql["forget_deadline"], (number,))
+            if write.deadline:
+                self._set_deadline(number, write.deadline)
+        for seq, body in write.withheld:
+            sealed = self._seals.answer(self._connection, number, seq, body)
+            execute(sql["withhold"], (number, seq, sealed))
+        if write.forgets:
+            execute(sql["forget_withheld"], (number,))
+        if write.notes:
+            execute(sql["drop_notes"], (msgspec.json.encode(write.notes).decode(),))
+
+    def _set_deadline(self, number: int, at: int) -> None:
+        insert(self._execute, self._sql["insert_deadlines"], [(number, at)])
 
     def _scope(self, scope: Scope) -> int:
         number = self._scopes.get(scope) or self._met.get(scope)
@@ -570,10 +624,6 @@ def scope_number(connection: apsw.Connection, sql: dict[str, str], scope: Scope)
     """Return the number of a scope, if it has one."""
     rows = run(connection, sql["scope"], (scope.agent, scope.tenant, scope.owner))
     return int(rows[0][0]) if rows else None
-
-
-def _snapshot_row(number: int, snapshot: Snapshot) -> Row:
-    return (number, snapshot.seq, snapshot.head, snapshot.artifacts)
 
 
 def _size(write: Write) -> int:
