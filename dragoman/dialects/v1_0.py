@@ -19,6 +19,7 @@ from dragoman.dialects.dialect import (
 )
 from dragoman.dialects.errors import RestError
 from dragoman.dialects.operations import BY_V1_METHOD, row_of
+from dragoman.dialects.plain_answers import plain_event
 from dragoman.dialects.reading import Object, Value, both_spellings
 from dragoman.dialects.v1_0_shapes import without_extra
 from dragoman.errors import A2AError, InvalidParams, MethodNotFound
@@ -199,21 +200,7 @@ class V1(ProtoDialect):
 
     def decode_event(self, value: Value) -> Event:
         """Return the event a peer's stream showed."""
-        fields, _ = reading.split(value, _WRAPPER, "")
-        if len(fields) != 1:
-            raise InvalidParams(
-                "must have exactly one of task, message, statusUpdate and artifactUpdate"
-            )
-        (name, inner), *_ = fields.items()
-        match name:
-            case "task":
-                return shapes.decode_task(inner, "task")
-            case "message":
-                return shapes.decode_message(inner, "message")
-            case "status_update":
-                return shapes.decode_status_update(inner, "statusUpdate")
-            case _:
-                return shapes.decode_artifact_update(inner, "artifactUpdate")
+        return plain_event(value) or decode_event(value)
 
 
 V1_0 = V1()
@@ -348,3 +335,22 @@ def _list_params(operation: ops.ListTasks) -> Object:
     if operation.include_artifacts:
         params["includeArtifacts"] = True
     return params
+
+
+def decode_event(value: Value) -> Event:
+    """Return an event of any content and in any spelling."""
+    fields, _ = reading.split(value, _WRAPPER, "")
+    if len(fields) != 1:
+        raise InvalidParams(
+            "must have exactly one of task, message, statusUpdate and artifactUpdate"
+        )
+    (name, inner), *_ = fields.items()
+    match name:
+        case "task":
+            return shapes.decode_task(inner, "task")
+        case "message":
+            return shapes.decode_message(inner, "message")
+        case "status_update":
+            return shapes.decode_status_update(inner, "statusUpdate")
+        case _:
+            return shapes.decode_artifact_update(inner, "artifactUpdate")
