@@ -1,5 +1,5 @@
-"""What is measured and how. Every comparison is made in rounds that alternate between a peer
-and Dragoman and is reported as a median, so that a slow moment of the machine favours none;
+"""What is measured and how. Every comparison is made in rounds in which everyone has a turn, and
+is reported as a median with its spread, so that a slow moment of the machine favours none;
 figures that only Dragoman promises (growth, the cost of a late chunk) are measured alone.
 """
 
@@ -14,12 +14,13 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from dragoman.testing.processes import CannotStart
+from dragoman.testing.servers import PostgresServer
 
 from . import wire
 from .calls import CONNECTIONS, Calls, Outcome, call
@@ -38,8 +39,10 @@ STREAM_RESERVE = 10.0
 ROW_RESERVE = 34.0
 STALL_SIZE, STALL_PER_SECOND = 4096, 500
 STALL_CEILING = 3_000_000
-RATIOS = ("send", "message", "get", "streams", "stream")
-ALL = ("get", "list", "message", "send", "streams", "stream", "idle", "cold", "growth", "stall")
+RATIOS = ("send", "one", "message", "get", "streams", "stream")
+ALL = (
+    "get", "list", "message", "send", "one", "streams", "stream", "idle", "cold", "growth", "stall",
+)  # fmt: skip
 
 Figures = dict[str, Any]
 
@@ -65,7 +68,7 @@ class Plan:
     budget: float
 
 
-FULL = Plan(2.0, 3, 2, 60.0, 50, 12.0, 15, 500, (1_000, 10_000, 100_000), 9, 5, 45.0, math.inf)
+FULL = Plan(2.0, 5, 2, 60.0, 50, 12.0, 15, 500, (1_000, 10_000, 100_000), 9, 5, 45.0, math.inf)
 QUICK = Plan(0.5, 1, 1, 8.0, 4, 1.5, 3, 200, (500, 2_000), 2, 1, 0.0, 46.0)
 
 
@@ -77,6 +80,7 @@ class Bench:
         self.root = root
         self.ours = new_server(OURS, root)
         self.peers = [new_server(kind, root) for kind in kinds]
+        self.postgres: PostgresServer | None = None
         self.figures: Figures = {}
         self.notes: list[str] = []
         self.began = time.perf_counter()
@@ -88,6 +92,7 @@ class Bench:
             "list": self.page,
             "message": self.message,
             "send": self.send,
+            "one": self.one,
             "streams": self.streams,
             "stream": self.stream,
         }
@@ -107,6 +112,8 @@ class Bench:
                     await measure()
         finally:
             await asyncio.gather(*(server.stop() for server in [self.ours, *self.peers]))
+            if self.postgres is not None:
+                await asyncio.to_thread(self.postgres.kill)
         for name, (measure, seconds) in alone.items():
             if name not in wanted:
                 continue
@@ -133,6 +140,9 @@ class Bench:
         for peer in self.peers:
             try:
                 await asyncio.to_thread(prepare, peer.kind)
+                if peer.kind.on_postgres:
+                    url = await asyncio.to_thread(self.database)
+                    peer.kind = replace(peer.kind, url=url)
                 peers.append(peer)
             except CannotStart as error:
                 self.notes.append(str(error))
@@ -147,15 +157,20 @@ class Bench:
                 raise result
         await asyncio.gather(*(seed(server) for server in [self.ours, *self.peers]))
 
+    def database(self) -> str:
+        """A database of a PostgreSQL that is started for this run."""
+        if self.postgres is None:
+            self.postgres = PostgresServer(self.root / "postgres", shared_buffers="256MB")
+            self.postgres.start()
+        return self.postgres.make_database()
+
     def turns(self, operation: str, rounds: int) -> Iterator[Server]:
-        """Peer, ours, peer, ours: as often as the plan says."""
-        peers = [peer for peer in self.peers if operation in peer.kind.can]
-        for _ in range(rounds):
-            for peer in peers:
-                yield peer
-                yield self.ours
-            if not peers:
-                yield self.ours
+        """Everyone once, as often as the plan says, each time beginning with another one."""
+        everyone = [self.ours, *(peer for peer in self.peers if operation in peer.kind.can)]
+        for number in range(rounds):
+            start = number % len(everyone)
+            yield from everyone[start:]
+            yield from everyone[:start]
 
     async def calls(
         self,
@@ -176,6 +191,15 @@ class Bench:
         self.figures[operation] = {name: called(rounds) for name, rounds in seen.items()}
 
     async def send(self) -> None:
+        await self.sends("send", CONNECTIONS)
+        if any(not peer.kind.dialect.blocking for peer in self.peers):
+            self.notes.append("send: fasta2a answers before the task has run; it cannot block")
+
+    async def one(self) -> None:
+        """A caller that sends the next message when it has the answer to the last."""
+        await self.sends("one", 1)
+
+    async def sends(self, operation: str, connections: int) -> None:
         def make(server: Server) -> Calls:
             dialect = server.kind.dialect
             words = dialect.completed if dialect.blocking else b'"task"'
@@ -183,9 +207,7 @@ class Bench:
             every = 0 if dialect.blocking else 20
             return Calls(requests, words, window=self.plan.window, ids_every=every)
 
-        await self.calls("send", make, echoed)
-        if any(not peer.kind.dialect.blocking for peer in self.peers):
-            self.notes.append("send: fasta2a answers before the task has run; it cannot block")
+        await self.calls(operation, make, echoed, connections)
 
     async def message(self) -> None:
         def make(server: Server) -> Calls:
@@ -321,7 +343,7 @@ class Bench:
     async def cold(self) -> None:
         """From nothing to the first answer: import, start, memory."""
         self.figures["cold"] = {}
-        for server in await self.fresh("send"):
+        for server in await self.fresh("cold"):
             imports: list[float] = []
             starts: list[float] = []
             sizes: list[int] = []
@@ -523,13 +545,22 @@ def import_seconds(kind: Kind) -> float:
     return float(done.stdout)
 
 
+def spread(values: list[float]) -> float:
+    """How far the rounds lie apart, as a share of their median."""
+    middle = median(values) if values else 0.0
+    return (max(values) - min(values)) / middle if middle else 0.0
+
+
 def called(rounds: list[tuple[Outcome, float]]) -> Figures:
     outcomes = [outcome for outcome, _ in rounds]
+    costs = [used / (outcome.replies or 1) * 1e6 for outcome, used in rounds]
     return {
         "per_second": median(outcome.rate for outcome in outcomes),
         "p50_ms": median(outcome.percentile(0.5) for outcome in outcomes),
         "p99_ms": median(outcome.percentile(0.99) for outcome in outcomes),
-        "cpu_us": median(used / (outcome.replies or 1) * 1e6 for outcome, used in rounds),
+        "cpu_us": median(costs),
+        "cpu_spread": spread(costs),
+        "spread": spread([outcome.rate for outcome in outcomes]),
         "replies": sum(outcome.replies for outcome in outcomes),
         "errors": sum(outcome.errors for outcome in outcomes),
         "error": next((outcome.error for outcome in outcomes if outcome.error), ""),
@@ -546,6 +577,8 @@ def medians(rounds: list[Figures]) -> Figures:
         "per_second": middle("per_second"),
         "first_chunk_ms": middle("first_chunk_ms"),
         "cpu_us": middle("cpu_us"),
+        "cpu_spread": spread([each["cpu_us"] for each in rounds if each["cpu_us"]]),
+        "spread": spread([each["per_second"] for each in rounds]),
         "errors": sum(each["errors"] for each in rounds),
         "error": next((each["error"] for each in rounds if each["error"]), ""),
         "ended": all(each["ended"] for each in rounds),

@@ -31,14 +31,13 @@ from dragoman.testing.servers import PostgresServer
 from . import wire
 from .calls import Calls, Outcome, call
 from .judging import echoed, got
-from .servers import HERE, OURS, UVICORN, Kind, Server, new_server, prepare
+from .servers import A2A_SDK_ON_POSTGRES, HERE, OURS, Kind, Server, new_server, prepare
 from .streams import connect, read
 
 STREAMS, CHUNKS, CHUNK_SIZE = 200, 50, 32
 # A peer that commits every chunk needs most of a minute for the full set.
 SLOW_STREAMS = 50
 SEEDED = 60
-_A2A_SDK = ("a2a-sdk[http-server,postgresql]==1.3.0", "asyncpg==0.32.0", *UVICORN)
 _BATCH = 50_000
 
 Figures = dict[str, Any]
@@ -48,7 +47,6 @@ Figures = dict[str, Any]
 class OnPostgres(Kind):
     """A server program on a database."""
 
-    url: str = ""
     mode: str = ""
 
     def command(self, port: int, store: Path) -> list[str]:
@@ -60,7 +58,7 @@ class OnPostgres(Kind):
 
 _OURS = OnPostgres(OURS.name, OURS.dialect, OURS.module, durable=True)
 _PLAIN = OnPostgres(
-    "a2a-sdk-postgres", OURS.dialect, "a2a.server.routes", "a2a-sdk-1.3.0", _A2A_SDK,
+    "a2a-sdk-postgres", OURS.dialect, "a2a.server.routes", "a2a-sdk-1.3.0", A2A_SDK_ON_POSTGRES,
     "a2a_sdk_server.py", durable=True,
 )  # fmt: skip
 _CLUSTER = replace(_PLAIN, name="a2a-sdk-cluster", mode="cluster")

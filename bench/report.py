@@ -2,6 +2,8 @@
 
 import os
 import platform
+import sysconfig
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -14,22 +16,34 @@ UNITS = {
     "list": "list of 50, pages/s",
     "message": "message reply, calls/s",
     "send": "blocking echo send, tasks/s",
+    "one": "one send at a time, tasks/s",
     "streams": "200 streams of 50, chunks/s",
     "stream": "one long stream, chunks/s",
 }
 
 
 def ratios(figures: Figures) -> dict[str, dict[str, float]]:
-    """Ours over theirs, per operation and peer, for the operations both did."""
+    """Our rate over theirs, per operation and peer, for the operations both did."""
+    return _compared(figures, "per_second", lambda ours, theirs: ours / theirs)
+
+
+def cost_ratios(figures: Figures) -> dict[str, dict[str, float]]:
+    """Their processor time for one operation over ours."""
+    return _compared(figures, "cpu_us", lambda ours, theirs: theirs / ours)
+
+
+def _compared(
+    figures: Figures, key: str, compare: Callable[[float, float], float]
+) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for operation in RATIOS:
         row = figures.get(operation, {})
-        ours = row.get(OURS.name, {}).get("per_second")
+        ours = row.get(OURS.name, {}).get(key)
         if ours:
             found[operation] = {
-                name: round(ours / cell["per_second"], 2)
+                name: round(compare(ours, cell[key]), 2)
                 for name, cell in row.items()
-                if name != OURS.name and cell["per_second"]
+                if name != OURS.name and cell.get(key)
             }
     return found
 
@@ -40,15 +54,27 @@ def versions() -> dict[str, str]:
     except PackageNotFoundError:
         ours = "source"
     peers = {
-        kind.package.rpartition("-")[0]: kind.package.rpartition("-")[2] for kind in PEER_KINDS
+        kind.package.rpartition("-")[0]: kind.package.rpartition("-")[2]
+        for kind in PEER_KINDS
+        if kind.package
     }
-    machine = {"python": platform.python_version(), "cpus": str(os.cpu_count())}
+    machine = {"python": python_build(), "cpus": str(os.cpu_count())}
     return {OURS.name: ours, **peers, "uvicorn": version("uvicorn"), **machine}
+
+
+def python_build() -> str:
+    """The release, and whether it was built with what makes an interpreter fast: figures of one
+    that was not are those of another machine."""
+    given = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    means = {"--enable-optimizations": "PGO", "--with-lto": "LTO"}
+    optimised = "+".join(name for option, name in means.items() if option in given)
+    return f"{platform.python_version()} ({optimised or 'not optimised'})"
 
 
 def document(figures: Figures, notes: list[str]) -> dict[str, Any]:
     return {
         "ratios": ratios(figures),
+        "cost_ratios": cost_ratios(figures),
         "figures": {**rounded(figures), "notes": notes},
         "versions": versions(),
     }
@@ -64,13 +90,14 @@ def rounded(value: Any) -> Any:
 
 
 def table(figures: Figures, notes: list[str]) -> str:
-    lines: list[str] = []
+    lines = [f"Python {python_build()}, {os.cpu_count()} cores"]
     heads = "".join(f"{name:>24}" for name in NAMES)
     lines += [f"{'':28}{heads}"]
     for operation, unit in UNITS.items():
         if operation in figures:
             lines.append(f"{unit:28}" + rates(figures[operation]))
             lines.append(f"{'':28}" + details(figures[operation]))
+            lines.append(f"{'  processor, spread':28}" + costs(figures[operation]))
     for operation, label, key, shape in (
         ("idle", "idle subscriber, KB", "kb_each", ".1f"),
         ("cold", "import, s", "import_s", ".2f"),
@@ -104,16 +131,31 @@ def rates(row: Figures) -> str:
 
 
 def details(row: Figures) -> str:
-    """The line under the rates: latencies of calls, first chunk of streams, processor time."""
+    """The line under the rates: latencies of calls, and how far the rounds lie apart."""
     cells: list[str] = []
     for name in NAMES:
         cell = row.get(name)
         if cell is None:
             cells.append("")
         elif "p50_ms" in cell:
-            cells.append(f"{cell['p50_ms']:.1f}/{cell['p99_ms']:.0f} ms {cell['cpu_us']:.0f} us")
+            cells.append(f"{cell['p50_ms']:.1f}/{cell['p99_ms']:.0f} ms +-{cell['spread'] / 2:.0%}")
         else:
-            cells.append(f"{cell['cpu_us'] or 0:.0f} us" + ("" if cell["ended"] else " cut off"))
+            cells.append(f"+-{cell['spread'] / 2:.0%}" + ("" if cell["ended"] else " cut off"))
+    return "".join(f"{cell:>24}" for cell in cells)
+
+
+def costs(row: Figures) -> str:
+    """Processor time of the server for one operation, and how far the rounds lie apart."""
+    ours = row.get(OURS.name, {}).get("cpu_us") or 0.0
+    cells: list[str] = []
+    for name in NAMES:
+        cell = row.get(name, {})
+        cost = cell.get("cpu_us")
+        if not cost:
+            cells.append("")
+            continue
+        times = "" if name == OURS.name or not ours else f" (x {cost / ours:.1f})"
+        cells.append(f"{cost:,.0f} us{times} +-{cell['cpu_spread'] / 2:.0%}")
     return "".join(f"{cell:>24}" for cell in cells)
 
 

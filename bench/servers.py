@@ -22,7 +22,8 @@ START_LIMIT = 60.0
 STOP_LIMIT = 8.0
 # What uvicorn's own documentation calls its standard speed-ups, for every peer alike.
 UVICORN = ("uvicorn==0.54.0", "uvloop==0.23.0", "httptools==0.9.0")
-EVERYTHING = frozenset({"send", "message", "get", "list", "streams", "stream", "idle"})
+CALLS = frozenset({"send", "one", "message", "get"})
+EVERYTHING = CALLS | {"list", "streams", "stream", "idle", "cold"}
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,12 @@ class Kind:
     package: str = ""
     requirements: tuple[str, ...] = ()
     script: str = ""
+    folder: str = "peers"
     durable: bool = False
     can: frozenset[str] = EVERYTHING
+    # Whether its store is PostgreSQL, and where the database of this run is.
+    on_postgres: bool = False
+    url: str = ""
 
     @property
     def python(self) -> str:
@@ -44,16 +49,24 @@ class Kind:
         return str(python_with(*self.requirements)) if self.requirements else sys.executable
 
     def command(self, port: int, store: Path) -> list[str]:
-        if not self.requirements:
+        if not self.script:
             agent = str(HERE / "agents" / "dragoman_echo.py")
             address = ["--listen", f"127.0.0.1:{port}"]
             command = [self.python, "-m", "dragoman", "serve", agent, *address]
             return [*command, "--store", str(store)]
-        command = [self.python, str(HERE / "peers" / self.script), str(port)]
-        return [*command, str(store)] if self.durable else command
+        command = [self.python, str(HERE / self.folder / self.script), str(port)]
+        return [*command, self.url or str(store)] if self.durable else command
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether it is no peer but what no runtime goes below."""
+        return self.folder == "agents"
 
 
 OURS = Kind("dragoman", V1, "dragoman", durable=True)
+A2A_SDK_ON_POSTGRES = (
+    "a2a-sdk[http-server,postgresql]==1.3.0", "asyncpg==0.32.0", *UVICORN
+)  # fmt: skip
 _A2A_SDK = ("a2a-sdk[http-server,sqlite]==1.3.0", "aiosqlite==0.22.1", *UVICORN)
 PEER_KINDS = (
     Kind("a2a-sdk-memory", V1, "a2a.server.routes", "a2a-sdk-1.3.0", _A2A_SDK, "a2a_sdk_server.py"),
@@ -76,6 +89,20 @@ PEER_KINDS = (
         # It has no answer without a task, and refuses to list.
         can=EVERYTHING - {"message", "list"},
     ),
+    Kind(
+        "a2a-sdk-postgres",
+        V1,
+        "a2a.server.routes",
+        "a2a-sdk-1.3.0",
+        A2A_SDK_ON_POSTGRES,
+        "a2a_sdk_server.py",
+        durable=True,
+        can=CALLS,
+        on_postgres=True,
+    ),
+    # On our own interpreter and packages.
+    Kind("bare-asgi", V1, "", script="limits.py", folder="agents", can=CALLS),
+    Kind("bare-durable", V1, "", script="limits.py", folder="agents", durable=True, can=CALLS),
 )
 
 

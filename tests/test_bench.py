@@ -1,15 +1,17 @@
 """The bench measures a real server and reports what it saw; nothing here asserts a speed."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
-from bench import gateway, postgres, wire
+from bench import gateway, postgres, readme, wire
+from bench.__main__ import README
 from bench.calls import Calls, call
 from bench.measures import Bench, Plan, running, seed
 from bench.report import document, errors, ratios, table
-from bench.servers import OURS, new_server
+from bench.servers import OURS, PEER_KINDS, new_server
 from proof.results import workplace
 
 TINY = Plan(0.05, 1, 1, 20.0, 4, 1.0, 0, 20, (40, 80), 1, 1, 1.0, float("inf"))
@@ -18,9 +20,10 @@ LIMIT = 120
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """One run of the measures that take no minutes, without peers."""
-    run = Bench(TINY, [], tmp_path_factory.mktemp("bench"))
-    measures = ["get", "list", "message", "send", "streams", "cold", "idle", "growth"]
+    """One run of the measures that take no minutes, without peers but with the limits."""
+    limits = [kind for kind in PEER_KINDS if kind.is_limit]
+    run = Bench(TINY, limits, tmp_path_factory.mktemp("bench"))
+    measures = ["get", "list", "message", "send", "one", "streams", "cold", "idle", "growth"]
     asyncio.run(asyncio.wait_for(run.run(measures), LIMIT))
     return run
 
@@ -29,6 +32,8 @@ def test_every_call_of_the_bench_is_answered_rightly(bench: Bench) -> None:
     assert errors(bench.figures) == []
     for operation in ("get", "list", "message", "send"):
         assert bench.figures[operation]["dragoman"]["replies"] >= 16
+    for operation in ("get", "message", "send", "one"):
+        assert set(bench.figures[operation]) == {"dragoman", "bare-asgi", "bare-durable"}
     streams = bench.figures["streams"]["dragoman"]
     assert streams["ended"] and streams["per_second"] > 0
 
@@ -41,13 +46,37 @@ def test_figures_without_a_rate_are_measured_too(bench: Bench) -> None:
 
 def test_the_document_has_the_promised_shape(bench: Bench) -> None:
     peer = {"per_second": bench.figures["send"]["dragoman"]["per_second"] / 4, "errors": 0}
-    figures = {**bench.figures, "send": {**bench.figures["send"], "a2a-sdk-memory": peer}}
+    peer["cpu_us"] = bench.figures["send"]["dragoman"]["cpu_us"] * 3
+    ours = bench.figures["send"]["dragoman"]
+    figures = {**bench.figures, "send": {"dragoman": ours, "a2a-sdk-memory": peer}}
     written = document(figures, bench.notes)
-    assert set(written) == {"ratios", "figures", "versions"}
+    assert set(written) == {"ratios", "cost_ratios", "figures", "versions"}
+    assert written["cost_ratios"]["send"] == {"a2a-sdk-memory": 3.0}
     assert written["ratios"]["send"] == {"a2a-sdk-memory": 4.0}
-    assert set(written["ratios"]) == {"send", "message", "get", "streams"}
+    assert set(written["ratios"]) == {"send", "one", "message", "get", "streams"}
     assert written["versions"]["a2a-sdk"] == "1.3.0"
     assert "blocking echo send" in table(bench.figures, bench.notes)
+
+
+def test_the_table_of_the_readme_is_made_of_the_figures(tmp_path: Path) -> None:
+    figures = {
+        "send": {
+            "dragoman": {"cpu_us": 250.0, "cpu_spread": 0.1},
+            "a2a-sdk-memory": {"cpu_us": 3500.0},
+            "bare-asgi": {"cpu_us": 80.0},
+        }
+    }
+    file = tmp_path / "README.md"
+    shutil.copy(README, file)
+    before = file.read_text()
+    readme.update(file, figures)
+    text = file.read_text()
+    assert "| blocking send of an echo, 64 connections | 250 µs ± 5% | 14 | 0.32 |" in text
+    assert text.partition(readme.BEGIN)[0] == before.partition(readme.BEGIN)[0]
+    assert text.partition(readme.END)[2] == before.partition(readme.END)[2]
+    file.write_text("no place")
+    with pytest.raises(readme.NoTable):
+        readme.update(file, figures)
 
 
 def test_an_operation_that_only_one_side_did_has_no_ratio() -> None:

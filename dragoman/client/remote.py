@@ -96,6 +96,9 @@ class Remote:
         self._most = most
         self._most_values = most_values
         self._works_once = works_once
+        # Looked at once: asking a class that is a Protocol for its instances takes long.
+        self._corvid = dialect if isinstance(dialect, Corvid) else None
+        self._nexus = dialect if isinstance(dialect, Nexus) else None
         self._ids = itertools.count(1)
         # Only there do peers differ.
         self._files = FileEncoding(self._refusal) if dialect is V0_3_PROTO else None
@@ -123,8 +126,8 @@ class Remote:
         try:
             result = request.result(value)
         except A2AError as error:
-            if isinstance(self.dialect, Nexus):
-                raise self.dialect.decode_error(operation, error) from None
+            if self._nexus is not None:
+                raise self._nexus.decode_error(operation, error) from None
             raise
         if self._files is not None and may_hold_files(request.body):
             await self._learn_of_files(self._files, noted, request.headers)
@@ -259,15 +262,15 @@ class Remote:
             name = "a2a-extensions" if is_new else "x-a2a-extensions"
             headers[name] = ", ".join(sorted(call.extensions))
         id: jsonrpc.Id = None
-        if isinstance(self.dialect, Corvid):
-            verb, path, value = self.dialect.request(operation)
+        if self._corvid is not None:
+            verb, path, value = self._corvid.request(operation)
             url = self.interface.url.rstrip("/") + path
             body = None if value is None else encode(value)
         elif self.interface.protocol_binding == JSONRPC:
             # Only the other requests on its connection have to have others.
             method, params = self.dialect.encode_request(operation)
             # Its gateway calls a request by the task that it is about.
-            named = params.get("id") if isinstance(self.dialect, Nexus) else None
+            named = params.get("id") if self._nexus is not None else None
             id = named if isinstance(named, str) else str(next(self._ids))
             verb, url = "POST", self.interface.url
             body = jsonrpc.request(id, method, params)

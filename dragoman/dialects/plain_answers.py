@@ -133,9 +133,12 @@ _KINDS: dict[str, tuple[type[_Shape], type[Event], Callable[[Any], bool]]] = {
 
 def plain_event(value: Value) -> Event | None:
     """Return an answer or an event of a stream that holds texts; None: it is not one."""
-    if type(value) is not dict or len(cast("dict[str, Any]", value)) != 1:
+    if type(value) is not dict:
         return None
-    ((name, inner),) = cast("dict[str, Any]", value).items()
+    answer = cast("dict[str, Any]", value)
+    if len(answer) != 1:
+        return None
+    ((name, inner),) = answer.items()
     kind = _KINDS.get(name)
     if kind is None:
         return None

@@ -30,6 +30,9 @@ OUR_HEADERS = frozenset(
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
+_CONTROL = "the header {!r} has a control in its value"
+# Names and values of headers.
+_Items = tuple[tuple[str, str], ...]
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")
 
 
@@ -44,31 +47,60 @@ def request_head(
     method: str, target: Target, headers: Mapping[str, str], body: bytes | None, may_keep: bool
 ) -> bytes:
     """Return the head of a request."""
-    lines = [_opening(method, target)]
-    for name, value in headers.items():
-        lines.append(f"{name}: {value}\r\n")
-    if "user-agent" not in headers:
-        lines.append("User-Agent: dragoman\r\n")
-    if "accept" not in headers:
-        lines.append("Accept: */*\r\n")
-    if body and "content-type" not in headers:
-        lines.append("Content-Type: application/octet-stream\r\n")
+    trace, others = _apart(headers)
+    head = _head(method, target, others, bool(body), may_keep)
+    if trace:
+        head += b"traceparent: %b\r\n" % trace.encode()
     if body or method not in BODILESS:
-        lines.append(f"Content-Length: {len(body or b'')}\r\n")
+        return b"%bContent-Length: %d\r\n\r\n" % (head, len(body or b""))
+    return head + b"\r\n"
+
+
+def _apart(headers: Mapping[str, str]) -> tuple[str, _Items]:
+    """Return the trace that a request belongs to, which is another one every time, and the other
+    headers, which are mostly the same for one peer."""
+    others = dict(headers)
+    return others.pop("traceparent", ""), tuple(others.items())
+
+
+@lru_cache(maxsize=256)
+def _head(method: str, target: Target, headers: _Items, has_body: bool, may_keep: bool) -> bytes:
+    """Return a head without its trace, its length and its end."""
+    lines = [_opening(method, target)]
+    names = {name for name, _ in headers}
+    for name, value in headers:
+        lines.append(f"{name}: {value}\r\n")
+    if "user-agent" not in names:
+        lines.append("User-Agent: dragoman\r\n")
+    if "accept" not in names:
+        lines.append("Accept: */*\r\n")
+    if has_body and "content-type" not in names:
+        lines.append("Content-Type: application/octet-stream\r\n")
     if not may_keep:
         lines.append("Connection: close\r\n")
-    lines.append("Accept-Encoding: identity\r\n\r\n")
+    lines.append("Accept-Encoding: identity\r\n")
     return "".join(lines).encode()
 
 
-def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return headers by their names in lower case; raises EgressRefused for what is none."""
+    trace, others = _apart(headers)
+    checked = _checked(others)
+    if not trace:
+        return checked
+    if not is_sendable(trace):
+        raise EgressRefused(_CONTROL.format("traceparent"))
+    return {**checked, "traceparent": trace}
+
+
+@lru_cache(maxsize=256)
+def _checked(headers: _Items) -> Mapping[str, str]:
     checked: dict[str, str] = {}
-    for name, value in headers.items():
+    for name, value in headers:
         if not (lower := _header_name(name)):
             raise EgressRefused(f"the header {name!r} is not one to send")
         if not is_sendable(value):
-            raise EgressRefused(f"the header {name!r} has a control in its value")
+            raise EgressRefused(_CONTROL.format(name))
         checked[lower] = value
     return checked
 

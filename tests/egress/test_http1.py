@@ -20,7 +20,7 @@ from dragoman.egress import dial
 from dragoman.egress import egress as module
 from dragoman.egress.answers import StreamedResponse
 from dragoman.egress.egress import Egress
-from dragoman.egress.errors import EgressFailed
+from dragoman.egress.errors import EgressFailed, EgressRefused
 from dragoman.egress.http1 import LONGEST_HEAD, MOST_HEADERS, MOST_UNREAD
 from dragoman.egress.pool import Pool
 from dragoman.egress.targets import Anywhere
@@ -371,16 +371,27 @@ class TestRequests:
                 pass
             async with egress.open("POST", url, headers={}, body=None):
                 pass
-            async with egress.open("PUT", url, headers={}, body=b"x"):
-                pass
+            for trace in ("00-1", "00-2"):
+                # The trace is another one every time, the rest of the head is kept.
+                headers = {"traceparent": trace, "x-a": "b"}
+                async with egress.open("PUT", url, headers=headers, body=b"x"):
+                    pass
+            with pytest.raises(EgressRefused) as refused:
+                await egress.get(url, headers={"traceparent": "00\r\nx: y"})
+            assert refused.value.reason == "the header 'traceparent' has a control in its value"
         host = f"Host: one.example:{port}\r\n"
-        always = "Accept-Encoding: identity\r\n\r\n"
+        always = "Accept-Encoding: identity\r\n"
         ours = "User-Agent: dragoman\r\nAccept: */*\r\n"
+        put = (
+            f"PUT /a?b HTTP/1.1\r\n{host}x-a: b\r\n{ours}Content-Type: application/octet-stream\r\n"
+            f"Connection: close\r\n{always}"
+        )
         assert [head.decode() for head in heads] == [
-            f"GET /a?b HTTP/1.1\r\n{host}x-a: ü\r\nuser-agent: me\r\nAccept: */*\r\n{always}",
-            f"POST /a?b HTTP/1.1\r\n{host}{ours}Content-Length: 0\r\nConnection: close\r\n{always}",
-            f"PUT /a?b HTTP/1.1\r\n{host}{ours}Content-Type: application/octet-stream\r\n"
-            f"Content-Length: 1\r\nConnection: close\r\n{always}",
+            f"GET /a?b HTTP/1.1\r\n{host}x-a: ü\r\nuser-agent: me\r\nAccept: */*\r\n{always}\r\n",
+            f"POST /a?b HTTP/1.1\r\n{host}{ours}Connection: close\r\n{always}"
+            "Content-Length: 0\r\n\r\n",
+            f"{put}traceparent: 00-1\r\nContent-Length: 1\r\n\r\n",
+            f"{put}traceparent: 00-2\r\nContent-Length: 1\r\n\r\n",
         ]
 
     async def test_a_long_body_arrives_whole_and_waits_for_the_peer(self) -> None:

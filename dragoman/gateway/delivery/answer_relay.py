@@ -213,8 +213,10 @@ class AnswerRelay:
         match event:
             case Task():
                 self.learn(event.id, event.context_id)
+                # After a task that has ended nothing comes that it would have to be told from.
+                is_over = event.status.state.is_terminal
                 for missing in self._missing(event):
-                    self._apply(missing)
+                    self._apply(missing, is_last=is_over)
             case Message():
                 if self._leniencies:
                     self._record(self.forwarded)
@@ -235,8 +237,9 @@ class AnswerRelay:
             found = [event for event in found if not _is_rest(event)]
         return found
 
-    def _apply(self, event: Event) -> None:
-        self.replay_filter.apply(event)
+    def _apply(self, event: Event, *, is_last: bool = False) -> None:
+        if not is_last:
+            self.replay_filter.apply(event)
         match event:
             case ArtifactUpdate():
                 self._relay_artifact(event)

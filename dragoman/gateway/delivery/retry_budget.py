@@ -30,8 +30,9 @@ class Window:
 
     def add(self) -> None:
         """Count one."""
-        self._advance()
-        self._counts[self._second % len(self._counts)] += 1
+        if int(self._now()) != self._second:
+            self._advance()
+        self._counts[self._second % WINDOW] += 1
         self._total += 1
 
     def total(self) -> int:

@@ -70,7 +70,7 @@ class Upstream:
 
     def renew(self, agent: Registered) -> None:
         """Take over a changed registration: calls under way go on as they began."""
-        if agent is not self.agent and agent != self.agent:
+        if agent != self.agent:
             self.agent = agent
             self.urls = self._addresses()
             self._connections.clear()
@@ -234,7 +234,7 @@ class Upstreams:
                 self._own.get(agent.id, ""),
             )
             self._upstreams[agent.id] = found
-        else:
+        elif found.agent is not agent:
             found.renew(agent)
         return found
 

@@ -77,6 +77,8 @@ class Registry:
         self._source = CardSource(http)
         self._probes = Probes(http)
         self._agents = AgentCache(store, self._clock, self._audit)
+        # Returns an agent by its id or its name.
+        self.get: Callable[[str], Registered | None] = self._agents.get
         self.health = AgentHealth(
             self._agents,
             self._source,
@@ -101,10 +103,6 @@ class Registry:
         await self._agents.close()
 
     # Reading
-
-    def get(self, ref: str) -> Registered | None:
-        """Return an agent by its id or its name."""
-        return self._agents.get(ref)
 
     def all(self) -> Sequence[Registered]:
         """Return all agents, by name."""

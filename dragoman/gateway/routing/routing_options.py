@@ -34,9 +34,19 @@ class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
     quorum: int = 1
 
 
+# Options beside agent and skill, which few messages have.
+_OTHERS = frozenset(
+    {"maxBudget", "maxPrice", "timeoutSeconds", "timeoutMs", "quorum", "race", "minTrust", "policy"}
+)
+
+
 def read(operation: SendMessage) -> RoutingOptions:
     """Return the options in a message's metadata, else in its request's."""
     metadata: Metadata = {**operation.metadata, **operation.message.metadata}
+    agent = _text(metadata, "agentId") or _text(metadata, "assignedAgentId")
+    skill = _text(metadata, "skillId") or _text(metadata, "skill")
+    if _OTHERS.isdisjoint(metadata):
+        return RoutingOptions(agent=agent, skill=skill)
     limit = "maxBudget" if "maxBudget" in metadata else "maxPrice"
     budget = metadata.get(limit)
     seconds = _number(metadata, "timeoutSeconds", 1, _LONGEST)
@@ -45,8 +55,8 @@ def read(operation: SendMessage) -> RoutingOptions:
     quorum = int(_number(metadata, "quorum", 1, 16) or 1)
     race = int(_number(metadata, "race", 1, 16) or 1)
     return RoutingOptions(
-        agent=_text(metadata, "agentId") or _text(metadata, "assignedAgentId"),
-        skill=_text(metadata, "skillId") or _text(metadata, "skill"),
+        agent=agent,
+        skill=skill,
         min_trust=int(_number(metadata, "minTrust", 0, 100) or 0),
         max_price=None if budget is None else _money(limit, budget),
         policy=_policy(metadata),
