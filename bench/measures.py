@@ -25,7 +25,7 @@ from dragoman.testing.servers import PostgresServer
 from . import wire
 from .calls import CONNECTIONS, Calls, Outcome, call
 from .judging import PAGE, echoed, got, listed, replied
-from .servers import OURS, Kind, Server, new_server, prepare
+from .servers import OURS, Kind, Server, environment, new_server, prepare
 from .streams import Reader, connect, read
 
 SEEDED = 60
@@ -346,15 +346,21 @@ class Bench:
         for server in await self.fresh("cold"):
             imports: list[float] = []
             starts: list[float] = []
+            costs: list[float] = []
             sizes: list[int] = []
+            # Not counted: it may be the first that finds no bytecode.
+            async with running(server):
+                pass
             for _ in range(self.plan.cold_starts):
-                imports.append(await asyncio.to_thread(import_seconds, server.kind))
+                imports.append(await asyncio.to_thread(import_seconds, server))
                 async with running(server):
                     starts.append(server.ready_after)
+                    costs.append(server.cpu())
                     sizes.append(server.rss())
             self.figures["cold"][server.name] = {
                 "import_s": median(imports),
                 "ready_s": median(starts),
+                "ready_cpu_s": median(costs),
                 "rss_mb": median(sizes) / 1024,
             }
 
@@ -536,11 +542,16 @@ async def total(server: Server) -> int:
     return json.loads(outcome.samples[0][1])["result"]["totalSize"] if outcome.samples else -1
 
 
-def import_seconds(kind: Kind) -> float:
+def import_seconds(server: Server) -> float:
     """Seconds one fresh interpreter needs to import what a server needs."""
-    timed = f"t = time.perf_counter(); import {kind.module}; print(time.perf_counter() - t)"
+    module = server.kind.module
+    timed = f"t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
     done = subprocess.run(
-        [kind.python, "-c", f"import time; {timed}"], capture_output=True, text=True, check=True
+        [server.kind.python, "-c", f"import time; {timed}"],
+        env=environment(server.folder.parent),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return float(done.stdout)
 

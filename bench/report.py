@@ -91,7 +91,7 @@ def rounded(value: Any) -> Any:
 
 def table(figures: Figures, notes: list[str]) -> str:
     lines = [f"Python {python_build()}, {os.cpu_count()} cores"]
-    heads = "".join(f"{name:>24}" for name in NAMES)
+    heads = "".join(f"{name:>27}" for name in NAMES)
     lines += [f"{'':28}{heads}"]
     for operation, unit in UNITS.items():
         if operation in figures:
@@ -102,6 +102,7 @@ def table(figures: Figures, notes: list[str]) -> str:
         ("idle", "idle subscriber, KB", "kb_each", ".1f"),
         ("cold", "import, s", "import_s", ".2f"),
         ("cold", "start to first answer, s", "ready_s", ".2f"),
+        ("cold", "and its processor time, s", "ready_cpu_s", ".2f"),
         ("cold", "memory after start, MB", "rss_mb", ".0f"),
         ("stall", "stalled reader, MB grown", "grown_mb", ".1f"),
         ("stall", "and its first 4 KB stream", "grown_with_first_stream_mb", ".1f"),
@@ -109,7 +110,7 @@ def table(figures: Figures, notes: list[str]) -> str:
         row = figures.get(operation, {})
         if row:
             cells = (format(row[n][key], shape) if n in row else "-" for n in NAMES)
-            lines.append(f"{label:28}" + "".join(f"{cell:>24}" for cell in cells))
+            lines.append(f"{label:28}" + "".join(f"{cell:>27}" for cell in cells))
     lines += ours_alone(figures)
     lines += [f"note: {note}" for note in notes]
     lines += [f"ERRORS {where}: {count} ({first})" for where, count, first in errors(figures)]
@@ -127,7 +128,7 @@ def rates(row: Figures) -> str:
             cells.append(f"{rate:,.0f}")
         else:
             cells.append(f"{rate:,.0f} (x {ours / rate:.1f})")
-    return "".join(f"{cell:>24}" for cell in cells)
+    return "".join(f"{cell:>27}" for cell in cells)
 
 
 def details(row: Figures) -> str:
@@ -141,7 +142,7 @@ def details(row: Figures) -> str:
             cells.append(f"{cell['p50_ms']:.1f}/{cell['p99_ms']:.0f} ms +-{cell['spread'] / 2:.0%}")
         else:
             cells.append(f"+-{cell['spread'] / 2:.0%}" + ("" if cell["ended"] else " cut off"))
-    return "".join(f"{cell:>24}" for cell in cells)
+    return "".join(f"{cell:>27}" for cell in cells)
 
 
 def costs(row: Figures) -> str:
@@ -156,7 +157,7 @@ def costs(row: Figures) -> str:
             continue
         times = "" if name == OURS.name or not ours else f" (x {cost / ours:.1f})"
         cells.append(f"{cost:,.0f} us{times} +-{cell['cpu_spread'] / 2:.0%}")
-    return "".join(f"{cell:>24}" for cell in cells)
+    return "".join(f"{cell:>27}" for cell in cells)
 
 
 def ours_alone(figures: Figures) -> list[str]:

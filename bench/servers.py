@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dragoman.testing.processes import CannotStart, ServerProcess
+from dragoman.testing.processes import CannotStart, ServerProcess, clean_environment
 from proof.environments import EnvironmentFailed, python_with
 
 from .wire import FASTA2A, V1, Dialect
@@ -147,6 +147,7 @@ class Server:
             self.kind.command(self.port, self.store),
             log=self.folder / f"{self.name}.log",
             cwd=HERE.parent,
+            environment=environment(self.folder.parent),
         )
         while not await answers(self.port):
             if process.process.poll() is not None or time.perf_counter() - began > START_LIMIT:
@@ -183,6 +184,14 @@ def new_server(kind: Kind, root: Path) -> Server:
     """A server with an empty store in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix=f"{kind.name}-", dir=root))
     return Server(kind, folder, folder / "tasks.db")
+
+
+def environment(root: Path) -> dict[str, str]:
+    """The environment of a server: it finds its bytecode as an installed one does, whatever the
+    environment of the bench says about writing any."""
+    ours = clean_environment()
+    ours.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**ours, "PYTHONPYCACHEPREFIX": str(root / "bytecode")}
 
 
 def free_port() -> int:
