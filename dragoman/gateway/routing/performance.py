@@ -1,6 +1,7 @@
 """Recent performance of agents, by skill: successes, failures, latency, cost.
 
-All counts halve in a day, so the figures follow an agent that changes. Latencies are counted in
+All counts halve in a day, so the figures follow an agent that changes. What was counted stays as it
+is and a later outcome weighs more, which comes to the same and touches nothing else. Latencies are counted in
 buckets that are a fifth wider each: a quantile is exact within that. The number of pairs of agent
 and skill is limited; the pair that was not updated for longest is dropped.
 """
@@ -13,7 +14,8 @@ HALF_LIFE_MS = 24 * 3600 * 1000
 MOST_PAIRS = 20_000
 _GROWTH = math.log(1.2)
 _LAST_BUCKET = 128
-# Counts below this are dropped.
+# Half-lives after which the weights begin anew, and counts below this are dropped.
+_RENEWED_AFTER = 20.0
 _NEGLIGIBLE = 1e-3
 
 
@@ -45,10 +47,16 @@ _UNKNOWN = Figures()
 
 
 class _Pair:
-    __slots__ = ("at", "buckets", "cached", "cost", "failures", "successes", "tasks")
+    __slots__ = (
+        "at", "buckets", "cached", "cost", "failures", "since", "successes", "tasks", "weight",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        # All of these as weighed: one outcome at the time `at` counts `weight`, and at the time
+        # `since` it counted 1.
         self.successes = self.failures = self.cost = 0.0
+        self.weight = 1.0
+        self.since = 0
         self.buckets: dict[int, float] = {}
         self.tasks = 0
         self.at = 0
@@ -59,14 +67,23 @@ class _Pair:
         if at <= self.at:
             # The clock was set back, or the outcome came late: nothing fades.
             return
-        if self.at:
-            left = 0.5 ** ((at - self.at) / HALF_LIFE_MS)
-            self.successes *= left
-            self.failures *= left
-            self.cost *= left
-            faded = {bucket: count * left for bucket, count in self.buckets.items()}
-            self.buckets = {bucket: count for bucket, count in faded.items() if count > _NEGLIGIBLE}
+        if not self.at:
+            self.since = at
         self.at = at
+        passed = (at - self.since) / HALF_LIFE_MS
+        if passed > _RENEWED_AFTER:
+            self._renew(0.5**passed)
+        else:
+            self.weight = 2.0**passed
+
+    def _renew(self, left: float) -> None:
+        """Have an outcome count 1 again; so much is left of what one counted then."""
+        self.since, self.weight = self.at, 1.0
+        self.successes *= left
+        self.failures *= left
+        self.cost *= left
+        faded = {bucket: count * left for bucket, count in self.buckets.items()}
+        self.buckets = {bucket: count for bucket, count in faded.items() if count > _NEGLIGIBLE}
 
     def quantile(self, part: float) -> float:
         left = part * sum(self.buckets.values())
@@ -81,7 +98,8 @@ class _Pair:
         if self.cached is None:
             cost = self.cost / self.successes if self.successes else 0.0
             p50, p95 = self.quantile(0.5), self.quantile(0.95)
-            self.cached = Figures(self.successes, self.failures, p50, p95, cost, self.tasks)
+            counts = self.successes / self.weight, self.failures / self.weight
+            self.cached = Figures(*counts, p50, p95, cost, self.tasks)
         return self.cached
 
 
@@ -105,12 +123,12 @@ class Performance:
             pair.cached = None
             pair.tasks += 1
             if is_success:
-                pair.successes += 1
-                pair.cost += cost
+                pair.successes += pair.weight
+                pair.cost += cost * pair.weight
                 bucket = min(int(math.log(max(ms, 0) + 1) / _GROWTH), _LAST_BUCKET)
-                pair.buckets[bucket] = pair.buckets.get(bucket, 0.0) + 1
+                pair.buckets[bucket] = pair.buckets.get(bucket, 0.0) + pair.weight
             else:
-                pair.failures += 1
+                pair.failures += pair.weight
         while len(self._pairs) > self._most:
             self._pairs.popitem(last=False)
 

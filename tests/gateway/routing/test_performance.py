@@ -55,6 +55,19 @@ def test_figures_fade_by_half_in_a_day_so_that_they_follow_a_change() -> None:
     assert performance.figures("a", "s").successes == 10
 
 
+def test_fading_is_the_same_over_any_time_and_has_no_end() -> None:
+    """However often the weights began anew meanwhile."""
+    performance, count, last = Performance(), 0.0, AT
+    for days in (0.5, 19.9, 0.2, 25.0, 3.0, 20.0, 1e6, 0.0, 1.0):
+        at = last + int(days * HALF_LIFE_MS)
+        count = count * 0.5 ** ((at - last) / HALF_LIFE_MS) + 1
+        last = at
+        seen(performance, 100, at=at)
+        found = performance.figures("a", "s")
+        assert found.successes == pytest.approx(count, rel=1e-9)
+        assert found.cost == pytest.approx(500) and found.p95_ms == pytest.approx(100, rel=0.2)
+
+
 def test_the_same_outcomes_give_the_same_figures() -> None:
     random_ = random.Random(7)
     latencies = [random_.randrange(10_000) for _ in range(500)]
