@@ -103,7 +103,7 @@ def _acknowledgement(patches: Patches) -> None:
 
     patches.put(Writer, "_committed", make)
     # The loop would tell nobody before its own commit is done.
-    patches.put(Writer, "_may_commit_here", lambda _: lambda _: False)
+    patches.put(Writer, "_may_commit_here", lambda _: lambda *_: False)
 
 
 def _told(error: Exception | None, number: int) -> None:

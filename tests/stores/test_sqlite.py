@@ -200,6 +200,7 @@ async def test_a_write_alone_is_committed_by_the_loop_while_the_disk_is_quick(
     assert writer._connection.pragma("wal_autocheckpoint") == 0
     assert not await is_on_loop(creation("a"), creation("group"))
     assert writer._connection.pragma("wal_autocheckpoint") == 4000
+    assert not await is_on_loop(msgspec.structs.replace(creation("large"), size=100_000))
     assert not await is_on_loop(creation("slow disk"), took=1.0)
     assert not await is_on_loop(creation("busy loop"), quiet_at=math.inf)
     on_loop = [await is_on_loop(creation(f"t{n}")) for n in range(202)]

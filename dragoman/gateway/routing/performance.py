@@ -1,9 +1,9 @@
 """Recent performance of agents, by skill: successes, failures, latency, cost.
 
 All counts halve in a day, so the figures follow an agent that changes. What was counted stays as it
-is and a later outcome weighs more, which comes to the same and touches nothing else. Latencies are counted in
-buckets that are a fifth wider each: a quantile is exact within that. The number of pairs of agent
-and skill is limited; the pair that was not updated for longest is dropped.
+is and a later outcome weighs more, which comes to the same and touches nothing else. Latencies are
+counted in buckets that are a fifth wider each: a quantile is exact within that. The number of pairs
+of agent and skill is limited; the pair that was not updated for longest is dropped.
 """
 
 import math

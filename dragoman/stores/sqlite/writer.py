@@ -91,6 +91,8 @@ _HANDED_OVER = 0.005
 # thread until as many have been short as make up for it.
 _SHORT = 0.001
 _FADING = 0.9
+# Bytes of a write that it commits.
+_SMALL = 64 * 1024
 # Commits on the loop after which one goes to the thread, which brings the log into the file.
 _MOST_ON_LOOP = 200
 
@@ -254,7 +256,7 @@ class Writer:
         except Exception as error:
             self._refuse(group, error)
         else:
-            if len(group) == 1 and self._may_commit_here():
+            if len(group) == 1 and self._may_commit_here(group[0][0]):
                 self._finished(self._committed(outcomes))
             else:
                 self._hand_over(partial(self._commit, outcomes))
@@ -266,16 +268,17 @@ class Writer:
         self._apart = len(group)
         self._try_again()
 
-    def _may_commit_here(self) -> bool:
-        """Say whether the loop itself commits what it has just inserted: no other write waits, the
-        disk has been quick, and since the last commit the loop was free for others for at least as
-        long as that took."""
+    def _may_commit_here(self, write: Write) -> bool:
+        """Say whether the loop itself commits a write that it has just inserted: it is small, no
+        other one waits, the disk has been quick, and since the last commit the loop was free for
+        others for at least as long as that took."""
         if (
             self._pending
             or self._is_telling
             or self._took >= _SHORT
             or self._on_loop >= _MOST_ON_LOOP
             or time.perf_counter() < self._quiet_at
+            or _size(write) > _SMALL
         ):
             return False
         if not self._on_loop:
