@@ -32,6 +32,7 @@ COMMANDS = {
     "serve": CommandPlace("serving.serve:serve", "Serve agents of your own.", _RUN),
     "up": CommandPlace("serving.up:up", "Start a gateway and say what to try.", _RUN),
     "gateway": CommandPlace("serving.up:gateway", "Serve a gateway to agents.", _RUN),
+    "join": CommandPlace("serving.join:join", "Serve an agent through a gateway.", _RUN),
     "mcp": CommandPlace("serving.mcp:mcp", "Offer agents or a gateway as an MCP server.", _RUN),
     "init": CommandPlace("serving.init:init", "Begin a project that runs and tests itself.", _RUN),
     "mock": CommandPlace("serving.mock:mock", "Play a scripted agent.", _TEST),

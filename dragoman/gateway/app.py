@@ -19,6 +19,7 @@ from dragoman.gateway.delivery.requester import RequesterService
 from dragoman.gateway.delivery.self_token import SelfToken
 from dragoman.gateway.front import PREFIX, RESERVED, Front, front_agent
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.join_endpoint import JoinEndpoint
 from dragoman.gateway.money.costs import CostService
 from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.private_agents import PrivateAgents
@@ -119,6 +120,7 @@ class GatewayPart(AppPart):
         self._private_agents.add_to(site.routes)
         access = Access.PUBLIC if site.settings.cards.public else Access.CALLER
         Catalog(gateway.registry, site.discovery.base).add_to(site.routes, access)
+        JoinEndpoint(gateway.joined, self._store, site.streams).add_to(site.routes)
         Api(gateway, site.streams).add_to(site.routes)
 
     async def open(self, site: Site, opened: contextlib.AsyncExitStack) -> None:

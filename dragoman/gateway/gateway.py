@@ -18,6 +18,7 @@ from dragoman.gateway.delivery.context import DeliveryContext
 from dragoman.gateway.delivery.forwarding import Forwarding
 from dragoman.gateway.delivery.push_inbox import PushInbox
 from dragoman.gateway.delivery.upstreams import Upstreams
+from dragoman.gateway.joined_agents import JoinedAgents
 from dragoman.gateway.money.ledger import Ledger
 from dragoman.gateway.money.order_rules import TaskOrderRules
 from dragoman.gateway.money.payments import FakeProvider
@@ -67,12 +68,14 @@ class Gateway:
         self.settings = settings
         self.audit = audit
         self._is_local = is_local
+        self.joined = JoinedAgents(settings.gateway.heartbeat_interval)
         self._http = Egress(
             allow=settings.egress.allow,
             allow_private=settings.egress.allow_private or (is_local and not settings.ways()),
             ports=_PORTS,
             keep_alive=True,
             per_host=_PER_HOST,
+            tunnels=self.joined,
         )
         self.registry = Registry(
             store,
@@ -82,6 +85,7 @@ class Gateway:
             heartbeat_interval=settings.gateway.heartbeat_interval,
             most_per_owner=settings.gateway.max_agents_per_owner,
         )
+        self.joined.registry = self.registry
         trust_rules = TrustRules(
             policy=settings.gateway.trust_policy, cap=settings.gateway.trust_cap
         )
@@ -135,6 +139,7 @@ class Gateway:
         for task in self._background:
             task.cancel()
         await self.trust.close()
+        await self.joined.close()
         await self.registry.close()
         await self._http.close()
 
@@ -165,6 +170,7 @@ class Gateway:
         return {
             "agents": len(agents),
             "online": sum(agent.status == "online" for agent in agents),
+            "tunnels": len(self.joined),
         }
 
     def _note_stray(self, agent_id: str, origin: str) -> None:

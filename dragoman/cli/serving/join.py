@@ -1,0 +1,90 @@
+"""`dragoman join`: an agent on any machine, served by a gateway that it dials out to."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.failures import usage
+from dragoman.cli.grammar import command
+from dragoman.cli.invocation import Invocation
+from dragoman.cli.own_options import added, own, settings_of
+
+if TYPE_CHECKING:
+    # Heavy: loaded when something is served.
+    from dragoman.server.process.run import Ready
+    from dragoman.tunnels.frames import Welcome
+
+_KEYS = ("dgm_", "nxk_")
+_OPTIONS = added(
+    [
+        own(
+            "--name",
+            "join_name",
+            default="",
+            in_environment=False,
+            metavar="<name>",
+            help="Its name at the gateway, if not the agent's own. Processes of one name and owner "
+            "are one agent.",
+        ),
+        own(
+            "--store",
+            metavar="<url>",
+            help="Where its tasks are kept: a SQLite file, postgresql://, or memory: (in your data "
+            "folder).",
+        ),
+        own(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            metavar="<debug|info|warning|error>",
+            help="The least that is logged (info).",
+        ),
+    ]
+)
+
+
+@command("join")
+@click.argument("gateway", metavar="GATEWAY")
+@click.argument("target", metavar="TARGET")
+@_OPTIONS
+def join(run: Invocation, gateway: str, target: str, join_name: str, **values: Any) -> None:
+    """Connect an agent to a gateway and serve it from there: no port, no public address.
+
+    GATEWAY is its URL, TARGET what `serve` takes. The credential is that of other commands:
+    A2ACLI_BEARER or A2ACLI_API_KEY, best a key of the agent. It ends with SIGTERM or Ctrl-C; tasks
+    that are not done go on when it is started again.
+    """
+    try:
+        from dragoman.server.process.joining import Joining
+    except ImportError:
+        raise usage("joining needs an extra", "pip install 'dragoman[join]'") from None
+    from dragoman.agents.adapters.detect import agent_at, agent_in
+    from dragoman.authoring.loading import load_agents
+    from dragoman.server.process.run import run as run_server
+
+    agents = load_agents((target,), agent_in, agent_at)
+    settings = settings_of(run, **values)
+    name = join_name or agents[0].name
+
+    def on_joined(welcome: "Welcome") -> None:
+        url = f"{gateway.rstrip('/')}/a2a/{welcome.agent}"
+        if run.out.is_json:
+            run.out.json({"joined": {"url": url, "agent": welcome.agent, "gateway": gateway}})
+        else:
+            run.out.field("Joined", url)
+
+    def on_ready(ready: "Ready") -> None:
+        """The agent works on its tasks; whether it is connected is told apart."""
+
+    joining = Joining(gateway, name, _headers(run), on_joined)
+    run_server(agents, settings, public=False, on_ready=on_ready, join=joining)
+
+
+def _headers(run: Invocation) -> dict[str, str]:
+    """Return the headers that carry the credential."""
+    token = run.settings.bearer or run.settings.api_key
+    run.redactor.add(token)
+    if not token:
+        return {}
+    if token.startswith(_KEYS) or token == run.settings.api_key:
+        return {"X-API-Key": token}
+    return {"Authorization": f"Bearer {token}"}
