@@ -315,7 +315,7 @@ class Egress:
         loop = asyncio.get_running_loop()
         if self._tunnels is not None and is_joined(target.host):
             connection = Http1Connection(loop)
-            self._tunnels.connect(target.host, connection)
+            await self._tunnels.connect(target.host, connection, self._connect_timeout)
             return connection
         return await Dial(target, self._policy).connect(
             self._resolve, tls, self._connect_timeout, lambda: Http1Connection(loop)

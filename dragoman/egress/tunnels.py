@@ -19,6 +19,7 @@ def is_joined(host: str) -> bool:
 class Tunnels(Protocol):
     """What opens connections to agents that dialled out."""
 
-    def connect(self, host: str, protocol: asyncio.Protocol) -> None:
-        """Give a protocol a connection to a host; raises `NotConnected` if no tunnel leads there."""
+    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> None:
+        """Give a protocol a connection to a host; raises `NotConnected` if no tunnel leads there
+        within so many seconds: one that was cut is soon there again."""
         ...

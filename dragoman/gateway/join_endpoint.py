@@ -15,7 +15,15 @@ from dragoman.http.request import HttpRequest
 from dragoman.http.routes import Access, Routes
 from dragoman.model.identity import Caller, Principal
 from dragoman.stores.interface.gateway import GatewayStore
-from dragoman.tunnels.frames import Frame, FrameRefused, Hello, Kind, Welcome, encode_text, read_text
+from dragoman.tunnels.frames import (
+    Frame,
+    FrameRefused,
+    Hello,
+    Kind,
+    Welcome,
+    encode_text,
+    read_text,
+)
 from dragoman.tunnels.tunnel import Tunnel
 
 if TYPE_CHECKING:
@@ -87,7 +95,9 @@ class JoinEndpoint:
         """Register the agent at the other end and tell it so; or why not."""
         try:
             agent = await self._agents.join(hello, joined.caller, joined.tunnel)
-            workers = [str(one.number) for one in await self._store.workers() if one.state == "live"]
+            workers = [
+                str(one.number) for one in await self._store.workers() if one.state == "live"
+            ]
         except A2AError as error:
             reason = error.public if not isinstance(error, StoreUnavailable) else "try again"
             joined.tunnel.wire.close(reason)

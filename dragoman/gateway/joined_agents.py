@@ -6,6 +6,8 @@ opened the tunnel. The name contains the owner, so that no other can take its pl
 """
 
 import asyncio
+import contextlib
+import errno
 import hashlib
 import logging
 import re
@@ -36,22 +38,33 @@ class JoinedAgents:
         # Seconds between two signs of life that are recorded of an agent that is connected.
         self._beat_every = heartbeat_interval / 3
         self._tunnels: dict[str, list[Tunnel]] = {}
+        # Of those that are waited for.
+        self._arrivals: dict[str, asyncio.Event] = {}
         self._registering: dict[str, asyncio.Lock] = {}
         self._beating: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._tunnels.values()))
 
-    def connect(self, host: str, protocol: asyncio.Protocol) -> None:
+    async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> None:
         """Give a protocol a connection to an agent, by the tunnel that has the fewest; raises
-        `NotConnected`."""
-        for tunnel in sorted(self._tunnels.get(host, ()), key=len):
-            try:
-                tunnel.open(protocol)
-            except NoStream:
-                continue
+        `NotConnected` if none is there in time."""
+        if self._open(host, protocol):
             return
-        raise NotConnected from ConnectionRefusedError(111, "the agent is not connected")
+        try:
+            async with asyncio.timeout(within):
+                while not self._open(host, protocol):
+                    await self._arrivals.setdefault(host, asyncio.Event()).wait()
+        except TimeoutError:
+            absent = ConnectionRefusedError(errno.ECONNREFUSED, "the agent is not connected")
+            raise NotConnected from absent
+
+    def _open(self, host: str, protocol: asyncio.Protocol) -> bool:
+        for tunnel in sorted(self._tunnels.get(host, ()), key=len):
+            with contextlib.suppress(NoStream):
+                tunnel.open(protocol)
+                return True
+        return False
 
     async def join(self, hello: Hello, caller: Caller, tunnel: Tunnel) -> Registered:
         """Lead a name into a tunnel, and register the agent behind it, or know it again; raises
@@ -60,6 +73,8 @@ class JoinedAgents:
         place = _place(hello.name, caller.principal)
         host = f"{hello.instance}{place}"
         self._tunnels.setdefault(host, []).append(tunnel)
+        if (arrival := self._arrivals.pop(host, None)) is not None:
+            arrival.set()
         try:
             # One at a time: several processes of an agent may come at once.
             async with self._registering.setdefault(place, asyncio.Lock()):
@@ -132,8 +147,6 @@ class JoinedAgents:
     def host_of(self, hello: Hello, caller: Caller) -> str:
         """Return the name that leads into the tunnels of an agent."""
         return f"{hello.instance}{_place(hello.name, caller.principal)}"
-
-
 
 
 def _check(hello: Hello) -> None:

@@ -290,7 +290,7 @@ class HttpProtocol(HttpToolsProtocol):
         """
         self._upgrades = False
         wish = [value for name, value in self.headers if name == b"upgrade"]
-        self._asks_for_websocket = not rest and [b"websocket"] == [one.lower() for one in wish]
+        self._asks_for_websocket = not rest and [one.lower() for one in wish] == [b"websocket"]
         hops = (b"upgrade", b"http2-settings", b"connection")
         closes = not self.parser.should_keep_alive()
         version = self.parser.get_http_version().encode()

@@ -54,7 +54,7 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
     that are not done go on when it is started again.
     """
     try:
-        from dragoman.server.process.joining import Joining
+        from dragoman.server.process.joining import Joining, credential_headers
     except ImportError:
         raise usage("joining needs an extra", "pip install 'dragoman[join]'") from None
     from dragoman.agents.adapters.detect import agent_at, agent_in
@@ -75,16 +75,11 @@ def join(run: Invocation, gateway: str, target: str, join_name: str, **values: A
     def on_ready(ready: "Ready") -> None:
         """The agent works on its tasks; whether it is connected is told apart."""
 
-    joining = Joining(gateway, name, _headers(run), on_joined)
-    run_server(agents, settings, public=False, on_ready=on_ready, join=joining)
-
-
-def _headers(run: Invocation) -> dict[str, str]:
-    """Return the headers that carry the credential."""
-    token = run.settings.bearer or run.settings.api_key
+    token, key = run.settings.bearer, run.settings.api_key
+    if token.startswith(_KEYS):
+        token, key = "", token
     run.redactor.add(token)
-    if not token:
-        return {}
-    if token.startswith(_KEYS) or token == run.settings.api_key:
-        return {"X-API-Key": token}
-    return {"Authorization": f"Bearer {token}"}
+    run.redactor.add(key)
+    headers = credential_headers(key=key, token=token)
+    joining = Joining(gateway, name, headers, on_joined)
+    run_server(agents, settings, public=False, on_ready=on_ready, join=joining)

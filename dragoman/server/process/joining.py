@@ -37,7 +37,7 @@ PATH = "/api/v1/join"
 # Seconds for a connection and for the gateway's word.
 _CONNECT_WITHIN, _WELCOME_WITHIN = 5.0, 15.0
 # Seconds between two tries: at first, and at most.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 # Seconds after which the gateway is asked again which processes it has.
 _LOOK_AGAIN = 30.0
 # Connections that led to a process we had met, before we stop looking for another.
@@ -64,7 +64,9 @@ class Joining:
         try:
             self._target = read_target(gateway.rstrip("/") + PATH)
         except NotCanonical as error:
-            raise ConfigError(f"the gateway is a URL such as https://gateway.example.com: {error}")
+            raise ConfigError(
+                f"the gateway is a URL such as https://gateway.example.com: {error}"
+            ) from None
         self._name = name
         self._headers = dict(headers)
         self._on_joined = on_joined
@@ -220,6 +222,13 @@ class _GatewayConnection:
         if frame.kind is not Kind.WELCOME or self.welcomed.done():
             raise FrameRefused(f"{frame.kind.name} is not for an agent, or comes twice")
         self.welcomed.set_result(read_text(frame.payload, Welcome))
+
+
+def credential_headers(*, key: str, token: str) -> dict[str, str]:
+    """Return the headers that carry a credential: an API key, or a token."""
+    if key:
+        return {"X-API-Key": key}
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _failure(place: str, error: HandshakeFailed) -> Exception:

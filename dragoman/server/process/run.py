@@ -189,9 +189,7 @@ def run(
     sys.exit(code)
 
 
-def _join(
-    app: App, join: "Joining", on_ready: Callable[[Ready], None], settings: Settings
-) -> None:
+def _join(app: App, join: "Joining", on_ready: Callable[[Ready], None], settings: Settings) -> None:
     """Serve an agent to a gateway that it dials out to."""
     code = _work(app, [], {}, lambda: on_ready(Ready([], settings.store_name)), join=join)
     if join.refusal is not None:
