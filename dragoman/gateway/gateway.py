@@ -102,7 +102,11 @@ class Gateway:
         # What agents of this process are shown, by their ids.
         self._own_credentials: dict[str, Credential | None] = {}
         self.upstreams = Upstreams(
-            self._http, self._credential, settings, self.registry.share_circuit
+            self._http,
+            self._credential,
+            settings,
+            self.registry.share_circuit,
+            self.joined.is_absent,
         )
         self.registry.listen_circuits(self.upstreams.adopt)
         self.router = Router(self.registry, self.trust, self.ledger, self.upstreams, settings)

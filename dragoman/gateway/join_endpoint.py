@@ -99,8 +99,9 @@ class JoinEndpoint:
                 str(one.number) for one in await self._store.workers() if one.state == "live"
             ]
         except A2AError as error:
-            reason = error.public if not isinstance(error, StoreUnavailable) else "try again"
-            joined.tunnel.wire.close(reason)
+            # Empty: it may try again.
+            is_ours = isinstance(error, StoreUnavailable | Overloaded)
+            joined.tunnel.wire.close("" if is_ours else error.public)
             return
         joined.host = self._agents.host_of(hello, joined.caller)
         if joined.tunnel.is_lost:
@@ -167,7 +168,7 @@ class JoinedConnection:
         """End it: the server stops, or the credential that opened it has ended."""
         with contextlib.suppress(RuntimeError):
             self.tunnel.leave()
-        self.tunnel.wire.close("the gateway stops, or the credential has ended")
+        self.tunnel.wire.close("")
 
     def keep_alive(self, quiet_since: float) -> None:
         """The wire does that by itself."""

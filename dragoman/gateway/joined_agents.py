@@ -13,7 +13,7 @@ import logging
 import re
 
 from dragoman.egress.dial import NotConnected
-from dragoman.egress.tunnels import JOINED
+from dragoman.egress.tunnels import JOINED, is_joined
 from dragoman.errors import A2AError, InvalidParams, PermissionDenied
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import MOST_ADDRESSES, Registration
@@ -37,14 +37,14 @@ class JoinedAgents:
         self.registry: Registry
         # Seconds between two signs of life that are recorded of an agent that is connected.
         self._beat_every = heartbeat_interval / 3
-        self._tunnels: dict[str, list[Tunnel]] = {}
+        self.tunnels: dict[str, list[Tunnel]] = {}
         # Of those that are waited for.
         self._arrivals: dict[str, asyncio.Event] = {}
         self._registering: dict[str, asyncio.Lock] = {}
         self._beating: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._tunnels.values()))
+        return sum(map(len, self.tunnels.values()))
 
     async def connect(self, host: str, protocol: asyncio.Protocol, within: float) -> None:
         """Give a protocol a connection to an agent, by the tunnel that has the fewest; raises
@@ -60,7 +60,7 @@ class JoinedAgents:
             raise NotConnected from absent
 
     def _open(self, host: str, protocol: asyncio.Protocol) -> bool:
-        for tunnel in sorted(self._tunnels.get(host, ()), key=len):
+        for tunnel in sorted(self.tunnels.get(host, ()), key=len):
             with contextlib.suppress(NoStream):
                 tunnel.open(protocol)
                 return True
@@ -72,7 +72,7 @@ class JoinedAgents:
         _check(hello)
         place = _place(hello.name, caller.principal)
         host = f"{hello.instance}{place}"
-        self._tunnels.setdefault(host, []).append(tunnel)
+        self.tunnels.setdefault(host, []).append(tunnel)
         if (arrival := self._arrivals.pop(host, None)) is not None:
             arrival.set()
         try:
@@ -102,7 +102,7 @@ class JoinedAgents:
             raise PermissionDenied("The key is of another agent, or not for this")
         if url in (known.url, *known.replicas):
             return known
-        return await self.registry.add_replica(known.id, url, self._is_connected, MOST_ADDRESSES)
+        return await self.registry.add_replica(known.id, url, self.is_absent, MOST_ADDRESSES)
 
     def _known(self, owner: Principal, place: str) -> Registered | None:
         """Return the agent of an owner that joined under a name before."""
@@ -111,16 +111,18 @@ class JoinedAgents:
                 return agent
         return None
 
-    def _is_connected(self, url: str) -> bool:
-        return bool(self._tunnels.get(url.partition("://")[2].rstrip("/")))
+    def is_absent(self, url: str) -> bool:
+        """Tell whether an address leads into a tunnel that is not there."""
+        host = url.partition("://")[2].rstrip("/")
+        return is_joined(host) and not self.tunnels.get(host)
 
     def leave(self, host: str, tunnel: Tunnel) -> None:
         """A tunnel is gone."""
-        left = [one for one in self._tunnels.get(host, ()) if one is not tunnel]
+        left = [one for one in self.tunnels.get(host, ()) if one is not tunnel]
         if left:
-            self._tunnels[host] = left
+            self.tunnels[host] = left
             return
-        self._tunnels.pop(host, None)
+        self.tunnels.pop(host, None)
         beating = self._beating.pop(host, None)
         if beating is not None:
             beating.cancel()

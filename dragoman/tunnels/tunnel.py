@@ -35,7 +35,7 @@ class Wire(Protocol):
         ...
 
     def close(self, reason: str) -> None:
-        """Say why it ends, and end it."""
+        """Say what the other end did wrong, if anything, and end it."""
         ...
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from websockets.client import ClientProtocol
 from websockets.datastructures import Headers
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
@@ -63,8 +63,8 @@ class WebSocketWire(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._heard_at = self._loop.time()
         self._asking: asyncio.TimerHandle | None = None
-        # Why the other end closed, in its words.
-        self.reason = ""
+        # What we did wrong, in the words of the other end.
+        self.refusal = ""
         # The client's, until it is open.
         self._opening: asyncio.Future[None] | None = None
         if isinstance(peer, ClientProtocol):
@@ -79,12 +79,18 @@ class WebSocketWire(asyncio.Protocol):
             self._write()
 
     def close(self, reason: str) -> None:
-        """Say why it ends, and end it."""
+        """Say what the other end did wrong, if anything, and end it."""
         if self._peer.state is State.OPEN:
-            self._peer.send_close(1008 if reason else 1000, reason[:_LONGEST_REASON])
+            code = CloseCode.POLICY_VIOLATION if reason else CloseCode.GOING_AWAY
+            self._peer.send_close(code, reason[:_LONGEST_REASON])
             self._write()
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """End it without a word."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def _write(self) -> None:
         data = b"".join(self._peer.data_to_send())
@@ -124,7 +130,8 @@ class WebSocketWire(asyncio.Protocol):
     def _frame(self, frame: Frame) -> None:
         if frame.opcode is Opcode.CLOSE:
             closed = self._peer.close_rcvd
-            self.reason = closed.reason if closed is not None else ""
+            if closed is not None and closed.code == CloseCode.POLICY_VIOLATION:
+                self.refusal = closed.reason or "no reason given"
         if frame.opcode not in (Opcode.BINARY, Opcode.CONT) or self.receiver is None:
             if frame.opcode is Opcode.TEXT:
                 self.close("a tunnel has binary messages alone")
@@ -139,7 +146,7 @@ class WebSocketWire(asyncio.Protocol):
             self._asking.cancel()
         self._transport = None
         if self._opening is not None and not self._opening.done():
-            self._opening.set_exception(HandshakeFailed(0, "the connection was closed"))
+            self._opening.set_exception(HandshakeFailed(0, ""))
         if self.receiver is not None:
             self.receiver.lost()
         if self.on_lost is not None:

@@ -22,8 +22,9 @@ from proof.gateway.result import GatewayResult
 from proof.gateway.site import FixedServer, GatewayProcesses, ask
 from proof.results import Progress, Row, silent, workplace
 
-# Bytes after which a connection is cut, at most.
-_LONGEST_LIFE = 60_000
+# Bytes and seconds after which a connection is cut, at most.
+_LONGEST_LIFE = 30_000
+_LONGEST_TIME = 4.0
 _PIECE = 64 * 1024
 # Seconds in which an agent has to be registered.
 _JOINED_WITHIN = 60.0
@@ -81,12 +82,18 @@ class CuttingProxy:
             ways = [self._carry(reader, back, left), self._carry(there, writer, left)]
             running = [asyncio.ensure_future(way) for way in ways]
             try:
-                await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    running,
+                    return_when=asyncio.FIRST_COMPLETED,
+                    timeout=_LONGEST_TIME * self._chance.random(),
+                )
             finally:
                 for way in running:
                     way.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
-            self.cuts += left[0] <= 0
+            self.cuts += left[0] <= 0 or not any(
+                way.done() and not way.cancelled() for way in running
+            )
         except (OSError, asyncio.CancelledError):
             # The gateway is down, or the run is over.
             pass

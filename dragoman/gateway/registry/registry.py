@@ -214,18 +214,18 @@ class Registry:
         return await self._written(edited)
 
     async def add_replica(
-        self, id: str, url: str, is_used: Callable[[str], bool], most: int
+        self, id: str, url: str, is_absent: Callable[[str], bool], most: int
     ) -> Registered:
-        """Add an address to an agent; return it. Where it has too many, those that are not used
-        make room."""
+        """Add an address to an agent; return it. Where it has too many, one that is not there makes
+        room."""
 
         def edit(stored: Registered) -> Registered:
             if url in (stored.url, *stored.replicas):
                 return stored
             replicas = [*stored.replicas, url]
             while len(replicas) >= most:
-                unused = [one for one in replicas[:-1] if not is_used(one)]
-                replicas.remove(unused[0] if unused else replicas[0])
+                absent = [one for one in replicas[:-1] if is_absent(one)]
+                replicas.remove(absent[0] if absent else replicas[0])
             return replace(stored, replicas=replicas)
 
         return await self._agents.edit(id, edit, act="agent.update")

@@ -214,7 +214,7 @@ class _GatewayConnection:
     def lost(self) -> None:
         """The connection is gone."""
         if not self.welcomed.done():
-            self.welcomed.set_exception(HandshakeFailed(0, self._wire.reason))
+            self.welcomed.set_exception(HandshakeFailed(0, self._wire.refusal))
         self.tunnel.lost()
         self._gone(self)
 
@@ -243,7 +243,7 @@ def _failure(place: str, error: HandshakeFailed) -> Exception:
             return PermissionDenied(f"{place} is no gateway that agents can join")
         case 501:
             return PermissionDenied(text)
-        case 0 if text and text != "try again":
+        case 0 if text:
             # Said when the agent had named itself.
             return PermissionDenied(f"{place} refuses the agent: {text}")
         case _:
