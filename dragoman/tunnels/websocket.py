@@ -24,7 +24,7 @@ GONE_AFTER = 15.0
 _LONGEST_REASON = 120
 
 
-class Receiver(Protocol):
+class WireReader(Protocol):
     """What takes the messages of a wire."""
 
     def received(self, message: bytes) -> None:
@@ -55,7 +55,7 @@ class WebSocketWire(asyncio.Protocol):
         self._peer = peer
         # What is known of the connection.
         self.extra: dict[str, Any] = {}
-        self.receiver: Receiver | None = None
+        self.receiver: WireReader | None = None
         # Called when it is gone, with what broke it.
         self.on_lost: Callable[[Exception | None], None] | None = None
         self._transport: asyncio.Transport | None = None

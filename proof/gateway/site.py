@@ -163,11 +163,15 @@ class GatewayProcesses:
         return answer["data"]["id"]
 
 
-async def ask(port: int, verb: str, path: str, party: Account, body: Json | None = None) -> Json:
-    """Ask a gateway on behalf of one of its callers; return its answer."""
+async def ask(
+    port: int, verb: str, path: str, party: Account | None, body: Json | None = None
+) -> Json:
+    """Ask a gateway on behalf of one of its callers, if it wants to know which; return its
+    answer."""
     content = b"" if body is None else msgspec.json.encode(body)
+    credential = "" if party is None else f"Authorization: Bearer {party.token}\r\n"
     head = (
-        f"{verb} {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {party.token}\r\n"
+        f"{verb} {path} HTTP/1.1\r\nHost: {HOST}\r\n{credential}"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
         "Connection: close\r\n\r\n"
     )

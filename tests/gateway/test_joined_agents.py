@@ -169,7 +169,7 @@ async def test_a_key_of_an_agent_joins_as_that_agent_alone(tmp_path: Path) -> No
         async with joined(site, store=store, token=ALICE):
             (agent,) = site.gateway.registry.all()
         body = {"name": "laptop", "scopes": ["agents:heartbeat"]}
-        made = await ask(site, "POST", f"/api/v1/agents/{agent.id}/keys", ALICE, body)
+        made = await ask(site, "POST", f"/api/v1/agents/{agent.id}/api-keys", ALICE, body)
         assert made.status_code == 201, made.text
         key = made.json()["data"]["key"]
         async with joined(site, store=store, key=key):
@@ -180,7 +180,7 @@ async def test_a_key_of_an_agent_joins_as_that_agent_alone(tmp_path: Path) -> No
         # Ended, it opens nothing, and what it had opened is closed.
         async with joined(site, store=store, key=key):
             id = made.json()["data"]["id"]
-            await ask(site, "DELETE", f"/api/v1/agents/{agent.id}/keys/{id}", ALICE)
+            await ask(site, "DELETE", f"/api/v1/agents/{agent.id}/api-keys/{id}", ALICE)
             await eventually(lambda: len(site.gateway.joined) == 0)
 
 
