@@ -49,7 +49,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("http", "transports", "dialects", "security", "egress", "tunnels"),
     ),
     "gateway": (
-        *(*WAIST, "server", "authoring", "engine", "client", "stores"),
+        *(*WAIST, "server", "authoring", "engine", "client", "stores", "push"),
         *("http", "transports", "dialects", "security", "egress", "tunnels"),
     ),
     "mcp": (

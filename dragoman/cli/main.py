@@ -58,6 +58,9 @@ COMMANDS = {
     "backup": CommandPlace("operating.backup:backup", "Copy the store while it is in use.", _KEEP),
     "store": CommandPlace("operating.store:store", "Look after the store, and copy it.", _KEEP),
     "audit": CommandPlace("operating.audit:audit", "Read and verify the audit log.", _KEEP),
+    "triggers": CommandPlace(
+        "gateway.triggers:triggers", "Begin tasks by the clock or by posts.", _KEEP
+    ),
     "trust": CommandPlace("operating.trust:trust", "See and verify how agents are trusted.", _KEEP),
     "credits": CommandPlace(
         "gateway.credits:credits_", "See, buy and settle credits at a gateway.", _KEEP

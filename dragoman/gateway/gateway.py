@@ -25,6 +25,7 @@ from dragoman.gateway.money.payments import FakeProvider
 from dragoman.gateway.registry.agent_keys import AgentKeyring
 from dragoman.gateway.registry.registry import Registry
 from dragoman.gateway.router import Router
+from dragoman.gateway.triggers.triggers import Triggers
 from dragoman.gateway.trust.scores import TrustRules
 from dragoman.gateway.trust.trust import Trust
 from dragoman.gateway.workflows.workflows import Workflows
@@ -50,6 +51,7 @@ class Gateway:
     # Set by the app, which makes the engine and knows how callers are authenticated.
     service: Service
     workflows: Workflows
+    triggers: Triggers
     keys: AgentKeyring
 
     def __init__(

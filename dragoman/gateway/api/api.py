@@ -27,6 +27,7 @@ from dragoman.gateway.api import (
     openapi,
     settlements,
     tasks,
+    triggers,
     trust,
     workflows,
 )
@@ -75,6 +76,7 @@ TABLE = Table(
         *billing.ENDPOINTS.rows,
         *settlements.ENDPOINTS.rows,
         *workflows.ENDPOINTS.rows,
+        *triggers.ENDPOINTS.rows,
     ]
 )
 
