@@ -27,7 +27,6 @@ from dragoman.gateway.api import (
     openapi,
     settlements,
     tasks,
-    triggers,
     trust,
     workflows,
 )
@@ -35,6 +34,7 @@ from dragoman.gateway.api.envelope import ApiRefused, failure
 from dragoman.gateway.api.table import Ask, Endpoint, Table
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.registry.search import may_see
+from dragoman.gateway.triggers import endpoints as triggers
 from dragoman.http.incidents import incident
 from dragoman.http.open_streams import OpenStreams
 from dragoman.http.request import JSON, Headers, HttpRequest, check_type, read_body, read_value

@@ -14,7 +14,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=100)]
 Text = Annotated[str, Meta(max_length=16_000)]
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """When tasks begin by the clock."""
 
     # Five fields: minute, hour, day of the month, month, day of the week.
@@ -35,7 +35,7 @@ class NewTrigger(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     text: Text = ""
     data: Any = UNSET
     # One of the two.
-    schedule: Schedule | None = None
+    schedule: TriggerSchedule | None = None
     webhook: bool = False
     enabled: bool = True
 
@@ -46,7 +46,7 @@ class TriggerChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: Name | UnsetType = UNSET
     text: Text | UnsetType = UNSET
     data: Any = UNSET
-    schedule: Schedule | UnsetType = UNSET
+    schedule: TriggerSchedule | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
 
 
@@ -60,7 +60,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TriggerDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A trigger as it is stored."""
 
     name: str
@@ -68,7 +68,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skill_id: str = ""
     text: str = ""
     data: Any = UNSET
-    schedule: Schedule | None = None
+    schedule: TriggerSchedule | None = None
     webhook: bool = False
     enabled: bool = True
     # How often the secret of its webhook was replaced.
@@ -83,12 +83,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return schedule.next_after(self.schedule.cron, self.schedule.zone, now)
 
 
-def defined(said: NewTrigger, agent_id: str) -> Definition:
+def defined(said: NewTrigger, agent_id: str) -> TriggerDefinition:
     """Return a trigger as it is stored; raises `InvalidParams`."""
     if (said.schedule is None) == (not said.webhook):
         raise InvalidParams("give one of the two: schedule, or webhook: true", field="schedule")
     return _checked(
-        Definition(
+        TriggerDefinition(
             name=said.name,
             agent_id=agent_id,
             skill_id=said.skill_id,
@@ -101,7 +101,7 @@ def defined(said: NewTrigger, agent_id: str) -> Definition:
     )
 
 
-def changed(before: Definition, said: TriggerChange) -> Definition:
+def changed(before: TriggerDefinition, said: TriggerChange) -> TriggerDefinition:
     """Return a trigger after a change; raises `InvalidParams`."""
     if said.schedule is not UNSET and before.schedule is None:
         raise InvalidParams("this one waits for posts, not for a time", field="schedule")
@@ -110,7 +110,7 @@ def changed(before: Definition, said: TriggerChange) -> Definition:
     return _checked(msgspec.structs.replace(before, **given))
 
 
-def _checked(found: Definition) -> Definition:
+def _checked(found: TriggerDefinition) -> TriggerDefinition:
     if found.schedule is not None:
         schedule.check(found.schedule.cron, found.schedule.zone)
         if not found.text and found.data is UNSET:

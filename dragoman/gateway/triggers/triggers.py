@@ -29,10 +29,10 @@ from dragoman.errors import (
 from dragoman.gateway.registry.registered import Registered, serves
 from dragoman.gateway.triggers import schedule, template
 from dragoman.gateway.triggers.definition import (
-    Definition,
     LastRun,
     NewTrigger,
     TriggerChange,
+    TriggerDefinition,
     changed,
     defined,
 )
@@ -121,7 +121,7 @@ class Triggers:
     async def replace_secret(self, id: str, owner: Principal | None) -> TriggerRow | None:
         """Give a webhook another secret; the one before is no longer good."""
 
-        def next_one(before: Definition) -> Definition:
+        def next_one(before: TriggerDefinition) -> TriggerDefinition:
             if not before.webhook:
                 raise UnsupportedOperation("this trigger waits for a time and has no secret")
             return msgspec.structs.replace(before, generation=before.generation + 1)
@@ -134,7 +134,10 @@ class Triggers:
         return row is not None and await self._rows.remove(id)
 
     async def _edit(
-        self, id: str, owner: Principal | None, edit: Callable[[Definition], Definition]
+        self,
+        id: str,
+        owner: Principal | None,
+        edit: Callable[[TriggerDefinition], TriggerDefinition],
     ) -> TriggerRow | None:
         for _ in range(_TRIES):
             row = await self.one(id, owner)
@@ -226,7 +229,7 @@ class Triggers:
         await self._rows.change(row._replace(definition=encode(found), due_at=times.next))
 
     async def _begin(
-        self, row: TriggerRow, found: Definition, name: str, posted: Any, due: str = ""
+        self, row: TriggerRow, found: TriggerDefinition, name: str, posted: Any, due: str = ""
     ) -> str:
         owner = row.owner
         agent = self._agent(found.agent_id, owner)
@@ -263,17 +266,17 @@ class Triggers:
         return SECRET_PREFIX + base64.b64encode(self.secret(row)).decode()
 
 
-def read(row: TriggerRow) -> Definition:
+def read(row: TriggerRow) -> TriggerDefinition:
     """Return what a row says."""
-    return msgspec.json.decode(row.definition, type=Definition)
+    return msgspec.json.decode(row.definition, type=TriggerDefinition)
 
 
-def _after(before: Definition, last: LastRun) -> Definition:
+def _after(before: TriggerDefinition, last: LastRun) -> TriggerDefinition:
     runs = before.runs + bool(last.task_id)
     return msgspec.structs.replace(before, last=last, runs=runs)
 
 
-def _parts(found: Definition, posted: Any, due: str) -> list[Part]:
+def _parts(found: TriggerDefinition, posted: Any, due: str) -> list[Part]:
     parts: list[Part] = []
     if found.text:
         text = template.filled(found.text, posted, due)

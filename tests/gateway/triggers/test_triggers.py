@@ -18,7 +18,7 @@ from harness.serving import client, hosting, serving
 from dragoman.config import load_settings
 from dragoman.errors import InvalidParams, NoAgentAvailable, StoreUnavailable
 from dragoman.gateway.app import gateway_app, order_rules_of
-from dragoman.gateway.triggers.definition import NewTrigger, Schedule, TriggerChange
+from dragoman.gateway.triggers.definition import NewTrigger, TriggerChange, TriggerSchedule
 from dragoman.gateway.triggers.triggers import Triggers, read
 from dragoman.model.identity import LOCAL, Principal
 from dragoman.stores.interface.triggers import TriggerRow
@@ -54,7 +54,7 @@ class Clockwork:
         )
 
     async def make(self, **more: Any) -> TriggerRow:
-        given: dict[str, Any] = {"schedule": Schedule(cron="* * * * *"), "text": "at {due}"}
+        given: dict[str, Any] = {"schedule": TriggerSchedule(cron="* * * * *"), "text": "at {due}"}
         said = NewTrigger(name="n", agent_id="workshop", **(given | more))
         return await self.triggers.create(LOCAL, said)
 
@@ -154,7 +154,7 @@ async def test_two_processes_that_both_look_begin_it_once(
 @pytest.mark.parametrize(("missed", "count"), [("skip", 0), ("once", 1), ("all", 5)])
 async def test_missed_times_are_made_up_for_by_the_rule(missed: Any, count: int) -> None:
     async with clockwork("memory:") as works:
-        await works.make(schedule=Schedule(cron="*/10 * * * *", missed=missed))
+        await works.make(schedule=TriggerSchedule(cron="*/10 * * * *", missed=missed))
         works.pass_time(55 * MINUTE)
         await works.triggers.sweep()
         assert len(await works.texts()) == count
@@ -195,13 +195,13 @@ async def test_what_cannot_begin_is_told_and_not_repeated() -> None:
         {"text": ""},
         {"text": "{wrong}"},
         {"data": "x" * 70_000},
-        {"schedule": Schedule(cron="never")},
+        {"schedule": TriggerSchedule(cron="never")},
         {"schedule": None, "webhook": True, "text": "at {due}"},
     ],
 )
 async def test_what_is_no_trigger_is_refused(wrong: dict[str, Any]) -> None:
     async with clockwork("memory:") as works:
-        given = {"schedule": Schedule(cron="* * * * *"), "text": "x", "agent_id": "workshop"}
+        given = {"schedule": TriggerSchedule(cron="* * * * *"), "text": "x", "agent_id": "workshop"}
         with pytest.raises(InvalidParams):
             await works.triggers.create(LOCAL, NewTrigger(name="n", **(given | wrong)))
         with pytest.raises(NoAgentAvailable):

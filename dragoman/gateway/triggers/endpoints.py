@@ -8,7 +8,7 @@ from msgspec import UNSET
 from dragoman.gateway.api.asking import Paged, idempotency_key, note, viewer_of
 from dragoman.gateway.api.envelope import ApiRefused
 from dragoman.gateway.api.table import Ask, EndpointTable
-from dragoman.gateway.triggers.definition import NewTrigger, Schedule, TriggerChange
+from dragoman.gateway.triggers.definition import NewTrigger, TriggerChange, TriggerSchedule
 from dragoman.gateway.triggers.triggers import read
 from dragoman.gateway.triggers.webhook_endpoint import PATH
 from dragoman.model.clock import stamp
@@ -27,7 +27,7 @@ class TriggerRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     skill_id: str = ""
     text: str = ""
     data: Any = UNSET
-    schedule: Schedule | None = None
+    schedule: TriggerSchedule | None = None
     # The path that posts go to.
     webhook: str | None = None
     # Shown when it is made, and when it is replaced.
@@ -56,7 +56,7 @@ class TriggerPage(msgspec.Struct, frozen=True):
     offset: int
 
 
-class BegunTask(msgspec.Struct, frozen=True, rename="camel"):
+class TriggeredTask(msgspec.Struct, frozen=True, rename="camel"):
     """The task that a trigger began."""
 
     task_id: str
@@ -114,14 +114,14 @@ async def remove_trigger(ask: Ask) -> None:
 @ENDPOINTS.add(
     "POST", f"{_ONE}/run", scope="triggers", status=202, is_keyed=True, errors=("NOT_FOUND",)
 )
-async def run_trigger(ask: Ask) -> BegunTask:
+async def run_trigger(ask: Ask) -> TriggeredTask:
     """Begin a task of one's own trigger now, beside its schedule."""
     row = await ask.gateway.triggers.one(ask.path["id"], ask.principal)
     if row is None:
         raise _missing()
     task_id = await ask.gateway.triggers.run_once(row, idempotency_key(ask))
     note(ask, "trigger.run", row.id)
-    return BegunTask(task_id)
+    return TriggeredTask(task_id)
 
 
 @ENDPOINTS.add("POST", f"{_ONE}/secret", scope="triggers", errors=("NOT_FOUND",))
