@@ -201,7 +201,8 @@ async def test_what_cannot_begin_is_told_and_not_repeated() -> None:
 )
 async def test_what_is_no_trigger_is_refused(wrong: dict[str, Any]) -> None:
     async with clockwork("memory:") as works:
-        given = {"schedule": TriggerSchedule(cron="* * * * *"), "text": "x", "agent_id": "workshop"}
+        schedule = TriggerSchedule(cron="* * * * *")
+        given: dict[str, Any] = {"schedule": schedule, "text": "x", "agent_id": "workshop"}
         with pytest.raises(InvalidParams):
             await works.triggers.create(LOCAL, NewTrigger(name="n", **(given | wrong)))
         with pytest.raises(NoAgentAvailable):
@@ -249,7 +250,7 @@ async def test_a_post_that_is_not_by_its_secret_begins_nothing_and_learns_nothin
         signer = standardwebhooks.Webhook(secret)
         other = standardwebhooks.Webhook("whsec_" + base64.b64encode(b"x" * 32).decode())
         good = signed(signer, "msg", now, "{}")
-        tries = [
+        tries: list[tuple[str, dict[str, str], str]] = [
             (row.id, {}, "{}"),
             (row.id, {"authorization": "Bearer"}, "{}"),
             (row.id, {"authorization": f"Bearer {secret[:-2]}"}, "{}"),
