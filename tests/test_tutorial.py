@@ -90,7 +90,9 @@ class Reader:
 
     def _run(self, words: list[str], variables: dict[str, str]) -> str:
         address = self._addresses.get("127.0.0.1:8000", "").removeprefix("http://")
-        told = [word.replace("localhost:8000", address).replace("TASK", self._task) for word in words]
+        told = [
+            word.replace("localhost:8000", address).replace("TASK", self._task) for word in words
+        ]
         done = run(*told, cwd=self._folder, env=variables)
         shown = done.stdout + done.stderr
         self._task = (re.findall(r"^Task: (\S+)$", shown, re.MULTILINE) or [self._task])[0]
