@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 CONFIGURATION = ROOT / "mkdocs.yml"
 # The first paragraph that is neither a heading, a table, a list, a block nor a comment.
 _PARAGRAPH = re.compile(r"(?:^|\n\n)(?=[A-Z`\[])(.+?)(?=\n\n|\Z)", re.DOTALL)
-_BLOCK = re.compile(r"^```.*?^```$|^<!--.*?-->$|^#.*$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```.*?^```$|^<!--.*?-->$|^#[^\n]*$", re.MULTILINE | re.DOTALL)
 USAGE = """usage: python docs/site.py COMMAND
 
   build            build the site into build/site; a warning is an error

@@ -1,4 +1,4 @@
-"""The programs that check what is shipped, each from a registry, none of them in our environment."""
+"""Programs that check what is shipped: each from a registry, none in our environment."""
 
 import importlib.util
 import os
@@ -59,7 +59,7 @@ def said(*command: str | Path, cwd: Path | None = None, within: float = 60.0) ->
 
 
 def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have `prepare.py` write its tokens into a folder, twice as after a restart; return the file."""
+    """Have `prepare.py` write its tokens, twice as after a restart; return the file of ours."""
     spec = importlib.util.spec_from_file_location("prepare", DEPLOY / "prepare.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
