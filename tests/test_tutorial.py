@@ -6,6 +6,7 @@ differs from run to run, and all that is changed.
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,13 +57,14 @@ class Reader:
             self._server.kill()
             return ""
         if words[0] == "cd":
-            self._folder = ROOT / words[1]
+            # A copy, as a reader has one: neither the settings nor the plugins of this repository.
+            self._folder = Path(shutil.copytree(ROOT / words[1], self._folder / "copy"))
             return ""
         if words[0] == "python":
             done = subprocess.run(
-                [sys.executable, *words[1:], "-p", "no:cacheprovider"],
+                [sys.executable, *words[1:]],
                 cwd=self._folder,
-                env=environment(self._folder),
+                env=environment(self._folder) | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
                 capture_output=True,
                 text=True,
                 timeout=60,
