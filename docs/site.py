@@ -111,9 +111,14 @@ def write_texts() -> None:
 def run(name: str, *arguments: str) -> int:
     """Run a program of the environment at the top of the repository."""
     write_texts()
-    # The announcement of mkdocs-material's end is known, and why `successor` is here.
-    variables = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run([program(name), *arguments], cwd=ROOT, env=variables).returncode
+    found = program(name)
+    variables = os.environ | {
+        # The announcement of mkdocs-material's end is known, and why `successor` is here.
+        "NO_MKDOCS_2_WARNING": "1",
+        # mike starts mkdocs by its name.
+        "PATH": os.pathsep.join([str(found.parent), os.environ.get("PATH", os.defpath)]),
+    }
+    return subprocess.run([found, *arguments], cwd=ROOT, env=variables).returncode
 
 
 def main(arguments: list[str]) -> int:
