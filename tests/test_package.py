@@ -1,5 +1,6 @@
 """What is built to be shipped: the same bytes twice, with its commit and with all it needs."""
 
+import ast
 import os
 import re
 import subprocess
@@ -14,6 +15,8 @@ from harness.processes import ROOT
 from dragoman.telemetry.commit import UNKNOWN, commit
 
 COMMIT = "0123456789ab"
+# Missing on Windows, or not part of Python.
+POSIX = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty", "uvloop"}
 
 
 def release(folder: Path) -> tuple[Path, Path]:
@@ -73,3 +76,25 @@ def test_the_commit_of_a_project_around_us_is_not_taken_for_ours(tmp_path: Path)
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "dragoman").mkdir()
     assert commit(tmp_path / "dragoman") == UNKNOWN
+
+
+def test_no_module_that_a_user_loads_needs_posix_to_be_imported() -> None:
+    """No test runs on Windows; this keeps the imports from ruling it out."""
+
+    def modules(statement: ast.stmt) -> set[str]:
+        match statement:
+            case ast.Import(names):
+                return {name.name.partition(".")[0] for name in names}
+            case ast.ImportFrom(module=str(name)):
+                return {name.partition(".")[0]}
+        return set()
+
+    # It starts a PostgreSQL for tests, as a user who is not root.
+    ours = set((ROOT / "dragoman").rglob("*.py")) - {ROOT / "dragoman/testing/servers.py"}
+    found = {
+        file.relative_to(ROOT).as_posix(): needed
+        for file in ours
+        for statement in ast.parse(file.read_text(encoding="utf-8")).body
+        if (needed := modules(statement) & POSIX)
+    }
+    assert found == {}
