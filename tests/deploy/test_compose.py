@@ -1,7 +1,7 @@
 """`deploy/compose.yaml` and the Dockerfile name what exists: options, variables, files, metrics.
 
 No container is run here: there is no Docker. The recipe is linted, the commands are parsed by our
-own command line, the settings are loaded, and the script that writes the tokens is run.
+own command line, and a gateway and an agent are run as processes with the settings of the file.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from harness.processes import run, running
 
 from dragoman.cli.main import cli
 from dragoman.config import load_settings
@@ -107,3 +108,43 @@ async def test_the_tokens_that_compose_writes_are_taken(
     assert for_prometheus.stat().st_mode & 0o777 == 0o444
     # The reader refuses a file that others can read, and one with a token that is too short.
     await BearerTokens(file=tokens).start()
+
+
+def test_an_agent_is_registered_and_called_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (DEPLOY.parent / "docs" / "deploying.md").read_text(encoding="utf-8")
+    register, send = re.findall(
+        r"^dragoman (agents register http://weather.*|send .*)$", page, re.M
+    )
+    listen = ("--listen", "127.0.0.1:0")
+    name, example, *_ = SERVICES["weather"]["command"]
+    agent = (name, DEPLOY.parent / "examples" / Path(example).name, *listen, "--public")
+    settings = {
+        key: str(value)
+        for key, value in REPLICAS[0]["environment"].items()
+        # The database, the proxy and the public address are not there; the log is for machines.
+        if key in ("DRAGOMAN_DRAIN", "DRAGOMAN_LOG_FORMAT")
+    }
+    # In the place of the network of the containers.
+    settings["DRAGOMAN_ALLOW"] = "127.0.0.0/8"
+    settings["DRAGOMAN_AUTH_TOKENS"] = str(prepared(tmp_path, monkeypatch))
+    gateway = ("gateway", *listen, "--store", tmp_path / "gateway.db")
+    with (
+        running(*agent, "--store", tmp_path / "agent.db", cwd=tmp_path) as weather,
+        running(*gateway, cwd=tmp_path, env=settings) as child,
+    ):
+        places = {
+            "http://weather:8000": weather.ready(),
+            "localhost:8000": child.ready().removeprefix("http://"),
+        }
+
+        def typed(line: str, *more: str) -> str:
+            for written, real in places.items():
+                line = line.replace(written, real)
+            done = run(*line.split(), *more, cwd=tmp_path, env={"A2ACLI_BEARER": "o" * 32})
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        typed(register, "--gateway", child.url)
+        assert "Sunny in Oslo" in typed(send)
