@@ -26,9 +26,6 @@ from tests.deploy.tools import DEPLOY, prepared, prometheus, said
 RULES = DEPLOY / "prometheus" / "alerts.yml"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana/dashboards/dragoman.json").read_text())
 NAME = re.compile(r"\b(?:dragoman|process)_[a-z_]+\b")
-needs_prometheus = pytest.mark.skipif(
-    prometheus() is None, reason="no prometheus on this machine, and none to be had from Debian"
-)
 
 
 def exported() -> tuple[set[str], set[str]]:
@@ -92,18 +89,21 @@ def test_every_alert_says_what_to_do() -> None:
         assert rule["annotations"].keys() == {"summary", "action"}, rule["alert"]
 
 
-@needs_prometheus
-def test_the_alerts_fire_when_they_should() -> None:
-    tools = prometheus()
-    assert tools is not None
+@pytest.fixture(scope="module")
+def tools() -> Path:
+    found = prometheus()
+    if found is None:
+        pytest.skip("no prometheus on this machine, and none to be had from Debian")
+    return found
+
+
+def test_the_alerts_fire_when_they_should(tools: Path) -> None:
     said(tools / "promtool", "test", "rules", "alerts_test.yml", cwd=RULES.parent)
 
 
 @contextmanager
-def scraping(folder: Path, target: str) -> Iterator[httpx.Client]:
+def scraping(tools: Path, folder: Path, target: str) -> Iterator[httpx.Client]:
     """Run a Prometheus with our configuration, on a server of ours in the place of the replicas."""
-    tools = prometheus()
-    assert tools is not None
     configuration = yaml.safe_load((RULES.parent / "prometheus.yml").read_text())
     configuration["global"]["scrape_interval"] = "1s"
     configuration["rule_files"] = [str(RULES)]
@@ -139,15 +139,14 @@ def is_ready(http: httpx.Client) -> bool:
         return False
 
 
-@needs_prometheus
 def test_a_real_prometheus_reads_our_metrics_and_knows_every_expression(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = prepared(tmp_path, monkeypatch)
     options = ("--listen", "127.0.0.1:0", "--store", tmp_path / "tasks.db")
     with running("gateway", *options, "--auth-tokens", tokens, cwd=tmp_path) as child:
         target = child.ready().removeprefix("http://")
-        with scraping(tmp_path, target) as http:
+        with scraping(tools, tmp_path, target) as http:
 
             def asked(expression: str) -> Any:
                 answer = http.get("/api/v1/query", params={"query": expression}).json()
