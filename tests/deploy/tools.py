@@ -37,7 +37,16 @@ def prometheus() -> Path | None:
 
 def _unpack(folder: Path) -> None:
     folder.mkdir()
-    environments.run(["apt-get", "download", "prometheus"], folder)
+    try:
+        environments.run(["apt-get", "download", "prometheus"], folder)
+    except environments.EnvironmentFailed:
+        # A new machine has no lists of packages yet. Ours are beside the package, not the system's.
+        lists = folder / "lists"
+        (lists / "partial").mkdir(parents=True)
+        own = ["-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={folder / 'cache'}"]
+        environments.run(["apt-get", *own, "update"], folder)
+        environments.run(["apt-get", *own, "download", "prometheus"], folder)
+        shutil.rmtree(lists)
     (package,) = folder.glob("prometheus_*.deb")
     environments.run(["dpkg", "-x", str(package), str(folder)])
 
