@@ -103,7 +103,11 @@ def _acknowledgement(patches: Patches) -> None:
 
     patches.put(Writer, "_committed", make)
     # The loop would tell nobody before its own commit is done.
-    patches.put(Writer, "_may_commit_here", lambda _: lambda *_: False)
+    patches.put(Writer, "_may_commit_here", lambda _: _never)
+
+
+def _never(*_: object) -> bool:
+    return False
 
 
 def _told(error: Exception | None, number: int) -> None:

@@ -44,7 +44,7 @@ _MOST_PAYERS = 100_000
 class TrustedAgents(Protocol):
     """What is needed of a registry."""
 
-    def get(self, ref: str) -> Registered | None:
+    def get(self, ref: str, /) -> Registered | None:
         """Return an agent by id or name."""
         ...
 
