@@ -102,7 +102,7 @@ class Gateway:
         )
         self.registry.listen_circuits(self.upstreams.adopt)
         self.router = Router(self.registry, self.trust, self.ledger, self.upstreams, settings)
-        self.push_inbox = PushInbox()
+        self.push_inbox = PushInbox(self.store)
         self.push_inbox.base = settings.cards.public_url.rstrip("/")
         self._background: set[asyncio.Task[None]] = set()
 
