@@ -147,7 +147,7 @@ class Intake:
                 # The call that was first may be refused: then this one is looked at by itself.
                 continue
             except _NamedTaken:
-                # What another replica began under the same id is there now: this is a message to it.
+                # What was begun under the same id is there now: this is a message to it.
                 continue
             except (StoreConflict, UnsupportedOperation) as error:
                 # Another call brought the same message at the same moment, here or to another

@@ -201,6 +201,16 @@ class Connections:
             except _UNABLE as error:
                 raise _unable(error) from error
 
+    async def at_one_moment(self, read: Callable[[Connection], Awaitable[T]]) -> T:
+        """Have all that is read be of the same moment; of a later one, from the beginning, if the
+        server was away meanwhile."""
+
+        async def deed(connection: Connection) -> T:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return await read(connection)
+
+        return await self.patiently(deed)
+
     def lost(self, error: BaseException) -> None:
         """Hear what a connection was lost by. A server that takes no writes is no primary any
         more: nothing stays connected to it."""
@@ -233,23 +243,6 @@ class Connections:
                     **self._options(self._addresses.url),
                 )
             return self._pool
-
-    @contextlib.asynccontextmanager
-    async def moment(self) -> AsyncGenerator[Connection]:
-        """Have all reads within be of the same moment; raises `StoreUnavailable`."""
-        try:
-            async with (
-                self._reader() as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
-                yield connection
-        except (*LOST, *_ROLLED_BACK) as error:
-            self.lost(error)
-            raise StoreUnavailable(f"PostgreSQL: {plain(error)}") from error
-        except BadValue as error:
-            raise CannotStore(f"PostgreSQL: {plain(error)}") from error
-        except _UNABLE as error:
-            raise _unable(error) from error
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Connection]:
