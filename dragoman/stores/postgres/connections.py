@@ -57,6 +57,8 @@ _NO_TIMEOUTS = """
 SELECT set_config(name, '0', false) FROM pg_settings
 WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
     'idle_in_transaction_session_timeout', 'idle_session_timeout')"""
+# How PgBouncer refuses a client that brings settings: no server says so.
+_POOLER = "unsupported startup parameter"
 # What says that a connection is of no more use, or that the server is not (yet) a primary.
 LOST = (
     OSError,
@@ -124,10 +126,7 @@ class Connections:
             self._writer = await self._connect_writer()
         except (*LOST, ServerError, ValueError) as error:
             await self.close()
-            raise ConfigError(
-                f"store: PostgreSQL cannot be reached ({plain(error)}); check the address, the "
-                "user and whether the server runs"
-            ) from None
+            raise unreachable(error) from None
 
     async def close(self) -> None:
         """End all connections."""
@@ -279,6 +278,19 @@ class Connections:
         else:
             options["server_settings"] = _SETTINGS
         return options
+
+
+def unreachable(error: BaseException, name: str = "store") -> ConfigError:
+    """Return what to say of an address, by the error of the first connection."""
+    if _POOLER in str(error):
+        return ConfigError(
+            f"{name}: a pooler before PostgreSQL does not pass our settings on; give the address "
+            "of the pooler as store and the server's own as store_session_url"
+        )
+    return ConfigError(
+        f"{name}: PostgreSQL cannot be reached ({plain(error)}); check the address, the user and "
+        "whether the server runs"
+    )
 
 
 def _unable(error: ServerError) -> StoreUnavailable:
