@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from proof.crash.checker import History, Verdict
 
 _TOLD = 20
+# Characters of a reason that are told.
+_REASON = 200
 # Processes that want to run for each processor, above which times say little about us.
 _CROWD = 3
 
@@ -32,6 +34,8 @@ class Tally:
         self.buried = 0
         self.promises = self.broken_promises = 0
         self.findings: list[str] = []
+        # Why sections were not run to their end.
+        self.unfinished: dict[str, str] = {}
 
     def find(self, fact: str) -> None:
         """Keep the facts of a violation, if they are among the first."""
@@ -42,6 +46,17 @@ class Tally:
         """Note how long a takeover took."""
         crowd = os.getloadavg()[0] > _CROWD * (os.cpu_count() or 1)
         (self.crowded if crowd else self.takeovers)[kind].append(taken)
+
+    def broke_off(self, section: str, error: BaseException) -> None:
+        """Note that a section was not run to its end."""
+        self.unfinished.setdefault(section, f"{type(error).__name__}: {error}"[:_REASON])
+
+    def summary(self) -> str:
+        """Return the counts as one line."""
+        return (
+            f"{self.acked:,} acknowledged, {self.lost} lost, {self.doubled} doubled, "
+            f"{self.hanging} hanging, {self.gaps} gaps, {self.double_charges} double charges"
+        )
 
     @contextmanager
     def timed(self, section: str) -> Generator[None]:

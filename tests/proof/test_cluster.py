@@ -168,6 +168,30 @@ def test_a_result_is_kept_only_if_nothing_is_wrong() -> None:
     assert result(crowded={"killed": late}).kept
     assert not result(crowded={"killed": Spread(1, 60_001, 60_001, 60_001)}).kept
     assert not result(lags={"cut": Spread(1, 9, 9, 60_000)}).kept
+    assert not result(unfinished={"kills": "CannotStart: it did not"}).kept
+
+
+async def test_a_section_that_breaks_off_loses_no_figures_of_the_others(tmp_path: Path) -> None:
+    async def fails(run: cluster.Run, sections: list[tuple[cluster.Section, int]]) -> None:
+        async with run.section("kills", 1):
+            raise OSError("no such server")
+        async with run.section("freezes", 1):
+            run.tally.done["freezes"] += 1
+        raise RuntimeError("it cannot be closed")
+
+    async def pays(run: cluster.Run, sections: list[tuple[cluster.Section, int]]) -> None:
+        run.tally.charges += 7
+
+    known = {section.name: section for section in cluster.SECTIONS}
+    sections = [(known[name]._replace(stage=fails), 1) for name in ("kills", "freezes", "replies")]
+    sections.append((known["spenders"]._replace(stage=pays), 1))
+    found = await cluster.prove(sections, 1, folder=tmp_path)
+    assert found.unfinished == {
+        "kills": "OSError: no such server",
+        "replies": "RuntimeError: it cannot be closed",
+    }
+    assert (found.done, found.charges, found.kept) == ({"freezes": 1}, 7, False)
+    assert set(found.spent) == {"kills", "freezes"}
 
 
 async def test_replies_that_are_lost_and_a_replica_that_is_frozen_lose_nothing() -> None:
