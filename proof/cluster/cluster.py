@@ -118,7 +118,7 @@ class ClusterResult(Result, kw_only=True):
     done: dict[str, int]
     spent: dict[str, float]
     takeovers: dict[str, Spread]
-    # The same while the machine had far more to do than it has processors.
+    # The same while other programs used the machine.
     crowded: dict[str, Spread]
     # The longest silence of a stream while wake-ups were lost.
     lags: dict[str, Spread]
