@@ -32,7 +32,6 @@ OTHERS = frozenset(
     CATALOG INHERITED PEERS_DIR WORKER_METRICS
     """.split()  # noqa: SIM905 - twenty quoted words are harder to read
 )
-_FOR_OTHERS = stat.S_IRGRP | stat.S_IROTH
 # What may be in a file that `DRAGOMAN_<NAME>_FILE` names.
 IN_FILES = SECRETS | ADDRESSES
 # What Kubernetes tells every container about a service that is called dragoman, or dragoman-x.
@@ -114,13 +113,14 @@ def load_settings(environment: Mapping[str, str], **given: Any) -> Settings:
 
 
 def open_files(environment: Mapping[str, str]) -> list[str]:
-    """Return the files of secrets and addresses that others than their owner can read."""
+    """Return the files of secrets and addresses that every user of the machine can read. A group
+    may be meant: platforms give a container its secrets by one."""
     if os.name != "posix":
         return []
     found: list[str] = []
     for _, path in _secret_files(environment):
         with contextlib.suppress(OSError):
-            if Path(path).expanduser().stat().st_mode & _FOR_OTHERS:
+            if Path(path).expanduser().stat().st_mode & stat.S_IROTH:
                 found.append(path)
     return found
 

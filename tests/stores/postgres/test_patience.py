@@ -33,6 +33,7 @@ _NO_READS = {
     "reopen_push settle troubles vanish",
     "PostgresAgents": "put put_circuits put_health remove",
     "PostgresAgentKeys": "put revoke revoke_all stop tell",
+    "PostgresTriggers": "change put remove",
     "PostgresWorkflows": "put",
 }
 
@@ -68,6 +69,7 @@ def of_store(store: PostgresGatewayStore, number: int) -> Reads:
 
 def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
     agents, keys, flows = store.agents, store.agent_keys, store.workflows
+    triggers = store.triggers
     ledger, trust = store.accounting.ledger, store.accounting.trust
     return {
         agents: {
@@ -81,6 +83,11 @@ def of_gateway(store: PostgresGatewayStore) -> dict[Any, Reads]:
         flows: {
             "one": lambda: flows.one(WHO, "w"),
             "page": lambda: flows.page(WHO, limit=9, offset=0),
+        },
+        triggers: {
+            "due": lambda: triggers.due(1, 9),
+            "one": lambda: triggers.one("t"),
+            "page": lambda: triggers.page(WHO, limit=9, offset=0),
         },
         ledger: {
             "balance": lambda: ledger.balance("alice"),
