@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_app
 from dragoman.server.process.run import Ready, run
+from dragoman.stores.sqlite import writer
 from dragoman.testing.load import HOST, Request, rpc
 
 from . import wire
@@ -209,6 +210,10 @@ def _serve(counting: Callable[[Caller], dict[str, Count]], **how: Any) -> None:
         port = int(served.urls[0].rpartition(":")[2].rstrip("/"))
         threading.Thread(target=call, args=[port], daemon=True).start()
 
+    # After its first commit the loop commits every write that is alone, and is traced. Otherwise
+    # the disk decides by how quick it is, and a commit of the thread is not seen.
+    writer._SHORT, writer._FADING = 3600.0, 0.0  # pyright: ignore[reportPrivateUsage]
+    writer._MOST_ON_LOOP = sys.maxsize  # pyright: ignore[reportPrivateUsage]
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(
             {}, listen=[f"{HOST}:0"], store=f"{folder}/tasks.db", loop_blocked_after=0
