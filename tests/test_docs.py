@@ -46,8 +46,9 @@ DOCUMENTS = [
 PRESENT = [document for document in DOCUMENTS if document.name != "CHANGELOG.md"]
 DESIGN = ROOT / "docs" / "design.md"
 DEMO_ADDRESS = "http://127.0.0.1:8000"
-# Files a reader would write; they are not ours.
+# Files a reader would write, and those that are made when the site is; they are not ours.
 THEIRS = {"my_agent.py", "weather.py", "orders.py", "file.py", "till.txt"}
+THEIRS |= {"llms.txt", "llms-full.txt"}
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
