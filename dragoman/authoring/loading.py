@@ -6,6 +6,8 @@ Objects that are not an `Agent` are left to `find`, which rooms above provide: i
 import importlib
 import importlib.util
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,11 @@ from dragoman.authoring.agent import Agent
 from dragoman.engine.event_hooks import EventHooks
 from dragoman.errors import ConfigError
 
+# Where code is that an author did not write.
+_LIBRARIES = (
+    str(Path(__file__).parent.parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 # Makes an agent of what a target's module has: the module, the name after the colon, the target.
 Find = Callable[[ModuleType, str, str], Agent]
 # Makes an agent of what answers at an address.
@@ -62,14 +69,30 @@ def load_module(module_name: str, target: str) -> ModuleType:
         ) from None
     except SyntaxError as error:
         raise ConfigError(f"{error.filename}, line {error.lineno}: {error.msg}") from None
-    except (Exception, KeyboardInterrupt):
+    except KeyboardInterrupt:
         raise
+    except Exception as error:
+        is_told = isinstance(error, ConfigError)
+        about = str(error) if is_told else f"{type(error).__name__}: {error}"
+        if not (place := author_place(error)):
+            raise
+        raise ConfigError(f"{place}: {about}") from error
     except BaseException as error:
         # Such as a script that ends with `sys.exit()`: the server would end without a message.
         raise ConfigError(
             f"{target}: it raised {type(error).__name__} while it was loaded; what it runs as a "
             'program belongs below `if __name__ == "__main__":`'
         ) from error
+
+
+def author_place(error: BaseException) -> str:
+    """Return the file and line of the author's own code that an error came from: the innermost
+    line that is neither ours nor of an installed library; empty: there is none."""
+    found = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith(("<", *_LIBRARIES)):
+            found = f"{frame.filename}, line {frame.lineno}"
+    return found
 
 
 def _from_name(name: str, target: str) -> ModuleType:

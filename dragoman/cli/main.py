@@ -127,7 +127,8 @@ def _tell(run: Invocation, error: BaseException) -> int:
         else:
             failure = explain(error)
             is_told = isinstance(error, Failure | click.ClickException | ConfigError)
-            if run.settings.debug and not is_told:
+            # Of an author's code the cause is shown, with all its lines.
+            if run.settings.debug and (not is_told or error.__cause__ is not None):
                 _trace(run, error)
             if failure.hint is None:
                 failure.hint = _hint(run, error, failure)
