@@ -7,7 +7,7 @@ own, in the shapes of 1.0. Bytes are the same on a terminal and in a pipe.
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -18,6 +18,7 @@ from dragoman.model.controls import BUT_LAYOUT, json_escaped
 
 if TYPE_CHECKING:
     # Heavy: loaded by the commands that have something to show.
+    from dragoman.cli.table import Column
     from dragoman.model.artifact import Artifact
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message, Part
@@ -55,6 +56,7 @@ class Output:
 
     def __init__(self, settings: CommandSettings, redactor: Redactor) -> None:
         self.is_json = settings.is_json
+        self.is_table = settings.is_table
         self.is_stream = settings.stream
         self.is_verbose = settings.verbose
         self.is_debug = settings.debug
@@ -104,6 +106,13 @@ class Output:
             label = labels.get(name) or _INNER.sub("-", name[:1].upper() + name[1:])
             text = "yes" if value is True else f"{value:g}" if type(value) is float else str(value)
             self.field(label, text)
+
+    def table(self, items: "Sequence[Mapping[str, Any]]", columns: "Sequence[Column]") -> None:
+        """Write a list as a table, as wide as the terminal."""
+        from dragoman.cli.table import Screen, drawn
+
+        self.close()
+        self.write(self._redactor.text(drawn(items, columns, Screen.here())))
 
     def block(self, label: str, content: str) -> None:
         """Write a block; an empty line inside it becomes a space, or it would end it."""

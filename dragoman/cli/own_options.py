@@ -6,7 +6,7 @@ the flag of its name.
 
 import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from types import FrameType
@@ -19,6 +19,7 @@ from dragoman.cli.grammar import given_options
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
 from dragoman.cli.sources import settle
+from dragoman.cli.table import Column
 from dragoman.model.duration import duration
 
 if TYPE_CHECKING:
@@ -200,10 +201,15 @@ def show_page(
     items: Sequence[dict[str, Any]],
     next_page: str,
     record: Callable[[dict[str, Any]], None] | None = None,
+    *,
+    columns: Sequence[Column] = (),
+    empty: str = "",
 ) -> None:
-    """Write a page of a list: one document, a line for each, or a record for each, which has the
-    fields of an item unless told."""
-    if not run.out.is_json:
+    """Write a page of a list: one document, a line for each, a table, or a record for each, which
+    has the fields of an item unless told. `empty` is said of a table without a row."""
+    if run.out.is_table and columns:
+        show_table(run, items, next_page, columns, empty)
+    elif not run.out.is_json:
         for item in items:
             (record or run.out.fields)(item)
         run.out.field("Next-Page", next_page)
@@ -212,6 +218,25 @@ def show_page(
             run.out.json(item)
     else:
         run.out.json({"items": list(items), "nextPageToken": next_page})
+
+
+def show_table(
+    run: Invocation,
+    items: Sequence[Mapping[str, Any]],
+    next_page: str,
+    columns: Sequence[Column],
+    empty: str = "",
+) -> None:
+    """Write a page of a list as a table; on stderr how to see the next, or that there is none."""
+    from dragoman.cli.hints import again
+
+    if items:
+        run.out.table(items, columns)
+    elif empty:
+        run.out.note("Note", empty)
+    if next_page:
+        more = again(run, "--page-token", next_page, without=("--page-token",))
+        run.out.note("Next-Page", more or next_page)
 
 
 def instant(milliseconds: int) -> str:
