@@ -6,8 +6,6 @@ Objects that are not an `Agent` are left to `find`, which rooms above provide: i
 import importlib
 import importlib.util
 import sys
-import sysconfig
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,13 +13,9 @@ from typing import Any
 
 from dragoman.authoring.agent import Agent
 from dragoman.engine.event_hooks import EventHooks
+from dragoman.engine.running.author_code import author_place
 from dragoman.errors import ConfigError
 
-# Where code is that an author did not write.
-_LIBRARIES = (
-    str(Path(__file__).parent.parent),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
 # Makes an agent of what a target's module has: the module, the name after the colon, the target.
 Find = Callable[[ModuleType, str, str], Agent]
 # Makes an agent of what answers at an address.
@@ -83,16 +77,6 @@ def load_module(module_name: str, target: str) -> ModuleType:
             f"{target}: it raised {type(error).__name__} while it was loaded; what it runs as a "
             'program belongs below `if __name__ == "__main__":`'
         ) from error
-
-
-def author_place(error: BaseException) -> str:
-    """Return the file and line of the author's own code that an error came from: the innermost
-    line that is neither ours nor of an installed library; empty: there is none."""
-    found = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith(("<", *_LIBRARIES)):
-            found = f"{frame.filename}, line {frame.lineno}"
-    return found
 
 
 def _from_name(name: str, target: str) -> ModuleType:

@@ -96,11 +96,18 @@ def resume(run: Invocation, state: "TaskState") -> NextCommand:
 
 
 def again(
-    run: Invocation, *more: str, without: Collection[str] = (), variable: str = ""
+    run: Invocation,
+    *more: str,
+    without: Collection[str] = (),
+    variable: str = "",
+    instead: tuple[str, str] | None = None,
 ) -> NextCommand | None:
     """Return the command that was typed with more words, and without some flags; None: it is too
-    long to be read. A `variable` stands before it, as `NAME=value`."""
+    long to be read. A `variable` stands before it, as `NAME=value`; `instead` is a word and the one
+    that takes its place."""
     words = _repeated(run, without)
+    if instead is not None and instead[0] in words:
+        words[words.index(instead[0])] = instead[1]
     end = words.index("--") if "--" in words else len(words)
     line = " ".join(["dragoman", *map(shlex.quote, [*words[:end], *more, *words[end:]])])
     if variable:

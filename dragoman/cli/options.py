@@ -160,7 +160,7 @@ ROWS: tuple[OptionRow, ...] = (
     ),
     OptionRow(
         "output",
-        "Format of stdout. Lists are tables on a terminal, and with `table` anywhere.",
+        "Format of stdout; on a terminal lists are tables.",
         output_format,
         "text",
         metavar="<text|json|table>",

@@ -7,8 +7,8 @@ own, in the shapes of 1.0. Bytes are the same on a terminal and in a pipe.
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from dragoman.cli.failures import Failure
@@ -18,6 +18,7 @@ from dragoman.model.controls import BUT_LAYOUT, json_escaped
 
 if TYPE_CHECKING:
     # Heavy: loaded by the commands that have something to show.
+    from dragoman.cli.live_line import LiveLine
     from dragoman.cli.table import Column
     from dragoman.model.artifact import Artifact
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
@@ -65,13 +66,16 @@ class Output:
         self._open = ""
         self._line_is_empty = True
         self._warned: set[str] = set()
+        # What a terminal shows while something is waited for.
+        self._live: LiveLine | None = None
 
     # stdout
 
     def write(self, text: str) -> None:
         """Write text as it is, at once."""
         # Half of a character is shown and does not end the run.
-        _send(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
+        with self._undisturbed():
+            _send(sys.stdout.buffer, text.encode("utf-8", "backslashreplace"))
 
     def json(self, body: bytes | Any) -> None:
         """Write one document: indented, or a compact line with `--stream`."""
@@ -150,8 +154,38 @@ class Output:
         """Say something about the run."""
         line = f"{label}: {one_line(self._redactor.text(text))}\n"
         # A note that cannot be written is no reason to fail.
-        with suppress(Unwritable):
+        with suppress(Unwritable), self._undisturbed():
             _send(sys.stderr.buffer, line.encode("utf-8", "backslashreplace"))
+
+    @contextmanager
+    def waiting_for(self, text: str) -> Generator[None]:
+        """Show a person what is waited for, and for how long, until it is over; `progress` says
+        more of it. Programs and logs see nothing of it."""
+        from dragoman.cli.live_line import LiveLine, can_draw
+
+        if self._live is not None or self.is_debug or not can_draw():
+            yield
+            return
+        with LiveLine(text) as self._live:
+            try:
+                yield
+            finally:
+                live, self._live = self._live, None
+                with live.hidden():
+                    pass
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a person sees what `progress` says."""
+        return self._live is not None
+
+    def progress(self, text: str) -> None:
+        """Say what is being done now, to a person who waits."""
+        if self._live is not None:
+            self._live.show(self._redactor.text(text))
+
+    def _undisturbed(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._live is None else self._live.hidden()
 
     def warn(self, text: str) -> None:
         """Say what the caller should know though the run goes on."""

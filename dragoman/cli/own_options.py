@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from dragoman.cli.failures import INTERNAL, TIMEOUT, Failure, usage
+from dragoman.cli.failures import TIMEOUT, Failure, Interrupted, usage
 from dragoman.cli.grammar import given_options
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
@@ -178,15 +178,17 @@ def ending_in_order() -> Generator[None]:
     except _Late:
         # Of a budget around this one.
         raise
-    except KeyboardInterrupt:
-        raise Failure(INTERNAL, "interrupted") from None
+    except KeyboardInterrupt as interrupt:
+        # Raised by a signal of ours with its number, by Python without.
+        number = interrupt.args[0] if interrupt.args else signal.SIGINT
+        raise Interrupted(number) from None
     finally:
         for number, handler in zip(ending, before, strict=True):
             signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(number)
 
 
 def offset_of(page_token: str, command: str) -> int:

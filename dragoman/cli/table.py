@@ -151,7 +151,7 @@ def _line(
 ) -> str:
     found: list[str] = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = _fitted(cell, width)
+        text = fitted(cell, width)
         blank = " " * (width - columns_of(text))
         text = blank + text if column.kind == "number" else text + blank
         if has_colours and column.kind == "state" and (look := _LOOKS.get(cell.split(" ")[-1])):
@@ -160,7 +160,7 @@ def _line(
     return _GAP.join(found).rstrip(" ")
 
 
-def _fitted(text: str, width: int) -> str:
+def fitted(text: str, width: int) -> str:
     """Return as much of a text as fits, with a mark where it was cut."""
     if columns_of(text) <= width:
         return text

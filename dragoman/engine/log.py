@@ -31,6 +31,7 @@ from dragoman.shares import (
 )
 from dragoman.stores.interface import Append, Create, Snapshot, Store, TaskPosition, TaskRow
 from dragoman.telemetry import figures
+from dragoman.telemetry.activity import activity
 
 # How much of a task a worker keeps in memory; the contents of larger tasks are only in the store.
 MAX_DRAFT_BYTES = 256 * 1024
@@ -177,6 +178,8 @@ class TaskLog:
         # The last event that happened, and the last that is durable.
         self.seq = 0
         self._position: TaskPosition | None = None
+        # For the line of log that says how long it took.
+        self._taken_up_at = time.monotonic() if activity.on else 0.0
         self._status_at = 0
         self._unwritten: list[Recorded] = []
         self._unwritten_bytes = 0
@@ -533,6 +536,14 @@ class TaskLog:
             write, lambda error, number: self._on_written(error, number, events, standing, snapshot)
         )
 
+    def _log_rest(self, standing: TaskPosition) -> None:
+        """Log that the task rests, once; the time is since this process took it up."""
+        before = self._position
+        if before is None or before.status_at != standing.status_at:
+            seconds = time.monotonic() - self._taken_up_at
+            word = standing.state.name.lower().replace("_", "-")
+            activity.rested(self.scope.agent, self.task_id, word, seconds)
+
     def _on_written(
         self,
         error: Exception | None,
@@ -553,6 +564,8 @@ class TaskLog:
             figures.tasks_started.add(self.scope.agent)
         if standing.state.is_terminal:
             figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
+        if activity.on and standing.state.is_resting:
+            self._log_rest(standing)
         self._position = standing
         self._keep_at_hand(events)
         if self.on_recorded is not None:

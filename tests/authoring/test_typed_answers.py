@@ -64,5 +64,5 @@ async def test_an_answer_has_the_type_that_was_asked_for() -> None:
 
 async def test_an_argument_that_does_not_fit_is_told_with_what_was_wanted_and_given() -> None:
     async with Client(app=app_of(weather())) as client:
-        with pytest.raises(InvalidParams, match="number: .*Expected `int`, got `str`"):
+        with pytest.raises(InvalidParams, match=r"number: .*Expected `int`, got `str`"):
             await client.send("seven", metadata={"skillId": "double"})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from harness.processes import environment
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.cli.table import Column, Screen, age, columns_of, drawn
@@ -51,6 +51,7 @@ def test_colours_and_glyphs_are_for_terminals_that_show_them() -> None:
     assert "\x1b" not in drawn([item("x")], COLUMNS, Screen(80, has_glyphs=True), NOW)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=60), st.integers(40, 200))
 def test_no_cell_gets_out_of_its_line_or_wider_than_the_terminal(words: str, width: int) -> None:
     lines = drawn([item(words), item("x")], COLUMNS, Screen(width), NOW).split("\n")

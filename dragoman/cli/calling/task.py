@@ -29,11 +29,18 @@ UNTIL = option(
 HISTORY = option(
     "--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past."
 )
+FAIL = option(
+    "--fail",
+    switch=True,
+    help="Exit with 1 if the task failed, was rejected or canceled.",
+)
 TASK_ID = click.argument("task_id", metavar="TASK_ID")
 
 task = Group(
     "task",
-    help="Read, cancel, list and follow the tasks of an agent.",
+    help="The tasks of an agent: -a names it, and it is asked. What is in the store of this "
+    "machine is shown by `dragoman tasks`.",
+    elsewhere=dict.fromkeys(("show", "tree", "tail"), "tasks"),
     places={
         "get": CommandPlace("calling.task:get", "Show a task."),
         "cancel": CommandPlace("calling.task:cancel", "End a task before it is done."),
@@ -43,6 +50,15 @@ task = Group(
         "push-config": CommandPlace("calling.push_config:push_config", "Who is told of a task."),
     },
 )
+
+
+def check_outcome(run: Invocation, *, fail: bool) -> None:
+    """Exit with 1 for a task that came to a bad end, where that was asked for."""
+    from dragoman.model.task import TaskState
+
+    bad = (TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED)
+    if fail and run.status is not None and run.status.state in bad:
+        raise click.exceptions.Exit(1)
 
 
 def about(run: Invocation, task_id: str) -> str:
@@ -56,7 +72,8 @@ def about(run: Invocation, task_id: str) -> str:
 @TASK_ID
 @HISTORY
 @UNTIL
-def get(run: Invocation, task_id: str, history: int | None, until: Any) -> None:
+@FAIL
+def get(run: Invocation, task_id: str, history: int | None, until: Any, fail: bool) -> None:
     """Show a task; with --wait, once it rests."""
     from dragoman.cli.session import Session, talk
 
@@ -78,7 +95,8 @@ def get(run: Invocation, task_id: str, history: int | None, until: Any) -> None:
             found = await agent.get(task_id, history=history)
         show(session, found, history=history is not None)
 
-    talk(run, work)
+    talk(run, work, live=run.settings.wait)
+    check_outcome(run, fail=fail)
 
 
 def show(
@@ -121,13 +139,14 @@ def cancel(run: Invocation, task_id: str) -> None:
             found = answer.task or found
         show(session, found, canceled=True)
 
-    talk(run, work)
+    talk(run, work, live=run.settings.wait)
 
 
 @command("subscribe", defaults={"wait": "true"})
 @TASK_ID
 @UNTIL
-def subscribe(run: Invocation, task_id: str, until: Any) -> None:
+@FAIL
+def subscribe(run: Invocation, task_id: str, until: Any, fail: bool) -> None:
     """Follow a task until it rests; with --stream, show each event."""
     from dragoman.cli.calling.send import follow
     from dragoman.cli.session import Session, talk
@@ -153,7 +172,8 @@ def subscribe(run: Invocation, task_id: str, until: Any) -> None:
             else:
                 show(session, found)
 
-    talk(run, work)
+    talk(run, work, live=True)
+    check_outcome(run, fail=fail)
 
 
 @command("list")

@@ -48,7 +48,9 @@ _AT_ONCE = 500
 
 tasks = Group(
     "tasks",
-    help="Look into our own store: its tasks and their logs.",
+    help="The tasks in the store of this machine, and their logs, read without asking a server. "
+    "An agent is asked for its tasks by `dragoman task`.",
+    elsewhere=dict.fromkeys(("get", "cancel", "subscribe", "download", "push-config"), "task"),
     places={
         "list": CommandPlace("operating.tasks:list_", "List tasks, the latest first."),
         "show": CommandPlace("operating.tasks:show", "Show a task."),
