@@ -153,6 +153,8 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
     """Give a failure the next command, and its message what one has to know to type it."""
     if isinstance(error, errors.CredentialsMissing):
         failure.message = _asked_for(error)
+    elif isinstance(error, errors.Unauthenticated) and (sent := _sent_credential(run)):
+        failure.message = f"{sent} is not accepted: it is wrong, revoked or expired"
     elif isinstance(error, errors.DeliveryUnknown) and "may have" not in failure.message:
         failure.message += "; it may have taken the message"
     elif _is_refused_id(error, run):
@@ -164,6 +166,18 @@ def advise(error: A2AError, failure: Failure, run: Invocation) -> None:
     if seconds := _wait(error):
         failure.message += f"; it asks to be left alone for {seconds} s"
     failure.hint = hint_for(error, run)
+
+
+def _sent_credential(run: Invocation) -> str:
+    """Return which credential was refused and where it came from; empty: none was sent."""
+    settings = run.settings
+    for name, kind in (("bearer", "token"), ("api-key", "key"), ("client-cert", "certificate")):
+        if getattr(settings, name.replace("-", "_")):
+            origin = settings.origins.get(name)
+            is_typed = origin is None or origin.kind == "flag"
+            source = f"--{name}" if is_typed else f"A2ACLI_{name.upper().replace('-', '_')}"
+            return f"The {kind} of {source}"
+    return "The token of an earlier login" if run.has_credentials else ""
 
 
 def hint_for(error: A2AError, run: Invocation) -> NextCommand | None:

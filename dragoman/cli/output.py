@@ -18,8 +18,8 @@ from dragoman.model.controls import BUT_LAYOUT, json_escaped
 
 if TYPE_CHECKING:
     # Heavy: loaded by the commands that have something to show.
-    from dragoman.cli.live_line import LiveLine
-    from dragoman.cli.table import Column
+    from dragoman.cli.terminal.live_line import LiveLine
+    from dragoman.cli.terminal.table import Column
     from dragoman.model.artifact import Artifact
     from dragoman.model.events import ArtifactUpdate, StatusUpdate
     from dragoman.model.message import Message, Part
@@ -113,7 +113,7 @@ class Output:
 
     def table(self, items: "Sequence[Mapping[str, Any]]", columns: "Sequence[Column]") -> None:
         """Write a list as a table, as wide as the terminal."""
-        from dragoman.cli.table import Screen, drawn
+        from dragoman.cli.terminal.table import Screen, drawn
 
         self.close()
         self.write(self._redactor.text(drawn(items, columns, Screen.here())))
@@ -161,7 +161,7 @@ class Output:
     def waiting_for(self, text: str) -> Generator[None]:
         """Show a person what is waited for, and for how long, until it is over; `progress` says
         more of it. Programs and logs see nothing of it."""
-        from dragoman.cli.live_line import LiveLine, can_draw
+        from dragoman.cli.terminal.live_line import LiveLine, can_draw
 
         if self._live is not None or self.is_debug or not can_draw():
             yield

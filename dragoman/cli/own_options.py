@@ -19,7 +19,7 @@ from dragoman.cli.grammar import given_options
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import Option
 from dragoman.cli.sources import settle
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 from dragoman.model.duration import duration
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from dragoman.cli.failures import CARD_NOT_FOUND, Failure, usage
 from dragoman.cli.options import BY_NAME, PREFIX, ROWS, OptionRow
-from dragoman.cli.table import is_terminal_out
+from dragoman.cli.terminal.table import is_terminal_out
 from dragoman.security.secret_names import is_secret
 
 Kind = Literal["flag", "env", "file", "default"]

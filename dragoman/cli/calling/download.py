@@ -7,7 +7,7 @@ place of others unless that was asked for, and never through a link.
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,7 @@ def download(
         chosen = _artifacts_of(task, artifact)
         files = gathered(chosen)
         if fetch_urls:
-            files += await _fetched(session, chosen, max_bytes)
+            files += await _fetched(chosen, max_bytes, session.out.progress)
         if sum(len(file.body) for file in files) > max_bytes:
             raise _too_large(run, max_bytes)
         with_unique_names(files, task)
@@ -153,7 +153,7 @@ def _type(kind: str, part: "Part") -> str:
 
 
 async def _fetched(
-    session: "Session", artifacts: "Sequence[tuple[int, Artifact]]", most: int
+    artifacts: "Sequence[tuple[int, Artifact]]", most: int, tell: Callable[[str], None]
 ) -> list[FileToDownload]:
     """Return what addresses lead to: https alone, public addresses alone, no credentials."""
     from dragoman.egress.egress import Egress
@@ -168,7 +168,7 @@ async def _fetched(
                     continue
                 if not part.url.lower().startswith("https://"):
                     raise Failure(INTERNAL, f"{part.url}: only https is fetched")
-                session.out.progress(f"fetching {part.url}  {most - left:,} bytes so far")
+                tell(f"fetching {part.url}  {most - left:,} bytes so far")
                 try:
                     answer = await egress.get(
                         part.url, timeout=_FETCH, max_answer=left, redirects=_REDIRECTS

@@ -24,7 +24,7 @@ from dragoman.cli.failures import Failure, usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation, is_terminal
 from dragoman.cli.own_options import LIMIT, STORE_OPTION, budget, kept_by, own, show_page
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.calling.task import FAIL, check_outcome
+from dragoman.cli.calling.outcome import FAIL, check_outcome
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import GivenOption, command, command_words
 from dragoman.cli.invocation import Invocation

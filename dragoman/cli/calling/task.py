@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dragoman.cli.calling.outcome import FAIL, check_outcome
 from dragoman.cli.failures import usage
 from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.hints import command as command_about
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
 from dragoman.cli.own_options import show_table
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when an agent is called.
@@ -29,11 +30,6 @@ UNTIL = option(
 HISTORY = option(
     "--history", type=click.IntRange(0), metavar="<n>", help="Messages to show of the past."
 )
-FAIL = option(
-    "--fail",
-    switch=True,
-    help="Exit with 1 if the task failed, was rejected or canceled.",
-)
 TASK_ID = click.argument("task_id", metavar="TASK_ID")
 
 task = Group(
@@ -50,15 +46,6 @@ task = Group(
         "push-config": CommandPlace("calling.push_config:push_config", "Who is told of a task."),
     },
 )
-
-
-def check_outcome(run: Invocation, *, fail: bool) -> None:
-    """Exit with 1 for a task that came to a bad end, where that was asked for."""
-    from dragoman.model.task import TaskState
-
-    bad = (TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED)
-    if fail and run.status is not None and run.status.state in bad:
-        raise click.exceptions.Exit(1)
 
 
 def about(run: Invocation, task_id: str) -> str:

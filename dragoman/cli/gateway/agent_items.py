@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.cli.invocation import Invocation
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 # How members of the gateway's answers are called here; what is empty is left out of records.
 _MEMBERS = {
@@ -80,7 +80,7 @@ def described(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def tell_unpaid(run: Invocation, items: Sequence[dict[str, Any]]) -> None:
-    """Say why nobody paid: calls of one's own agents cost nothing, whatever their price."""
+    """Say why no caller paid: calls of one's own agents cost nothing, whatever their price."""
     own = [item["name"] for item in items if item.get("isMine") and _is_priced(item.get("price"))]
     if own and not run.out.is_json:
         run.out.note(

@@ -13,7 +13,7 @@ from dragoman.cli.grammar import CommandPlace, Group, command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.json_source import read_json
 from dragoman.cli.own_options import PAGE_TOKEN, budget, ending_in_order, offset_of, show_page
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 _NO_WORKFLOW = {"NOT_FOUND": "workflows list", "AGENT_NOT_FOUND": "agents list"}
 _ENDED = ("completed", "failed", "cancelled")

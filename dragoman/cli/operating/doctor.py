@@ -31,7 +31,7 @@ from dragoman.cli.operating.checks.findings import (
     warning,
 )
 from dragoman.cli.own_options import STORE_OPTION, budget, own
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 # Milliseconds by which a clock may be set back without harm.
 _JITTER = 2_000

@@ -24,7 +24,7 @@ from dragoman.cli.own_options import (
     own,
     show_page,
 )
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.

@@ -26,7 +26,7 @@ from dragoman.cli.own_options import (
     show_page,
     show_table,
 )
-from dragoman.cli.table import Column
+from dragoman.cli.terminal.table import Column
 
 if TYPE_CHECKING:
     # Heavy: loaded when a command runs.

@@ -17,7 +17,7 @@ from harness.processes import environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.cli.table import Column, Screen, age, columns_of, drawn
+from dragoman.cli.terminal.table import Column, Screen, age, columns_of, drawn
 from dragoman.model.controls import ALL
 from tests.cli.command import home, inside
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from dragoman.cli.table import fitted
+from dragoman.cli.terminal.table import fitted
 from dragoman.model.controls import ALL
 
 # Seconds before it appears, and between two drawings.
