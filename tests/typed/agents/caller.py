@@ -3,13 +3,18 @@
 from dataclasses import dataclass
 from typing import assert_type
 
-from dragoman import Answer, Client, Task
+from dragoman import Agent, Answer, App, Client, Task
 
 
 @dataclass
 class Forecast:
     city: str
     degrees: float
+
+
+async def in_process(agent: Agent) -> str:
+    async with Client(app=App(agent)) as client:
+        return (await client.send("Oslo")).text
 
 
 async def ask() -> str:
