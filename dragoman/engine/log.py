@@ -178,8 +178,6 @@ class TaskLog:
         # The last event that happened, and the last that is durable.
         self.seq = 0
         self._position: TaskPosition | None = None
-        # For the line of log that says how long it took.
-        self._taken_up_at = time.monotonic() if activity.on else 0.0
         self._status_at = 0
         self._unwritten: list[Recorded] = []
         self._unwritten_bytes = 0
@@ -536,14 +534,6 @@ class TaskLog:
             write, lambda error, number: self._on_written(error, number, events, standing, snapshot)
         )
 
-    def _log_rest(self, standing: TaskPosition) -> None:
-        """Log that the task rests, once; the time is since this process took it up."""
-        before = self._position
-        if before is None or before.status_at != standing.status_at:
-            seconds = time.monotonic() - self._taken_up_at
-            word = standing.state.name.lower().replace("_", "-")
-            activity.rested(self.scope.agent, self.task_id, word, seconds)
-
     def _on_written(
         self,
         error: Exception | None,
@@ -562,15 +552,19 @@ class TaskLog:
         self.fence = self._next_fence = max(self._next_fence, 1)
         if self._position is None:
             figures.tasks_started.add(self.scope.agent)
-        if standing.state.is_terminal:
-            figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
-        if activity.on and standing.state.is_resting:
-            self._log_rest(standing)
+        is_resting = standing.state.is_resting
+        if is_resting:
+            if standing.state.is_terminal:
+                figures.tasks_ended.add(self.scope.agent, standing.state.name.lower())
+            if activity.on and (
+                self._position is None or self._position.status_at != standing.status_at
+            ):
+                activity.rested(self.agent, self.task_id, standing.state, standing.status_at)
         self._position = standing
         self._keep_at_hand(events)
         if self.on_recorded is not None:
             self.on_recorded()
-        if self._resting and standing.state.is_resting:
+        if is_resting and self._resting:
             self._tell_resting(standing.last_seq, snapshot)
         if self._durable:
             self._tell_durable()

@@ -133,7 +133,8 @@ def run(
         settings.telemetry.log_level,
         access=settings.telemetry.access_log,
     )
-    activity.on = settings.telemetry.log_level in ("debug", "info")
+    if settings.telemetry.log_level in ("debug", "info"):
+        activity.begin()
     worker = inherited()
     places = [*settings.addresses(), *settings.grpc_addresses()]
     only_local = all(is_local(host) for host, _ in places)
