@@ -48,7 +48,11 @@ def test_help_and_version_go_to_stdout_and_show_the_values_that_hold(desk: Desk)
     assert f"{about} [default: text]" in said(plain.out)
     assert f"{about} [default: json (from A2ACLI_OUTPUT)]" in said(configured.out)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert version.out == short.out == f"dragoman {project['version']}\n"
+    assert version.out == short.out
+    # A checkout tells its commit too.
+    assert re.fullmatch(
+        rf"dragoman {project['version']}( \(commit [0-9a-f]+(-dirty)?\))?\n", short.out
+    )
     assert by_word.out == by_flag.out and "TASK_ID" in by_word.out
     assert plain.err == version.err == by_word.err == ""
 
