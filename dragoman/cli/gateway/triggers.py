@@ -139,7 +139,7 @@ def list_(run: Invocation, api: GatewayApi, limit: int, page_token: str) -> None
         token,
         lambda item: _record(run, item),
         columns=_COLUMNS,
-        empty="no trigger is defined; `dragoman triggers create --help` says how",
+        empty="no trigger is defined; `dragoman triggers add --help` says how",
     )
 
 
