@@ -20,6 +20,7 @@ from dragoman.security.authentication import Denied, Gatekeeper, Pass
 from dragoman.security.proxies import Proxies
 from dragoman.shares import Shares
 from dragoman.telemetry import tracing
+from dragoman.telemetry.activity import activity
 
 # Scopes of which a caller must have one, where authentication is not enough.
 _ROLES: dict[Access | None, set[str]] = {
@@ -148,6 +149,8 @@ class AccessControl:
             if keeper.is_tried(request.evidence):
                 self._limits.failed(request.address)
             self._note(request, route.name, "auth.denied", who=error.subject, reason=error.reason)
+            if activity.on:
+                activity.refused(request.address, error.reason)
             await unauthenticated(request, error)
             return False
         needed = None if route.access is Access.CALLER else _ROLES.get(route.access)

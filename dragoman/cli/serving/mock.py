@@ -9,7 +9,7 @@ from dragoman.cli.failures import usage
 from dragoman.cli.grammar import command
 from dragoman.cli.invocation import Invocation
 from dragoman.cli.option import option
-from dragoman.cli.serving.script_options import PLAYING, place_of, serve
+from dragoman.cli.serving.script_options import PLAYING, leave, place_of, serve
 
 
 @command("mock")
@@ -53,7 +53,7 @@ def mock(
     if run.settings.transport:
         changed["card"] = msgspec.structs.replace(played.card, bindings=offered(run), interfaces=[])
     agent = ScriptedAgent(msgspec.structs.replace(played, **changed))
-    serve(run, agent, place, agent=played.card.name)
+    leave(serve(run, agent, place, agent=played.card.name))
 
 
 def offered(run: Invocation) -> list[str]:

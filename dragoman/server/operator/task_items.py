@@ -12,8 +12,8 @@ from dragoman.stores.interface import Store, TaskRow
 # Characters of the first message, and of an error.
 _WORDS = 200
 # The first events of a log: the task, and whom it was given to.
-_FIRST_EVENTS = 6
-_FIRST_BYTES = 4096
+FIRST_EVENTS = 6
+FIRST_BYTES = 4096
 # Reads of a file that follow each other without letting others at the event loop.
 _AT_ONCE = 50
 _WITH_REASON = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
@@ -36,15 +36,20 @@ class TaskTexts:
         return text in self.said.casefold() or text in self.error.casefold()
 
 
+def opening_texts(log: Sequence[Recorded], error: str = "") -> TaskTexts:
+    """Return the texts that the first events of a log have."""
+    return TaskTexts(_opening(log), _given_to(log), error)
+
+
 async def texts_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskTexts]:
     """Return the texts of tasks."""
     found: list[TaskTexts] = []
     for begin in range(0, len(heads), _AT_ONCE):
         some = heads[begin : begin + _AT_ONCE]
         places = [(head.number, 0) for head in some]
-        logs = await store.read_many(places, limit=_FIRST_EVENTS, size=_FIRST_BYTES)
+        logs = await store.read_many(places, limit=FIRST_EVENTS, size=FIRST_BYTES)
         for head, log in zip(some, logs, strict=True):
-            found.append(TaskTexts(_opening(log), _given_to(log), await _error(store, head)))
+            found.append(opening_texts(log, await _error(store, head)))
         # A file is read without waiting.
         await asyncio.sleep(0)
     return found

@@ -207,24 +207,29 @@ def hosted(app: App, address: ListenAddress | None = None) -> Generator[str]:
         thread.join(START_WITHIN)
 
 
-def run(app: App, address: ListenAddress, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM."""
+def run(app: App, address: ListenAddress, on_ready: Callable[[str], None]) -> signal.Signals:
+    """Serve until SIGINT or SIGTERM; return which it was."""
 
-    async def serve() -> None:
+    async def serve() -> signal.Signals:
         stop = stopped_by_signals()
         async with serving(app, address) as url:
             on_ready(url)
-            await stop.wait()
+            return await stop
 
-    asyncio.run(serve())
+    return asyncio.run(serve())
 
 
-def stopped_by_signals() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set, instead of ending the process."""
-    stop = asyncio.Event()
+def stopped_by_signals() -> "asyncio.Future[signal.Signals]":
+    """Return the first SIGINT or SIGTERM that comes, instead of ending the process."""
     loop = asyncio.get_running_loop()
+    stop: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def note(number: signal.Signals) -> None:
+        if not stop.done():
+            stop.set_result(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, note, number)
     return stop
 
 
