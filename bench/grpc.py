@@ -29,6 +29,8 @@ from proof.environments import python_with
 from .servers import HERE, START_LIMIT, UVICORN, answers, free_port
 
 CALLS, STREAMS, CHUNKS = 64, 200, 50
+SEND = f"/{tables.V1_0.service}/SendMessage"
+STREAM = f"/{tables.V1_0.service}/SendStreamingMessage"
 PEER = ("a2a-sdk[grpc,http-server,sqlite]==1.3.0", "aiosqlite==0.22.1", *UVICORN)
 _REQUEST = shape_of(tables.V1_0, "SendMessageRequest")
 _COMPLETED = tables.V1_0.enums["TaskState"].index("TASK_STATE_COMPLETED")
@@ -90,7 +92,7 @@ async def ready(port: int) -> None:
 
 async def sends(channel: Any, seconds: float) -> int:
     """Make blocking sends, many at once; return how many were answered rightly."""
-    method = channel.unary_unary("/lf.a2a.v1.A2AService/SendMessage")
+    method = channel.unary_unary(SEND)
     reply = shape_of(tables.V1_0, "SendMessageResponse")
     until, done = time.perf_counter() + seconds, 0
 
@@ -108,7 +110,7 @@ async def sends(channel: Any, seconds: float) -> int:
 
 async def streams(channel: Any, _: float) -> int:
     """Read many streams at once; return how many chunks came."""
-    method = channel.unary_stream("/lf.a2a.v1.A2AService/SendStreamingMessage")
+    method = channel.unary_stream(STREAM)
 
     async def reader() -> int:
         chunks = 0

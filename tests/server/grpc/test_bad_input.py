@@ -18,6 +18,8 @@ from dragoman.transports.grpc import tables
 from dragoman.transports.grpc.plain_values import shape_of
 from dragoman.transports.grpc.varints import varint
 
+pytestmark = pytest.mark.usefixtures("one_loop")
+
 REQUESTS = 2_000
 # What a request that is wrong may end with.
 DOCUMENTED = {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED"}

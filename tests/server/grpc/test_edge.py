@@ -25,6 +25,8 @@ from dragoman.errors import CredentialsMissing, Overloaded, RateLimited, Unauthe
 from dragoman.http.grpc.pipes import PREFACE
 from dragoman.transports.grpc import statuses
 
+pytestmark = pytest.mark.usefixtures("one_loop")
+
 HEALTH = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
