@@ -49,27 +49,28 @@ class ResumeResult(Result, kw_only=True):
     def rows(self) -> list[Row]:
         """Return the promises."""
         cuts = f"in {self.disconnects:,} disconnects, {self.kills} kills, {self.events:,} events"
+        over = "" if self.transport == "jsonrpc" else " over gRPC"
         return [
             Row(
-                "Events missed after a reconnect",
+                f"Events missed after a reconnect{over}",
                 f"{self.missing} {cuts}",
                 not self.missing,
                 self.bound,
             ),
             Row(
-                "Events seen twice after a reconnect",
+                f"Events seen twice after a reconnect{over}",
                 f"{self.doubled} {cuts}",
                 not self.doubled,
                 self.bound,
             ),
             Row(
-                "Streams that are not a range of their log",
+                f"Streams{over} that are not a range of their log",
                 f"{self.torn} of {self.tasks:,} tasks",
                 not self.torn,
                 self.bound,
             ),
             Row(
-                "Tasks that differ from what their stream adds up to",
+                f"Tasks that differ from what their stream{over} adds up to",
                 f"{self.differing} of {self.tasks:,} tasks",
                 not self.differing,
                 self.bound,
@@ -270,7 +271,7 @@ async def prove(
         progress("comparing what readers saw with the logs")
         missing, doubled, events = _compare_with_logs(replicas.store, tally)
     return ResumeResult(
-        proof="resume" if transport == "jsonrpc" else f"resume over {transport}",
+        proof="resume" if transport == "jsonrpc" else f"resume-{transport}",
         seed=seed,
         transport=transport,
         seconds=round(time.monotonic() - began, 1),
