@@ -29,6 +29,14 @@ from dragoman.transports.grpc.routing import addressed
 
 logger = logging.getLogger("dragoman")
 
+
+def _is_ours_to_tell(record: logging.LogRecord) -> bool:
+    """Leave out what any caller can have written as often as it likes: that a header is no text."""
+    return not str(record.msg).startswith("Invalid encoding")
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_ours_to_tell)
+
 # Rpcs of one connection that are open at once. It also bounds what resetting them quickly costs.
 MOST_RPCS = 100
 # Seconds of silence after which a connection is asked whether its caller is there, and those that
