@@ -178,7 +178,8 @@ async def test_a_caller_that_asks_too_often_is_told_when_to_come_back(tmp_path: 
     assert refused and found[0] is None
     status, error = refused[0]
     assert (status, type(error)) == ("RESOURCE_EXHAUSTED", RateLimited)
-    assert int(error.facts["retryAfter"]) > 0
+    # As long as the rate says, and not what is said where nothing is known.
+    assert int(error.facts["retryAfter"]) > 1
 
 
 async def tried(rpcs: Rpcs) -> tuple[str, Any] | None:
