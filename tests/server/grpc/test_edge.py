@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 import stat
+import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -84,6 +85,26 @@ async def test_a_preface_may_come_in_pieces(places: tuple[str, str]) -> None:
         head = await within(reader.readexactly(9))
         assert head[3] == 4
         writer.close()
+
+
+async def test_a_connection_has_a_limit_of_rpcs_at_once(places: tuple[str, str]) -> None:
+    reader, writer = await opened(int(places[0].rpartition(":")[2]))
+    writer.write(PREFACE + bytes(3) + b"\x04" + bytes(5))
+    head = await within(reader.readexactly(9))
+    settings = await within(reader.readexactly(int.from_bytes(head[:3])))
+    writer.close()
+    told = dict(struct.iter_unpack(">HI", settings))
+    # The setting that HTTP/2 has for it. It also bounds what quick resets cost.
+    assert told[3] == 100
+
+
+async def test_a_request_that_is_compressed_is_refused(places: tuple[str, str]) -> None:
+    async with rpcs_to(places[0]) as rpcs:
+        method = rpcs.channel.unary_unary("/lf.a2a.v1.A2AService/ListTasks")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            # A tenant that is worth compressing.
+            await method(b"\x0a\x7f" + b"a" * 127, compression=grpc.Compression.Gzip, timeout=WAIT)
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_what_only_begins_like_a_preface_is_http(places: tuple[str, str]) -> None:
