@@ -25,7 +25,7 @@ class GrpcConnection:
     """One connection, made with the first rpc."""
 
     def __init__(self, port: int) -> None:
-        self._place = f"{HOST}:{port}"
+        self._port = port
 
     def close(self) -> None:
         """There is nothing left open after a call."""
@@ -37,7 +37,7 @@ class GrpcConnection:
         """
         rpc = _SCHEMA.rpcs[method]
         request = shape_of(_SCHEMA, rpc.request).encode(params)
-        async with grpc.aio.insecure_channel(self._place, _OPTIONS) as opened:
+        async with grpc.aio.insecure_channel(f"{HOST}:{self._port}", _OPTIONS) as opened:
             # Its calls have no types for messages that are bytes.
             channel: Any = opened
             try:
@@ -56,7 +56,7 @@ class GrpcConnection:
         if after is not None:
             metadata.append(("last-event-id", str(after)))
         shape = shape_of(_SCHEMA, "StreamResponse")
-        async with grpc.aio.insecure_channel(self._place, _OPTIONS) as opened:
+        async with grpc.aio.insecure_channel(f"{HOST}:{self._port}", _OPTIONS) as opened:
             channel: Any = opened
             call = channel.unary_stream(_path(method))(
                 request, metadata=tuple(metadata), timeout=2 * within
