@@ -65,6 +65,11 @@ def is_home_call(node: ast.AST) -> TypeGuard[ast.Call]:
             return True
         case ast.Call(args=[ast.Tuple(elts=[ast.Name(id="HOST"), *_]), *_]):
             return True
+        # A channel of gRPC wants both in one text.
+        case ast.Call(
+            args=[ast.JoinedStr(values=[ast.FormattedValue(value=ast.Name(id="HOST")), *_]), *_]
+        ):
+            return True
         # The loop's own wants to know first what is made of the connection.
         case ast.Call(args=[_, ast.Name(id="HOST"), *_]):
             return True
@@ -168,4 +173,7 @@ def test_a_proof_dials_this_machine_and_no_other() -> None:
     assert offences(HOME) == ["open_connection"]
     assert offences(HOME.replace("127.0.0.1", "10.0.0.1"), dials_home=True) == ["HOST"]
     assert offences(HOME.replace("(HOST", "(host"), dials_home=True) == ["open_connection"]
+    channel = 'HOST = "127.0.0.1"\ngrpc.aio.insecure_channel(f"{HOST}:1")'
+    assert offences(channel, dials_home=True) == []
+    assert offences(channel.replace("{HOST", "{host"), dials_home=True) == ["insecure_channel"]
     assert offences("import aiohttp", dials_home=True) == ["aiohttp"]

@@ -58,6 +58,9 @@ def mock(
 
 def offered(run: Invocation) -> list[str]:
     """Return the bindings to offer."""
-    if "GRPC" in run.settings.transport:
-        raise usage("grpc cannot be played: --transport jsonrpc or rest")
+    from dragoman.model.card import GRPC
+    from dragoman.server.process.grpc_serving import is_installed
+
+    if GRPC in run.settings.transport and not is_installed():
+        raise usage("gRPC is not installed: pip install 'dragoman[grpc]'")
     return run.settings.transport
