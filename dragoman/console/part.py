@@ -54,7 +54,7 @@ class ConsolePart(AppPart):
         if not site.settings.server.console or not is_safe:
             return
         self._site = site
-        self._sessions = Sessions(lambda: site.store.secret)
+        self._sessions = Sessions(site.store)
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing
@@ -96,7 +96,7 @@ class ConsolePart(AppPart):
             await request.refuse_verb("GET, HEAD")
 
     async def _visit(self, request: HttpRequest, below: str) -> None:
-        session = self._sessions.read(request)
+        session = await self._sessions.read(request)
         if session is None:
             session = self._sessions.begin()
             request.extra.append(self._sessions.cookie(request, session))
@@ -107,7 +107,7 @@ class ConsolePart(AppPart):
 
     async def _submit(self, request: HttpRequest, below: str) -> None:
         """Take a form, if one of our own pages sent it in this session."""
-        session = self._sessions.read(request)
+        session = await self._sessions.read(request)
         try:
             body = await read_body(request, _MAX_FORM_BYTES)
             form = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FORM_FIELDS)
@@ -241,7 +241,7 @@ class ConsolePart(AppPart):
         if error.status == 401:
             if session.header:
                 # The credential was revoked or has expired, and the session ends with it.
-                self._sessions.end(session)
+                await self._sessions.end(session)
                 request.extra.append(self._sessions.forget(request))
             target = f"{_base(request)}/login?next={quote(_here(request))}"
             await self._send_redirect(request, target)
@@ -301,7 +301,7 @@ class ConsolePart(AppPart):
         await self._send_redirect(request, signing_in.safe_target(target, base))
 
     async def _sign_out(self, request: HttpRequest, session: VisitorSession) -> None:
-        self._sessions.end(session)
+        await self._sessions.end(session)
         request.extra.append(self._sessions.forget(request))
         await self._redirect(request, "/login")
 

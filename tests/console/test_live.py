@@ -15,6 +15,7 @@ from harness.waiting import eventually, within
 from dragoman import Agent
 from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
+from dragoman.stores.memory.store import MemoryStore
 from tests.console.sites import Visitor, console
 
 
@@ -125,25 +126,25 @@ async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
 # Sessions by values
 
 
-def test_a_session_holds_for_eight_hours() -> None:
+async def test_a_session_holds_for_eight_hours() -> None:
     clock = Clock()
-    sessions = Sessions(lambda: b"secret", clock)
+    sessions = Sessions(MemoryStore(), clock)
     request = _Request()
     session = sessions.begin("authorization", "Bearer x")
     request.give(sessions.cookie(request, session))  # type: ignore[arg-type]
-    assert sessions.read(request) == session  # type: ignore[arg-type]
+    assert await sessions.read(request) == session  # type: ignore[arg-type]
     clock.now += LASTS_SECONDS - 1
-    assert sessions.read(request) == session  # type: ignore[arg-type]
+    assert await sessions.read(request) == session  # type: ignore[arg-type]
     clock.now += 1
-    assert sessions.read(request) is None  # type: ignore[arg-type]
+    assert await sessions.read(request) is None  # type: ignore[arg-type]
 
 
-def test_a_session_of_another_store_is_none() -> None:
+async def test_a_session_of_another_store_is_none() -> None:
     request = _Request()
-    theirs = Sessions(lambda: b"theirs")
+    theirs = Sessions(MemoryStore())
     request.give(theirs.cookie(request, theirs.begin()))  # type: ignore[arg-type]
-    assert theirs.read(request) is not None  # type: ignore[arg-type]
-    assert Sessions(lambda: b"ours").read(request) is None  # type: ignore[arg-type]
+    assert await theirs.read(request) is not None  # type: ignore[arg-type]
+    assert await Sessions(MemoryStore()).read(request) is None  # type: ignore[arg-type]
 
 
 def test_a_session_shows_no_credential_in_a_log() -> None:

@@ -372,6 +372,22 @@ class ProcessItems(_Shape, frozen=True):
     items: list[ProcessItem]
 
 
+class QuietItem(_Shape, frozen=True):
+    """A task under way that shows nothing."""
+
+    task: TaskItem
+    # Of its last sign.
+    since: str
+    # Whether its agent has not answered at all.
+    is_unanswered: bool
+
+
+class QuietItems(_Shape, frozen=True):
+    """Tasks under way that show nothing."""
+
+    items: list[QuietItem]
+
+
 class ReceiverItem(_Shape, frozen=True):
     """A receiver of a task's events, and how far it is."""
 

@@ -23,6 +23,8 @@ from dragoman.server.operator.shapes import (
     PageQuery,
     ProcessItem,
     ProcessItems,
+    QuietItem,
+    QuietItems,
     ReceiverItem,
     ReceiverItems,
     ReceiverQuery,
@@ -31,6 +33,7 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
+from dragoman.server.operator.task_items import items_of
 from dragoman.stores.interface import DeadLetter, Push
 
 ENDPOINTS = OperatorRows()
@@ -74,6 +77,19 @@ async def list_processes(ask: OperatorAsk) -> ProcessItems:
                 is_due=one.is_due,
             )
             for one in found
+        ]
+    )
+
+
+@ENDPOINTS.add("GET", "/quiet-tasks", is_for_operators=True)
+async def list_quiet_tasks(ask: OperatorAsk) -> QuietItems:
+    """List tasks under way that show nothing, the longest first: their agents may hang."""
+    found = await ask.live.quiet_tasks()
+    items = await items_of(ask.store, [head for head, _ in found])
+    return QuietItems(
+        items=[
+            QuietItem(task=item, since=instant(sign.at), is_unanswered=sign.is_unanswered)
+            for item, (_, sign) in zip(items, found, strict=True)
         ]
     )
 
