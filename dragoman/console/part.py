@@ -20,6 +20,7 @@ from dragoman.console.visit import Answer, Download, DrawnPage, Redirect, Visit
 from dragoman.errors import A2AError
 from dragoman.http.request import Headers, HttpRequest, read_body
 from dragoman.http.routes import Access, Route
+from dragoman.server.ended_sessions import EndedSessions
 from dragoman.server.site import AppPart, Site
 
 logger = logging.getLogger("dragoman")
@@ -54,7 +55,7 @@ class ConsolePart(AppPart):
         if not site.settings.server.console or not is_safe:
             return
         self._site = site
-        self._sessions = Sessions(site.store)
+        self._sessions = Sessions(lambda: site.store.secret, EndedSessions(site.store))
         self.live = live.LivePages()
         has_extra = importlib.util.find_spec("jinja2") is not None
         answer = self._answer if has_extra else _say_what_is_missing

@@ -1,13 +1,12 @@
 """Sessions of the console: a sealed cookie that holds the credential that was typed in.
 
-The server keeps nothing but the ids of sessions that were ended early, in the store: any replica and
-the next process know a session, and that it ended. It is sealed with the store's secret, holds for
-eight hours and never longer than the credential in it: each request shows that credential again.
+The server keeps nothing but the ids of sessions that were ended early, in the store: any replica
+and the next process know a session, and that it ended. It is sealed with the store's secret, holds
+for eight hours and never longer than the credential in it: each request shows it again.
 """
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
 import os
@@ -19,17 +18,12 @@ import msgspec
 
 from dragoman.http.guard import LOCAL_NAMES
 from dragoman.http.request import Headers, HttpRequest
-from dragoman.model.identity import Scope
-from dragoman.errors import StoreConflict
-from dragoman.stores.interface import KeepReply, Store, write
+from dragoman.server.ended_sessions import EndedSessions
 
 LASTS_SECONDS = 8 * 3600
 # A browser drops a cookie of more than 4,096 bytes; sealing makes a third more of it.
 MAX_CREDENTIAL_BYTES = 2600
 _NONCE_BYTES = 12
-# Where the store has what ended; no agent has such a name. It is forgotten with tasks of a day or
-# older, which is later than any session ends by itself.
-_ENDED = Scope(agent="console sessions")
 
 
 class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
@@ -45,11 +39,6 @@ class VisitorSession(msgspec.Struct, frozen=True, array_like=True):
         """The headers to show."""
         return [(self.header.encode(), self.value.encode())] if self.header else []
 
-    @property
-    def key(self) -> bytes:
-        """What the store knows it by."""
-        return hashlib.sha256(b"console session ended " + self.id.encode()).digest()
-
     def __repr__(self) -> str:
         return f"VisitorSession({self.id!r}, header={self.header!r}, value='***')"
 
@@ -60,8 +49,14 @@ _decode = msgspec.json.Decoder(VisitorSession).decode
 class Sessions:
     """Makes, seals, knows and ends sessions."""
 
-    def __init__(self, store: Store, now: Callable[[], float] = time.time) -> None:
-        self._store = store
+    def __init__(
+        self,
+        secret: Callable[[], bytes],
+        ended: EndedSessions,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._secret = secret
+        self._ended = ended
         self._now = now
 
     def begin(self, header: str = "", value: str = "") -> VisitorSession:
@@ -75,14 +70,12 @@ class Sessions:
         if session is None or not 0 <= self._now() - session.made_at < LASTS_SECONDS:
             return None
         # Without a credential there is nothing to end.
-        has_ended = session.header and await self._store.known(_ENDED, session.key)
+        has_ended = session.header and await self._ended.has(session.id)
         return None if has_ended else session
 
     async def end(self, session: VisitorSession) -> None:
         """Take a session for none from now on, in every process of the store."""
-        with contextlib.suppress(StoreConflict):
-            # A conflict: it has ended before.
-            await write(self._store, KeepReply(_ENDED, session.key, b"{}"))
+        await self._ended.add(session.id)
 
     def cookie(self, request: HttpRequest, session: VisitorSession) -> tuple[bytes, bytes]:
         """Return the header that gives a browser its session."""
@@ -125,7 +118,7 @@ class Sessions:
     # Sealing
 
     def _key(self, purpose: bytes) -> bytes:
-        return hashlib.sha256(purpose + self._store.secret).digest()
+        return hashlib.sha256(purpose + self._secret()).digest()
 
     def _sealed(self, session: VisitorSession) -> str:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

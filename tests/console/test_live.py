@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from harness.waiting import eventually, within
 from dragoman import Agent
 from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
+from dragoman.server.ended_sessions import EndedSessions
 from dragoman.stores.memory.store import MemoryStore
 from tests.console.sites import Visitor, console
 
@@ -126,9 +128,13 @@ async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
 # Sessions by values
 
 
+def sessions_of(secret: bytes, now: Callable[[], float] = time.time) -> Sessions:
+    return Sessions(lambda: secret, EndedSessions(MemoryStore()), now)
+
+
 async def test_a_session_holds_for_eight_hours() -> None:
     clock = Clock()
-    sessions = Sessions(MemoryStore(), clock)
+    sessions = sessions_of(b"secret", clock)
     request = _Request()
     session = sessions.begin("authorization", "Bearer x")
     request.give(sessions.cookie(request, session))  # type: ignore[arg-type]
@@ -141,10 +147,10 @@ async def test_a_session_holds_for_eight_hours() -> None:
 
 async def test_a_session_of_another_store_is_none() -> None:
     request = _Request()
-    theirs = Sessions(MemoryStore())
+    theirs = sessions_of(b"theirs")
     request.give(theirs.cookie(request, theirs.begin()))  # type: ignore[arg-type]
     assert await theirs.read(request) is not None  # type: ignore[arg-type]
-    assert await Sessions(MemoryStore()).read(request) is None  # type: ignore[arg-type]
+    assert await sessions_of(b"ours").read(request) is None  # type: ignore[arg-type]
 
 
 def test_a_session_shows_no_credential_in_a_log() -> None:
