@@ -17,6 +17,7 @@ from dragoman.config.loading import (
     PREFIX,
     check_names,
     load_settings,
+    source_of,
     value_of,
 )
 from dragoman.config.security import EgressSettings, PushSettings, SecuritySettings
@@ -58,6 +59,7 @@ __all__ = [
     "load_settings",
     "make_data_folder",
     "refusal",
+    "source_of",
     "value_of",
     "without_password",
 ]

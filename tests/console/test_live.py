@@ -125,6 +125,25 @@ async def test_the_more_is_looked_at_the_less_often_it_is_drawn() -> None:
         await eventually(lambda: part.live.pause == 0.25)
 
 
+async def test_a_page_counts_as_one_request_and_what_it_does_as_another(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[a]\ntoken = "a-0123456789abcdef01"\nscopes = ["dragoman:operator"]\n')
+    tokens.chmod(0o600)
+    settings = {"auth_tokens": str(tokens), "rate_limit": "6/60s"}
+    async with console(echo(), **settings) as site:
+        visitor = Visitor(site.http)
+        await visitor.sign_in("a-0123456789abcdef01")
+        # Each reads the API a dozen times.
+        for _ in range(2):
+            assert (await visitor.get("/console")).status_code == 200
+        token = await visitor.token("/console/agents/echo")
+        codes = [
+            (await visitor.submit("/console/agents/echo", token=token, words="hi")).status_code
+            for _ in range(3)
+        ]
+        assert codes[0] == 200 and codes[-1] == 429
+
+
 # Sessions by values
 
 

@@ -57,6 +57,8 @@ _TABLE = [
     _row("/agents/{name}", agent.send, is_form=True),
     _row("/agents/{name}/probe", agent.probe, is_form=True),
     _row("/agents/{name}/accept", agent.accept, is_form=True),
+    _row("/agents/{name}/pause", agent.pause, is_form=True),
+    _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),
     _row("/delivery", delivery.show),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),
@@ -64,6 +66,7 @@ _TABLE = [
     _row("/money/refund", money.refund, is_form=True),
     _row("/money/resolve", money.resolve, is_form=True),
     _row("/system", system.show),
+    _row("/system/keys/{id}/revoke", system.revoke_key, is_form=True),
     _row("/docs", docs.show),
     _row("/docs", docs.send, is_form=True),
 ]

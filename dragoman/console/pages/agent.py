@@ -18,6 +18,8 @@ from dragoman.model.identity import MessageId, new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.transports import rest
 
+_LIVE = ("agent_head", "agent_tasks")
+
 
 async def _found(visit: Visit) -> dict[str, Any]:
     """Return the agent of the address: of the registry, or of this process."""
@@ -45,6 +47,8 @@ async def _context(visit: Visit) -> dict[str, Any]:
     latest = await visit.api.get("/tasks", agent=visit.params["name"], limit=8)
     return {
         "agent": agent,
+        "at": f"/agents/{quote(agent['slug'], safe='')}",
+        "can_act": record is not None and (record["is_mine"] or visit.is_operator),
         "trust": trust,
         "pending": markup.difference(agent["card"], pending) if pending else "",
         "tasks": await rows(visit, latest["items"]),
@@ -75,7 +79,7 @@ def _path(agent: dict[str, Any]) -> str:
 async def show(visit: Visit) -> Answer:
     """Draw the agent."""
     context = await _context(visit)
-    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0)
 
 
 async def send(visit: Visit) -> Answer:
@@ -87,7 +91,7 @@ async def send(visit: Visit) -> Answer:
         context["problem"] = problem
         return DrawnPage("agent.html", context["agent"]["name"], context, status=422)
     context["exchange"] = await _exchange(visit, context["agent"], view, message)
-    return DrawnPage("agent.html", context["agent"]["name"], context, live=["agent_tasks"])
+    return DrawnPage("agent.html", context["agent"]["name"], context, live=_LIVE, every=5.0)
 
 
 def _message(visit: Visit, context: dict[str, Any]) -> tuple[Message | None, str]:
@@ -175,6 +179,17 @@ async def probe(visit: Visit) -> Answer:
 async def accept(visit: Visit) -> Answer:
     """Accept the card that is held."""
     return await _act(visit, "POST", "/accept", {"digest": visit.field("digest")}, "Accepted.")
+
+
+async def pause(visit: Visit) -> Answer:
+    """Have it get no further tasks."""
+    paused = {"isPaused": True}
+    return await _act(visit, "PATCH", "", paused, "Paused: it gets no further tasks.")
+
+
+async def resume(visit: Visit) -> Answer:
+    """Have it get tasks again."""
+    return await _act(visit, "PATCH", "", {"isPaused": False}, "It gets tasks again.")
 
 
 async def remove(visit: Visit) -> Answer:

@@ -50,6 +50,7 @@ def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
         "trust": None,
         "seen": "",
         "endpoint": "",
+        "is_paused": False,
         "record": None,
     }
 
@@ -69,6 +70,7 @@ def registered(record: dict[str, Any]) -> dict[str, Any]:
         "trust": record["trust_score"],
         "seen": record.get("last_seen_at") or "",
         "endpoint": record["endpoint"],
+        "is_paused": record["is_paused"],
         "record": record,
     }
 

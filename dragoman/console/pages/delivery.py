@@ -21,5 +21,7 @@ async def show(visit: Visit) -> Answer:
 
 async def retry(visit: Visit) -> Answer:
     """Have a receiver tried again."""
-    await visit.api.post(f"/receivers/{visit.params['number']}/retry")
+    done = await visit.api.post(f"/receivers/{visit.params['number']}/retry")
+    if done["result"] == "waits":
+        return Redirect("/delivery", "Another process delivers to it, and tries it when it is due.")
     return Redirect("/delivery", "It is tried again now.")

@@ -120,6 +120,8 @@ class AuditQuery(PageQuery, frozen=True, kw_only=True):
 
     act: Name = ""
     who: Name = ""
+    # Not before this instant.
+    since: Instant = ""
 
 
 # What is answered
@@ -354,6 +356,59 @@ class ServerStatus(_Shape, frozen=True):
     troubles: list[TroubleItem]
     # How many tasks of all owners are in each state.
     tasks: dict[str, int]
+
+
+class SettingItem(_Shape, frozen=True):
+    """A setting: what holds, and where it comes from."""
+
+    name: str
+    group: str
+    # As people write it; of a secret only whether it is set.
+    value: str
+    default: str
+    source: Literal["default", "environment", "file", "given"]
+    about: str
+
+
+class SettingItems(_Shape, frozen=True):
+    """All settings."""
+
+    items: list[SettingItem]
+
+
+class StoreFacts(_Shape, frozen=True):
+    """What tasks are kept in."""
+
+    # Without a password.
+    name: str
+    kind: Literal["sqlite", "postgresql", "memory"]
+    bytes: int
+    # Left beside the file; null: that is not known here.
+    free_bytes: int | None
+    is_almost_full: bool
+    tasks: int
+    # How long, and how many, finished tasks are kept.
+    retain_seconds: int
+    retain_tasks: int
+
+
+class KeyItem(_Shape, frozen=True):
+    """An API key, without its text."""
+
+    id: str
+    owner: str
+    tenant: str
+    scopes: list[str]
+    # active, expired, revoked or refused.
+    state: str
+    made_at: str
+    expires_at: str
+
+
+class KeyItems(_Shape, frozen=True):
+    """API keys of the server."""
+
+    items: list[KeyItem]
 
 
 class ProcessItem(_Shape, frozen=True):

@@ -86,7 +86,7 @@ async def find_tasks(ask: OperatorAsk) -> TaskItems:
 
 async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> list[TaskRow]:
     query: TaskSearch = ask.query
-    until = _milliseconds(query.until, "until")
+    until = milliseconds(query.until, "until")
     return await ask.viewer.tasks(
         ask.store,
         limit=limit,
@@ -95,7 +95,7 @@ async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> 
         tenant=given(query.tenant),
         state=given(query.state),
         context_id=ContextId(query.context),
-        status_since=_milliseconds(query.since, "since") or 0,
+        status_since=milliseconds(query.since, "since") or 0,
         status_before=until,
         after=after,
     )
@@ -186,8 +186,8 @@ async def cancel_task(ask: OperatorAsk) -> TaskView:
     return await _view(ask, await find(ask))
 
 
-def _milliseconds(text: str, field: str) -> int | None:
-    """Return an instant; None: there is none."""
+def milliseconds(text: str, field: str) -> int | None:
+    """Return an instant of a query; None: there is none."""
     if not text:
         return None
     try:
