@@ -60,7 +60,7 @@ class QuietTasks:
         found: list[TaskRow] = []
         for state in _STATES:
             for age in (UNANSWERED, SILENT):
-                survey = Survey(limit=_MOST, state=state, status_before=now - age)
+                survey = Survey(limit=_MOST, state=state, status_before=now - age + 1)
                 found += await self._store.survey(survey)
         return found
 
