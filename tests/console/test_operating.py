@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.processes import running
-from harness.serving import Site, client, hosting, serving
+from harness.serving import V1, Site, client, hosting, message, serving
 from playwright.async_api import Browser, expect
 
-from dragoman import Agent
+from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
 from dragoman.gateway.app import gateway_app
@@ -167,3 +167,31 @@ async def test_one_signs_in_with_a_browser_and_out_again(browser: Browser, tmp_p
         await page.wait_for_url("**/console/login")
         await page.goto("/console/tasks")
         await page.wait_for_url("**/console/login?**")
+
+
+async def test_a_question_that_a_gateway_passes_on_is_asked_and_answered_once(
+    browser: Browser, tmp_path: Path
+) -> None:
+    agent = named("Curious")
+
+    @agent.skill
+    async def ask(text: str, turn: Turn) -> str:
+        return f"Booked: {(await turn.ask('Which seat?')).text}"
+
+    # As `dragoman up` has it: the agent, and the gateway before it, in one store.
+    settings = load_settings({}, store=str(tmp_path / "tasks.db"))
+    app = gateway_app(agent, settings=settings, is_local=True, parts=[ConsolePart()])
+    async with hosting(app) as url, client(url) as http, looking(browser, url) as page:
+        await app.listening([url])
+        sent = await http.post(
+            "/message:send", json={"message": message("x", metadata={"skillId": "ask"})}, headers=V1
+        )
+        await page.goto("/console/inbox")
+        await expect(page.locator("[data-row]")).to_have_count(1)
+        await page.get_by_role("link", name="Which seat?").click()
+        await page.get_by_label("Answer").first.fill("window")
+        await page.get_by_role("button", name="Answer").click()
+        await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        await page.goto(f"/console/tasks/{sent.json()['task']['id']}")
+        await expect(page.locator(".say.artifact")).to_contain_text("Booked: window")
+        await expect(page.locator(".actions .state")).to_have_text("completed")
