@@ -87,11 +87,11 @@ async def send(http: httpx.AsyncClient, agent: str, **more: Any) -> httpx.Respon
     return await http.post(f"/a2a/{agent}/message:send", json=body, headers=ALICE)
 
 
-async def signed_in(page: Page) -> None:
-    await page.goto("/console")
-    await page.get_by_label("Token or API key").fill("olivia-0123456789abcdef")
+async def sign_in(page: Page, who: str, path: str) -> None:
+    await page.goto(path)
+    await page.get_by_label("Token or API key").fill(f"{who}-0123456789abcdef")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_text("Nothing. All processes live")).to_be_visible()
+    await page.wait_for_url(f"**{path}")
 
 
 async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_there(
@@ -116,7 +116,8 @@ async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_ther
                     "/api/v1/agents", json={"endpoint": url}, headers=OLIVIA
                 )
                 assert answer.status_code == 201, answer.text
-            await signed_in(page)
+            await sign_in(page, "olivia", "/console")
+            await expect(page.get_by_text("Nothing. All processes live")).to_be_visible()
 
             # One hangs, one has another card, a receiver is dead, a caller asks too much.
             stuck = await send(site.http, "slow")
@@ -186,3 +187,41 @@ async def _mend_the_agent(page: Page) -> None:
     await expect(page.locator("h1")).to_contain_text("Slow")
     await page.get_by_role("button", name="Pause").click()
     await expect(page.get_by_text("Paused: it gets no further tasks.")).to_be_visible()
+
+
+async def test_what_is_in_escrow_is_accepted_or_disputed_and_decided(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    (tmp_path / "tokens.toml").chmod(0o600)
+    settings: dict[str, Any] = {
+        "auth_tokens": str(tmp_path / "tokens.toml"),
+        "allow_private": True,
+        "escrow": 3600.0,
+    }
+    async with serving(named("Steady")) as steady, gateway(tmp_path, **settings) as site:
+        priced = {"endpoint": steady.url, "pricePerTask": 10}
+        await site.http.post("/api/v1/agents", json=priced, headers=OLIVIA)
+        for _ in range(2):
+            body = {"message": message("hello"), "configuration": {}}
+            sent = await site.http.post("/a2a/steady/message:send", json=body, headers=ALICE)
+            assert "completed" in sent.text.lower(), sent.text
+        async with looking(browser, site.url) as page:
+            await sign_in(page, "alice", "/console/money")
+            await expect(page.get_by_role("button", name="Accept and pay")).to_have_count(2)
+            await page.get_by_role("button", name="Accept and pay").first.click()
+            await expect(page.get_by_text("Accepted and paid.")).to_be_visible()
+            await page.get_by_label("What was not done").fill("it said nothing")
+            await page.get_by_role("button", name="Dispute").click()
+            await expect(page.get_by_text("Disputed: an operator decides.")).to_be_visible()
+            await expect(page.get_by_role("button", name="Accept and pay")).to_have_count(0)
+            await page.get_by_role("link", name="receipt").first.click()
+            await expect(page.get_by_text("Signed by this gateway")).to_be_visible()
+            await page.goto("/console/tasks")
+            await expect(page.locator("[data-row]").first).to_contain_text("10.00")
+        async with looking(browser, site.url) as page:
+            await sign_in(page, "olivia", "/console/money")
+            await expect(page.get_by_text("it said nothing")).to_be_visible()
+            await page.get_by_role("button", name="Not done: give back").click()
+            await expect(page.get_by_text("Decided.")).to_be_visible()
+            await expect(page.get_by_text("it said nothing")).to_have_count(0)

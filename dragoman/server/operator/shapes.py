@@ -161,6 +161,8 @@ class TaskItem(_Shape, frozen=True):
     to: str = ""
     # Why it failed, was rejected or canceled.
     error: str = ""
+    # Credits that were taken for it, or are about to be.
+    cost: float = 0.0
 
 
 class TaskItems(_Shape, frozen=True):

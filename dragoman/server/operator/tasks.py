@@ -27,7 +27,7 @@ from dragoman.server.operator.shapes import (
     instant,
 )
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
-from dragoman.server.operator.task_items import item_of, items_of, texts_of
+from dragoman.server.operator.task_items import item_of, items_of, priced, texts_of
 from dragoman.service import Call, TaskReply
 from dragoman.stores.interface import TaskRow
 
@@ -81,7 +81,8 @@ async def find_tasks(ask: OperatorAsk) -> TaskItems:
     heads = await _page(ask, query.limit + 1, after)
     shown, rest = heads[: query.limit], heads[query.limit :]
     token = pages.token(place_of(shown[-1])) if rest else ""
-    return TaskItems(items=await items_of(ask.store, shown), next_page_token=token)
+    items = await priced(ask.site, shown, await items_of(ask.store, shown))
+    return TaskItems(items=items, next_page_token=token)
 
 
 async def _page(ask: OperatorAsk, limit: int, after: tuple[int, int] | None) -> list[TaskRow]:
@@ -129,7 +130,7 @@ async def view_task(ask: OperatorAsk) -> TaskView:
 
 
 async def _view(ask: OperatorAsk, head: TaskRow) -> TaskView:
-    (item,) = await items_of(ask.store, [head])
+    (item,) = await priced(ask.site, [head], await items_of(ask.store, [head]))
     attempt, deadline = 1, 0
     # The deadline is among the first events; earlier attempts than these are seldom.
     last = head.standing.last_seq
