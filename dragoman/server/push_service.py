@@ -50,14 +50,9 @@ class PushService:
         """Begin to deliver to a receiver."""
         self._open().add(push)
 
-    async def retry(self, push: Push) -> bool:
-        """Try a receiver at once, also one that was given up; tell whether that is done. Of those
-        of another process only given up ones are, and are taken over from it."""
-        if push.is_open:
-            return self._sender is not None and self._sender.hurry(push.number)
-        await self._store.reopen_push(push.number)
-        await self.claim()
-        return True
+    def hurry(self, push: Push) -> bool:
+        """Try a receiver at once; tell whether this process delivers to it."""
+        return self._sender is not None and self._sender.hurry(push.number)
 
     def drop(self, push: Push) -> None:
         """Deliver to a receiver no more."""

@@ -91,7 +91,7 @@ async def sign_in(page: Page, who: str, path: str) -> None:
     await page.goto(path)
     await page.get_by_label("Token or API key").fill(f"{who}-0123456789abcdef")
     await page.keyboard.press("Enter")
-    await page.wait_for_url(f"**{path}")
+    await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
 async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_there(

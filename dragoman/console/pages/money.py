@@ -9,6 +9,7 @@ from dragoman.gateway.money.receipts import read_receipt
 
 JWKS_PATH = "/.well-known/jwks.json"
 _PAGE = 50
+_ESCROWS = 10
 
 
 async def show(visit: Visit) -> Answer:
@@ -18,7 +19,7 @@ async def show(visit: Visit) -> Answer:
     usage = await api.gateway("GET", "/billing/usage", period="30d")
     offset = int(number) if (number := visit.query.get("from", "")).isdecimal() else 0
     lines = await api.gateway("GET", "/billing/transactions", limit=_PAGE, offset=offset)
-    escrows = (await api.gateway("GET", "/billing/escrow", limit=_PAGE))["escrows"]
+    escrows = await api.gateway("GET", "/billing/escrow", limit=_ESCROWS)
     disputes: list[dict[str, Any]] = []
     if visit.is_operator:
         disputes = (await api.gateway("GET", "/disputes", limit=_PAGE))["disputes"]
@@ -32,7 +33,8 @@ async def show(visit: Visit) -> Answer:
         ),
         "totals": usage,
         "lines": lines["transactions"],
-        "escrows": escrows,
+        "escrows": escrows["escrows"],
+        "more_escrows": max(0, escrows["total"] - _ESCROWS),
         "next": link("/money", **{"from": offset + _PAGE}) if is_more else "",
         "disputes": disputes,
     }

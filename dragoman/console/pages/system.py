@@ -5,8 +5,10 @@ from urllib.parse import quote
 
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 
-# Settings that say how much callers may have; beyond that they are refused.
-_LIMITS = ("rate_limit", "quota", "max_")
+# Settings that say how much one caller may have; beyond that it is refused. By how they begin, and
+# by how they end.
+_RATES = ("rate_limit", "quota", "max_stored_bytes")
+_SHARES = ("_per_caller", "_per_owner", "_per_address")
 
 
 async def show(visit: Visit) -> Answer:
@@ -27,7 +29,7 @@ async def show(visit: Visit) -> Answer:
         "next": link("/system", **filters, page=token) if token else "",
         "memory": samples[-1]["memory"] if samples else 0,
         "refused": sum(one["refused"] for one in samples),
-        "limits": [one for one in settings if one["name"].startswith(_LIMITS)],
+        "limits": [one for one in settings if _is_limit(one["name"])],
         "settings": settings,
         "chosen": [one for one in settings if one["source"] != "default"],
         "keys": (await api.get("/keys"))["items"],
@@ -41,7 +43,11 @@ async def show(visit: Visit) -> Answer:
 async def revoke_key(visit: Visit) -> Answer:
     """End a key."""
     await visit.api.post(f"/keys/{quote(visit.params['id'], safe='')}/revoke")
-    return Redirect("/system#keys", "Revoked: it opens nothing any more.")
+    return Redirect("/system#api-keys", "Revoked: it opens nothing any more.")
+
+
+def _is_limit(name: str) -> bool:
+    return name.startswith(_RATES) or name.endswith(_SHARES)
 
 
 def _is_read(line: dict[str, Any]) -> bool:

@@ -144,9 +144,14 @@ async def retry_receiver(ask: OperatorAsk) -> Done:
     if not found or found[0][0].number != int(name):
         raise TaskNotFound(f"There is no receiver {name}")
     ask.record("console.receiver.retry", name)
-    push = ask.site.push
-    is_tried = push is not None and await push.retry(found[0][0])
-    return Done(result="retried" if is_tried else "waits")
+    push, service = found[0][0], ask.site.push
+    if push.is_open:
+        is_tried = service is not None and service.hurry(push)
+        return Done(result="retried" if is_tried else "waits")
+    await ask.store.reopen_push(push.number)
+    if service is not None:
+        await service.claim()
+    return Done(result="retried")
 
 
 @ENDPOINTS.add("GET", "/dead-letters", query=PageQuery, is_for_operators=True)
