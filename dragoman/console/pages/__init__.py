@@ -22,6 +22,7 @@ from dragoman.console.visit import Page
 
 
 class _Row(NamedTuple):
+    path: str
     pattern: re.Pattern[str]
     page: Page
     is_form: bool
@@ -29,7 +30,12 @@ class _Row(NamedTuple):
 
 def _row(path: str, page: Page, *, is_form: bool = False) -> _Row:
     """Return a row of the table; `{name}` stands for one segment of a path."""
-    return _Row(re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)), page, is_form)
+    return _Row(
+        path.replace("\\", ""),
+        re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path)),
+        page,
+        is_form,
+    )
 
 
 _TABLE = [
@@ -73,6 +79,11 @@ _TABLE = [
     _row("/docs", docs.show),
     _row("/docs", docs.send, is_form=True),
 ]
+
+
+def paths() -> list[str]:
+    """Return the paths of all pages that are read."""
+    return [row.path for row in _TABLE if not row.is_form]
 
 
 def find(path: str, *, is_form: bool = False) -> tuple[Page, Mapping[str, str]] | None:
