@@ -384,9 +384,23 @@ async def _send_file(request: HttpRequest, file: Download) -> None:
     headers: Headers = [
         (b"content-type", file.kind.encode("ascii", "ignore") or b"application/octet-stream"),
         (b"content-disposition", f"{way}; filename*=UTF-8''{quote(file.name[:200])}".encode()),
-        (b"content-length", b"%d" % len(file.body)),
     ]
-    await request.respond(200, headers, file.body)
+    if file.pieces is None:
+        await request.respond(200, [*headers, _length(file.body)], file.body)
+        return
+    request.is_answered = True
+    request.watched.responded(200)
+    head = {"type": "http.response.start", "status": 200, "headers": [*headers, *request.extra]}
+    await request.send(head)
+    if request.verb != "HEAD":
+        # The server waits while the browser does not take them, so one is in memory.
+        async for piece in file.pieces:
+            await request.send({"type": "http.response.body", "body": piece, "more_body": True})
+    await request.send({"type": "http.response.body", "body": b""})
+
+
+def _length(body: bytes) -> tuple[bytes, bytes]:
+    return b"content-length", b"%d" % len(body)
 
 
 async def _send_asset(request: HttpRequest, below: str) -> None:

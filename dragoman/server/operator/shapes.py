@@ -170,6 +170,9 @@ class TaskItems(_Shape, frozen=True):
 
     items: list[TaskItem]
     next_page_token: str
+    # Of a search for a text: how many tasks were looked at for it, and back to which status.
+    searched: int = 0
+    searched_back_to: str = ""
 
 
 class InboxItem(_Shape, frozen=True, omit_defaults=True):

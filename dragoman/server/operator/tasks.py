@@ -106,21 +106,29 @@ async def _search(ask: OperatorAsk, pages: Pages, after: tuple[int, int] | None)
     """Read tasks until there are enough that have the text; the token goes on from there."""
     query: TaskSearch = ask.query
     text, found = query.text.casefold(), list[TaskItem]()
-    ends_at = time.monotonic() + _SEARCHED_SECONDS
+    ends_at, searched = time.monotonic() + _SEARCHED_SECONDS, 0
+
+    def page(token: str) -> TaskItems:
+        back_to = instant(after[0]) if after is not None else ""
+        return TaskItems(
+            items=found, next_page_token=token, searched=searched, searched_back_to=back_to
+        )
+
     for _ in range(_SEARCHED // _SEARCHED_AT_ONCE):
         heads = await _page(ask, _SEARCHED_AT_ONCE, after)
         for head, texts in zip(heads, await texts_of(ask.store, heads), strict=True):
             after = place_of(head)
+            searched += 1
             if texts.has(text):
                 found.append(item_of(head, texts))
                 if len(found) == query.limit:
-                    return TaskItems(items=found, next_page_token=pages.token(after))
+                    return page(pages.token(after))
         if len(heads) < _SEARCHED_AT_ONCE:
-            return TaskItems(items=found, next_page_token="")
+            return page("")
         if time.monotonic() > ends_at:
             break
     assert after is not None, "a full page was read"
-    return TaskItems(items=found, next_page_token=pages.token(after))
+    return page(pages.token(after))
 
 
 @ENDPOINTS.add("GET", "/tasks/{id}", query=OneTask)
