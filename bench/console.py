@@ -22,7 +22,11 @@ from typing import Any, NamedTuple
 from dragoman import Agent, App
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
+from dragoman.model import operations as ops
+from dragoman.model.identity import Caller, MessageId, new_id
+from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import TaskState
+from dragoman.service import Call
 from dragoman.stores.interface import Store
 from dragoman.testing.promises.samples import addition, chunk, creation, head_of, status, submit
 
@@ -63,11 +67,13 @@ async def fill(store: Store, tasks: int, events: int) -> None:
 async def asked(app: App, path: str, query: str = "") -> PageCost:
     """Ask for a page."""
     size = 0
-    done = False
+    is_read = False
 
     async def receive() -> dict[str, Any]:
-        if done:
+        nonlocal is_read
+        if is_read:
             await asyncio.Event().wait()
+        is_read = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: dict[str, Any]) -> None:
@@ -141,17 +147,48 @@ async def measure(app: App, tasks: int, events: int) -> None:
         print(f"{name:<26}{1000 * first.clock:>8.1f}{processor:>11.1f}{clock:>8.1f}{size:>8.1f}")
 
 
+async def busy(app: App, seconds: float) -> float:
+    """Send ten tasks a second; return the share of a core that the process took."""
+    processor, clock = time.process_time(), time.perf_counter()
+    service = app.site.service_of("agent")
+    assert service is not None, "it is served"
+    while time.perf_counter() - clock < seconds:
+        message = Message(MessageId(new_id()), Role.USER, [Part(text="hello")])
+        await service.answer(Call(operation=ops.SendMessage(message=message), caller=Caller()))
+        await asyncio.sleep(0.1)
+    return (time.process_time() - processor) / (time.perf_counter() - clock)
+
+
+async def consoles(app: App, count: int, seconds: float) -> None:
+    """Print what open consoles cost, each with a page of its own."""
+    alone = await busy(app, seconds)
+    paths = [
+        f"page=/console/tasks%3Fsince=2000-01-01T00:00:{n % 60:02}.{n:03}Z" for n in range(count)
+    ]
+    looking = [asyncio.create_task(asked(app, "/console/live", path)) for path in paths]
+    await asyncio.sleep(5)
+    watched = await busy(app, seconds)
+    for one in looking:
+        one.cancel()
+    await asyncio.gather(*looking, return_exceptions=True)
+    print(f"{count} open consoles, each with a page of its own, while ten tasks a second arrive:")
+    print(f"{100 * (watched - alone):.1f} % of a core ({100 * alone:.1f} % without them)")
+
+
 def main(words: list[str]) -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="bench.console", description=__doc__)
     parser.add_argument("--tasks", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--consoles", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=30.0)
     chosen = parser.parse_args(words)
 
     async def run() -> None:
         with tempfile.TemporaryDirectory(prefix="dragoman-console-") as folder:
             async with served(Path(folder), chosen.tasks, chosen.events) as app:
                 await measure(app, chosen.tasks, chosen.events)
+                await consoles(app, chosen.consoles, chosen.seconds)
 
     asyncio.run(run())
     return 0

@@ -65,6 +65,9 @@ async def test_agents_of_two_versions_are_registered_tried_and_watched(
         for other, name in ((newer, "Newer"), (older, "Older")):
             await page.goto("/console/agents")
             await page.get_by_label("Address of an agent").fill(other.url)
+            await page.get_by_role("button", name="Preview").click()
+            await expect(page.locator(".question")).to_contain_text(f"Says that it is {name}.")
+            await expect(page.locator("[data-row]")).to_have_count(int(name == "Older"))
             await page.get_by_role("button", name="Register").click()
             await expect(page.locator("h1")).to_have_text(name)
             await page.get_by_label("Message").fill("hello")

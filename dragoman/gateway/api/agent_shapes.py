@@ -147,6 +147,16 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     circuits: list[CircuitRecord] = []
 
 
+class AgentPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent as it would be registered."""
+
+    agent: AgentRecord
+    # The names of one's own agents at the same address.
+    same_address: list[str]
+    # Whether another agent has its name: it would get a number after it.
+    is_name_taken: bool
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """Which card is accepted: the `pending_digest` of the one that the owner read."""
 
