@@ -7,7 +7,9 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from dragoman.console import content, dialect_views, markup, timeline
+from dragoman.console.api import ApiFailed
 from dragoman.console.forms import answer_forms, read_answer
+from dragoman.console.pages.agents import card_of
 from dragoman.console.pages.tasks import row
 from dragoman.console.visit import Answer, DrawnPage, Redirect, Visit, link
 from dragoman.model.identity import new_id
@@ -113,7 +115,8 @@ async def raw(visit: Visit) -> Answer:
     """Draw a window of the events, as stored or as a dialect has them."""
     context = await _begun(visit, "Raw")
     shape = visit.query.get("as", "stored")
-    view = dialect_views.VIEWS.get(shape)
+    views = await _views(visit, context["task"]["agent"])
+    view = views.get(shape)
     after, before = _position(visit.query.get("after")), _position(visit.query.get("before"))
     task_id = quote(visit.params["id"], safe="")
     given = {"before": before} if before else {"after": after or 0}
@@ -127,7 +130,7 @@ async def raw(visit: Visit) -> Answer:
         "shape": shape if view else "stored",
         "shapes": [
             ("stored", "as stored"),
-            *((key, it.name) for key, it in dialect_views.VIEWS.items()),
+            *((key, it.name) for key, it in views.items()),
         ],
         "curl": view.curl(visit.origin, context["task"]) if view else "",
         "whole": None,
@@ -139,6 +142,16 @@ async def raw(visit: Visit) -> Answer:
         context["whole"] = view.task((await state_of(visit))["task"])
     live = ["task_head", "events"] if not before else ["task_head"]
     return DrawnPage("task.html", _title(context), context, live=live)
+
+
+async def _views(visit: Visit, agent: str) -> dict[str, dialect_views.DialectView]:
+    """Return the versions and bindings that a task's callers may use."""
+    try:
+        grpc = dialect_views.grpc_view(await card_of(visit, agent))
+    except ApiFailed:
+        # No agent of this process: runs of workflows are such.
+        grpc = None
+    return dialect_views.VIEWS if grpc is None else {**dialect_views.VIEWS, "1.0-grpc": grpc}
 
 
 def _position(text: str | None) -> int | None:
