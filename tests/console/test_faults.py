@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -140,6 +141,10 @@ async def test_each_of_four_faults_is_named_on_the_overview_and_mended_from_ther
                 await expect(one).to_have_count(1)
                 await expect(one.get_by_role("link")).to_contain_text(act)
             assert "secret" not in await page.content()
+            if wanted := os.environ.get("DRAGOMAN_PICTURES"):
+                # As the pictures of `test_pictures.py`.
+                await page.set_viewport_size({"width": 1200, "height": 720})
+                await page.screenshot(path=Path(wanted) / "overview.png", animations="disabled")
 
             await _mend_the_limit(page)
             await _mend_the_card(page)
