@@ -44,12 +44,14 @@ class PageCost(NamedTuple):
 
 async def fill(store: Store, tasks: int, events: int) -> None:
     """Store tasks that have ended, and one with many events."""
+    # Not so old that they would be forgotten.
+    began = time.time_ns() // 1_000_000 - tasks
     for begin in range(0, tasks, _AT_ONCE):
         some = range(begin, min(tasks, begin + _AT_ONCE))
         await submit(
             store,
             *(
-                creation(f"t{number}", state=TaskState.COMPLETED, at=1_700_000_000_000 + number)
+                creation(f"t{number}", state=TaskState.COMPLETED, at=began + number)
                 for number in some
             ),
         )
@@ -102,7 +104,9 @@ async def asked(app: App, path: str, query: str = "") -> PageCost:
 @asynccontextmanager
 async def served(folder: Path, tasks: int, events: int) -> AsyncGenerator[App]:
     """Serve a filled store; what the pages look at is read from the file."""
-    settings = load_settings({}, store=str(folder / "tasks.db"), audit="off")
+    settings = load_settings(
+        {}, store=str(folder / "tasks.db"), audit="off", retain_tasks=10 * tasks
+    )
 
     def made() -> App:
         agent = Agent("agent", "Does nothing.")

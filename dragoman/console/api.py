@@ -195,7 +195,9 @@ class _Stream:
             await asgi(scope, self._receive, self._send)
         except Exception:
             logger.exception("a stream inside the process broke")
-        await self._pieces.put(b"")
+        if not self.gone.is_set():
+            # A reader that is gone takes nothing: with a full queue this would wait for ever.
+            await self._pieces.put(b"")
 
     async def _receive(self) -> dict[str, Any]:
         if not self._is_asked:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,9 +12,10 @@ from urllib.parse import quote
 import pytest
 from harness.clock import Clock
 from harness.serving import Frame, Site, frames
-from harness.waiting import eventually, within
+from harness.waiting import WAIT, eventually, within
 
 from dragoman import Agent
+from dragoman.console.api import VisitorApi
 from dragoman.console.part import ConsolePart
 from dragoman.console.sessions import LASTS_SECONDS, Sessions, VisitorSession
 from dragoman.server.ended_sessions import EndedSessions
@@ -142,6 +144,25 @@ async def test_a_page_counts_as_one_request_and_what_it_does_as_another(tmp_path
             for _ in range(3)
         ]
         assert codes[0] == 200 and codes[-1] == 429
+
+
+async def test_a_stream_that_is_left_unread_ends() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        # As the streams of the API: one that is cancelled after its reader left is over.
+        with contextlib.suppress(asyncio.CancelledError):
+            for number in itertools.count():
+                body = b"event: change\ndata: %d\n\n" % number
+                if number == 17:
+                    filled.set()
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    filled = asyncio.Event()
+    request: Any = _Request()
+    async with asyncio.timeout(WAIT):
+        async with VisitorApi(app, request, []).events("/changes") as changes:
+            await anext(changes)
+            await filled.wait()
 
 
 # Sessions by values

@@ -15,6 +15,7 @@ from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
 from dragoman.gateway.app import gateway_app
+from dragoman.security.keys import key_file
 from tests.console.sites import console, looking
 
 # An agent that begins a step and never ends it, in a process of its own.
@@ -198,3 +199,22 @@ async def test_a_question_that_a_gateway_passes_on_is_asked_and_answered_once(
         await page.goto(f"/console/tasks/{sent.json()['task']['id']}")
         await expect(page.locator(".say.artifact")).to_contain_text("Booked: window")
         await expect(page.locator(".actions .state")).to_have_text("completed")
+
+
+async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_sources(
+    browser: Browser, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    made = key_file.create(keys, "night-bot", scopes=[], tenant=None, lifetime=None)
+    async with (
+        console(named("Kept"), keys=str(keys), push_secret="whsec_" + "c2VjcmV0" * 4) as site,
+        looking(browser, site.url) as page,
+    ):
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.goto("/console/system")
+        await expect(page.locator("tr", has_text="push_secret").first).to_contain_text("<redacted>")
+        assert "c2VjcmV0" not in await page.content() and made.text not in await page.content()
+        await page.get_by_role("button", name="Revoke").click()
+        await expect(page.locator(".state", has_text="revoked")).to_have_count(1)
+        (key,) = key_file.read_keys(keys)
+        assert key.revoked_at is not None
