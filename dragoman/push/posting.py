@@ -174,7 +174,7 @@ class Posting:
                     self.is_busy = False
 
     async def _wait_until(self, due_at: int) -> None:
-        """Wait for a time, or until somebody wants a try at once."""
+        """Wait for a time, or until an operator wants a try at once."""
         self._hurried.clear()
         waits = [
             asyncio.ensure_future(self._means.clock.wait_until(due_at)),

@@ -29,8 +29,7 @@ from dragoman.server.operator.shapes import (
 from dragoman.server.operator.table import OperatorAsk, OperatorRows
 
 ENDPOINTS = OperatorRows()
-# Bytes that are left beside a file below which somebody has to make room: as `dragoman doctor`
-# says it.
+# Bytes left beside a file below which an operator has to make room, as `dragoman doctor` says.
 _LITTLE_SPACE = 512 * 1024 * 1024
 
 
