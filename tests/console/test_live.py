@@ -131,7 +131,7 @@ async def test_a_page_counts_as_one_request_and_what_it_does_as_another(tmp_path
     tokens = tmp_path / "tokens.toml"
     tokens.write_text('[a]\ntoken = "a-0123456789abcdef01"\nscopes = ["dragoman:operator"]\n')
     tokens.chmod(0o600)
-    settings = {"auth_tokens": str(tokens), "rate_limit": "6/60s"}
+    settings: dict[str, Any] = {"auth_tokens": str(tokens), "rate_limit": "6/60s"}
     async with console(echo(), **settings) as site:
         visitor = Visitor(site.http)
         await visitor.sign_in("a-0123456789abcdef01")

@@ -15,7 +15,10 @@ from dragoman import Agent, Turn
 from dragoman.config import load_settings
 from dragoman.console.part import ConsolePart
 from dragoman.gateway.app import gateway_app
+from dragoman.model.identity import Scope, TaskId
+from dragoman.model.push import PushConfig
 from dragoman.security.keys import key_file
+from dragoman.stores.interface import DeadLetter
 from tests.console.sites import console, looking
 
 # An agent that begins a step and never ends it, in a process of its own.
@@ -218,3 +221,20 @@ async def test_a_key_is_revoked_on_the_page_that_shows_settings_and_their_source
         await expect(page.locator(".state", has_text="revoked")).to_have_count(1)
         (key,) = key_file.read_keys(keys)
         assert key.revoked_at is not None
+
+
+async def test_what_a_receiver_never_took_is_dropped(browser: Browser) -> None:
+    async with console(named("Kept")) as site, looking(browser, site.url) as page:
+        sent = await site.send("hello")
+        scope = Scope("kept")
+        head = await site.app.store.head(scope, TaskId(sent["id"]))
+        assert head is not None
+        config = PushConfig("https://example.com/hook", "h", head.task_id)
+        push = await site.app.store.put_push(head.number, config, 9, most=9)
+        assert push is not None
+        letter = DeadLetter(push.number, head.task_id, "h", config.url, 2, 10, 5000, "a 500")
+        await site.app.store.settle(push, letter)
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.goto("/console/delivery")
+        await page.get_by_role("button", name="Drop").click()
+        await expect(page.get_by_text("Nothing was given up.")).to_be_visible()

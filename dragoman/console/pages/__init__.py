@@ -67,6 +67,7 @@ _TABLE = [
     _row("/agents/{name}/resume", agent.resume, is_form=True),
     _row("/agents/{name}/remove", agent.remove, is_form=True),
     _row("/delivery", delivery.show),
+    _row("/delivery/drop", delivery.drop, is_form=True),
     _row("/delivery/{number}/retry", delivery.retry, is_form=True),
     _row("/money", money.show),
     _row("/money/receipts/{task}", money.receipt),
