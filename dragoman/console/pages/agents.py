@@ -52,8 +52,6 @@ def served(name: str, card: dict[str, Any]) -> dict[str, Any]:
         "seen": "",
         "endpoint": "",
         "is_paused": False,
-        "median": None,
-        "errors": None,
         "record": None,
     }
 
@@ -74,8 +72,6 @@ def registered(record: dict[str, Any]) -> dict[str, Any]:
         "seen": record.get("last_seen_at") or "",
         "endpoint": record["endpoint"],
         "is_paused": record["is_paused"],
-        "median": record["median_ms"],
-        "errors": record["error_rate"],
         "record": record,
     }
 

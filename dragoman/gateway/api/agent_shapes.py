@@ -128,11 +128,6 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_default: bool
     is_paused: bool
     refresh: float
-    # Of its latest tasks: how long half of them and nearly all took, in milliseconds, and the share
-    # that failed; null: nothing was observed yet.
-    median_ms: float | None
-    p95_ms: float | None
-    error_rate: float | None
     agent_card: dict[str, Any] | None
     last_heartbeat: str | None
     last_seen_at: str | None
@@ -202,7 +197,6 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
     is_mine = agent.owner == ask.principal
     is_known = is_mine or is_operator(ask)
     schemas: dict[str, dict[str, Any]] = agent.schemas
-    figures = ask.gateway.trust.performance.figures(agent.id)
     return AgentRecord(
         id=agent.id,
         slug=agent.name,
@@ -222,9 +216,6 @@ def agent_record(ask: Ask, agent: Registered) -> AgentRecord:
         is_default=agent.is_default,
         is_paused=agent.is_paused,
         refresh=agent.refresh,
-        median_ms=round(figures.p50_ms, 1) or None,
-        p95_ms=round(figures.p95_ms, 1) or None,
-        error_rate=round(figures.failures / figures.observed, 3) if figures.observed else None,
         agent_card=agent.card if is_mine else hidden_value(agent.card, _unchanged),
         last_heartbeat=_instant(agent.beat_at),
         last_seen_at=_instant(agent.last_seen_at),
