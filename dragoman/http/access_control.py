@@ -90,6 +90,7 @@ class AccessControl:
         client = request.scope.get("client")
         if self._proxies is not None:
             request.address = self._proxies.origin(request.address, request.scope["headers"])
+        is_part = self._limits.has_rates and _is_part(request)
         try:
             if self.admission is not None:
                 self._admit(request, self.admission)
@@ -100,16 +101,18 @@ class AccessControl:
                 await route.answer(request)
                 return
             if self._keeper is None:
-                self._limits.arrive(request.address)
+                if not is_part:
+                    self._limits.arrive(request.address)
             else:
                 known = self._keeper.remembered(request.evidence)
-                self._limits.arrive(request.address, is_known=known is not None)
+                if not is_part:
+                    self._limits.arrive(request.address, is_known=known is not None)
                 if not await self._authenticate(request, route, self._keeper, known):
                     return
             agent = request.header(SOURCE_AGENT)
             if self._limits.is_shared:
                 await self._limits.prepare(request.caller, agent, request.address)
-            room = self._limits.admit(request.caller, agent, request.address)
+            room = self._limits.admit(request.caller, agent, request.address, is_part)
         except Overloaded as error:
             await self._refuse_later(request, route, error)
             return
@@ -225,3 +228,9 @@ def _document(problem: GuardProblem) -> tuple[Headers, bytes]:
 
 def _too_many(error: RateLimited) -> GuardProblem:
     return GuardProblem(429, "Too Many Requests", error.public)
+
+
+def _is_part(request: HttpRequest) -> bool:
+    """Tell whether a request is made inside this process for another one, which was counted."""
+    state = request.scope.get("state")
+    return state is not None and "is_part" in state

@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from dragoman.model.events import Forwarded
+from dragoman.model.money import MICRO
 from dragoman.model.record import Recorded
 from dragoman.model.task import Task, TaskState
 from dragoman.server.operator.shapes import TaskItem, instant
+from dragoman.server.site import Site
 from dragoman.stores.interface import Store, TaskRow
 
 # Characters of the first message, and of an error.
@@ -59,6 +63,18 @@ async def items_of(store: Store, heads: Sequence[TaskRow]) -> list[TaskItem]:
     """Return tasks as lists show them."""
     texts = await texts_of(store, heads)
     return [item_of(head, one) for head, one in zip(heads, texts, strict=True)]
+
+
+async def priced(site: Site, heads: Sequence[TaskRow], items: list[TaskItem]) -> list[TaskItem]:
+    """Return tasks with what they cost, where anything does."""
+    given = [head.number for head, item in zip(heads, items, strict=True) if item.to]
+    if site.costs is None or not given:
+        return items
+    costs = await site.costs(given)
+    return [
+        replace(item, cost=costs[head.number] / MICRO) if costs.get(head.number) else item
+        for head, item in zip(heads, items, strict=True)
+    ]
 
 
 def item_of(head: TaskRow, texts: TaskTexts) -> TaskItem:
