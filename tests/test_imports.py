@@ -54,6 +54,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*WAIST, "server", "agents", "authoring", "client"),
         *("http", "transports", "security", "egress", "dragoman"),
     ),
+    # An edge of agents and gateways alike: it knows neither engines nor stores.
+    "openai": (*WAIST, "server", "http", "transports", "dialects"),
     "compat": (
         *(*WAIST, "server", "agents", "authoring", "engine", "client", "stores.interface"),
         *("http", "transports", "dialects", "security", "egress", "dragoman"),
@@ -72,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "cli": (
         *(*WAIST, "server", "gateway", "mcp", "compat", "agents", "authoring", "client"),
-        *("testing", "engine", "stores", "push", "console"),
+        *("testing", "engine", "stores", "push", "console", "openai"),
         *("http", "transports", "dialects", "security", "egress", "dragoman"),
     ),
     "__main__": ("cli",),

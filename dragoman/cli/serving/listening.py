@@ -103,6 +103,12 @@ LISTENING = added(
             help="Serve the console at /console (on; where others call only with --auth).",
         ),
         own(
+            "--openai",
+            switch=True,
+            default=None,
+            help="Serve agents to chat programs, as models of the OpenAI API at /v1 (off).",
+        ),
+        own(
             "--drain",
             type=Duration(),
             metavar="<duration>",
@@ -138,11 +144,13 @@ def served(
     return settings_of(run, **(values | {"listen": places, "auth": ways, "grpc_listen": grpc}))
 
 
-def with_console(make: "Callable[..., App]") -> "Callable[..., App]":
-    """Return what makes an app, with the console beside what it serves."""
+def with_parts(make: "Callable[..., App]") -> "Callable[..., App]":
+    """Return what makes an app, with the console and the API of chat programs beside what it
+    serves; the settings say whether each is."""
     from dragoman.console.part import ConsolePart
+    from dragoman.openai.part import OpenAIPart
 
-    return partial(make, parts=[ConsolePart()])
+    return partial(make, parts=[ConsolePart(), OpenAIPart()])
 
 
 def console_of(ready: "Ready", settings: "Settings") -> dict[str, str]:
