@@ -51,6 +51,11 @@ def shape(error: A2AError | ChatError) -> tuple[int, dict[str, Any]]:
     return status, {"error": facts}
 
 
+def describe(error: A2AError) -> dict[str, Any]:
+    """Return the document of an error."""
+    return shape(error)[1]
+
+
 async def refuse(request: HttpRequest, error: A2AError | ChatError) -> None:
     """Answer a request with an error."""
     status, content = shape(error)

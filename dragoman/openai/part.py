@@ -22,7 +22,7 @@ from dragoman.openai.answers import ChatAnswer
 from dragoman.openai.chat_encoding import ChatEncoder
 from dragoman.openai.conversations import Conversations
 from dragoman.openai.encoding import AnswerEncoder
-from dragoman.openai.errors import ChatError, refuse
+from dragoman.openai.errors import ChatError, describe, refuse
 from dragoman.openai.models import Model, Models
 from dragoman.openai.prompts import Prompt
 from dragoman.openai.response_encoding import ResponseEncoder
@@ -55,12 +55,12 @@ class OpenAIPart(AppPart):
         self._responder = Responder(settings, site.discovery, site.streams, site.audit)
         cancels = settings.server.openai_cancel_on_disconnect
         self._stream = EventStreams(site.streams, cancels=cancels).serve
-        site.routes.add(MODELS, self._list_models, Access.CALLER, CARDS)
-        site.routes.add(f"{MODELS}/*", self._show_model, Access.CALLER, CARDS)
+        site.routes.add(MODELS, self._list_models, Access.CALLER, CARDS, describe)
+        site.routes.add(f"{MODELS}/*", self._show_model, Access.CALLER, CARDS, describe)
         chat = self._answering(chat_requests.decode, lambda prompt: ChatEncoder(prompt.model))
-        site.routes.add(CHAT, chat, Access.CALLER, BY_REQUEST)
+        site.routes.add(CHAT, chat, Access.CALLER, BY_REQUEST, describe)
         responses = self._answering(response_requests.decode, ResponseEncoder)
-        site.routes.add(RESPONSES, responses, Access.CALLER, BY_REQUEST)
+        site.routes.add(RESPONSES, responses, Access.CALLER, BY_REQUEST, describe)
 
     async def _list_models(self, request: HttpRequest) -> None:
         if request.verb not in ("GET", "HEAD"):

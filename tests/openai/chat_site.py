@@ -118,7 +118,8 @@ def answered(text: str) -> dict[str, Any]:
 @asynccontextmanager
 async def chatting(via: Via, folder: Path, **settings: Any) -> AsyncGenerator[ChatSite]:
     """Serve the agent to chat programs, by itself or through a gateway."""
-    chosen = {"openai": True, "store": str(folder / f"{via}.db")} | settings
+    chosen: dict[str, Any] = {"openai": True, "store": str(folder / f"{via}.db")} | settings
+    chosen["allow_private"] = True
     async with AsyncExitStack() as stack:
         if via == "served":
             app = App(concierge(), settings=load_settings({}, **chosen), parts=[OpenAIPart()])

@@ -1,0 +1,239 @@
+"""Who may chat, what is refused and how, and that the paths of REST 0.3 are as they were."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from harness.serving import serving
+from harness.waiting import eventually
+
+from dragoman.gateway.app import gateway_of
+from dragoman.gateway.registry.registration import Registration
+from tests.openai.chat_site import VIAS, Via, answered, chatting, concierge, said
+
+ADA, BOB = "ada-0123456789abcdef0123456789", "bob-0123456789abcdef0123456789"
+TOKENS = f'''
+[ada]
+token = "{ADA}"
+scopes = ["vip"]
+
+[bob]
+token = "{BOB}"
+'''
+PATHS = ("/v1/models", "/v1/chat/completions", "/v1/responses")
+
+
+async def test_it_is_off_unless_a_setting_turns_it_on(tmp_path: Path) -> None:
+    async with chatting("served", tmp_path, openai=False) as site:
+        for path in PATHS:
+            assert (await site.http.get(path)).status_code == 404
+            assert (await site.http.post(path, json={})).status_code == 404
+
+
+async def test_the_paths_of_rest_0_3_are_as_they_were(tmp_path: Path) -> None:
+    message = {"role": "ROLE_USER", "messageId": "m", "content": [{"text": "hi"}]}
+    answers: list[list[Any]] = []
+    for is_on in (False, True):
+        folder = tmp_path / str(is_on)
+        folder.mkdir()
+        async with chatting("served", folder, openai=is_on) as site:
+            sent = await site.http.post("/v1/message:send", json={"request": message})
+            assert sent.status_code == 200, sent.text
+            task = sent.json()["task"]["id"]
+            read = await site.http.get(f"/v1/tasks/{task}")
+            assert read.json()["id"] == task
+            others = ("/v1/card", "/v1/tasks/none", "/v1", "/v1/chat", "/v1/responses/x")
+            found = [await site.http.get(path) for path in others]
+            answers.append([(one.status_code, one.text) for one in found])
+    assert answers[0] == answers[1]
+
+
+def tokens(folder: Path) -> dict[str, Any]:
+    file = folder / "tokens.toml"
+    file.write_text(TOKENS)
+    file.chmod(0o600)
+    return {"auth": "bearer", "auth_tokens": str(file)}
+
+
+@pytest.mark.parametrize("via", VIAS)
+async def test_each_caller_has_its_own_models_and_tasks(via: Via, tmp_path: Path) -> None:
+    async with chatting(via, tmp_path, **tokens(tmp_path)) as site:
+        ada: Any = site.openai(ADA)
+        bob: Any = site.openai(BOB)
+        with pytest.raises(openai.AuthenticationError) as raised:
+            await site.openai("wrong").models.list()
+        assert raised.value.type == "authentication_error"
+        seen = {key: {one.id async for one in site.openai(key).models.list()} for key in (ADA, BOB)}
+        # What a gateway forwards is for the agent behind it to refuse.
+        assert seen[ADA] - seen[BOB] == ({"concierge/upgrade"} if via == "served" else set())
+        asked: Any = await ada.responses.create(model="concierge/book", input="a room")
+        call: Any = await ada.chat.completions.create(
+            model="concierge/look",
+            messages=[{"role": "user", "content": "x"}],
+            tools=[{"type": "function", "function": {"name": "look"}}],
+        )
+        call_id = call.choices[0].message.tool_calls[0].id
+        # To another caller, the tasks of this one are as those that never were.
+        for previous in (asked.id, "resp_" + "0" * 36):
+            with pytest.raises(openai.BadRequestError) as raised:
+                await bob.responses.create(
+                    model="concierge/book", input="Rome", previous_response_id=previous
+                )
+            assert str(raised.value).replace(previous, "ID").endswith("'ID' not found.")
+        result: Any = [said("x"), {"role": "tool", "tool_call_id": call_id, "content": "rain"}]
+        with pytest.raises(openai.BadRequestError) as raised:
+            await bob.chat.completions.create(model="concierge/look", messages=result)
+        assert raised.value.code == "unknown_tool_call"
+        chat: Any = [said("a room"), answered("Where to?"), said("Rome")]
+        new = await bob.chat.completions.create(model="concierge/book", messages=chat)
+        assert new.choices[0].message.content == "Where to?"
+        same = await ada.responses.create(
+            model="concierge/book", input="Rome", previous_response_id=asked.id
+        )
+        assert same.output_text == "Your code?"
+
+
+async def test_an_agent_for_some_callers_is_no_model_of_others(tmp_path: Path) -> None:
+    async with (
+        chatting("gateway", tmp_path, **tokens(tmp_path)) as site,
+        serving(concierge()) as private,
+    ):
+        registry = gateway_of(site.app).registry
+        agent = await registry.register(Registration(url=private.url, callers=["token:ada"]))
+        hidden, home = agent.name, f"/a2a/{agent.name}/v1"
+        seen = {key: {one.id async for one in site.openai(key).models.list()} for key in (ADA, BOB)}
+        assert seen[ADA] - seen[BOB] > {hidden}
+        chat: Any = {"messages": [said("x")]}
+        found = await site.openai(ADA).chat.completions.create(model=hidden, **chat)
+        assert found.choices[0].message.content == "You said: x "
+        for model in (hidden, "nobody"):
+            with pytest.raises(openai.NotFoundError) as raised:
+                await site.openai(BOB).chat.completions.create(model=model, **chat)
+            assert raised.value.code == "model_not_found"
+        with pytest.raises(openai.NotFoundError):
+            await site.openai(BOB, home).chat.completions.create(model=hidden, **chat)
+        at_home = site.openai(ADA, home)
+        assert {one.id async for one in at_home.models.list()} <= seen[ADA] - seen[BOB]
+        found = await at_home.chat.completions.create(model=hidden, **chat)
+        assert found.choices[0].message.content == "You said: x "
+
+
+HELLO = {"model": "concierge", "messages": [said("x")]}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}
+FILE = {"type": "file", "file": {"file_id": "file-1"}}
+BAD: list[tuple[str, Any, str | None]] = [
+    ("no JSON", b"{", None),
+    ("a list", [], "body"),
+    ("nothing", {}, "messages"),
+    ("no model", {"messages": [said("x")]}, "model"),
+    ("a number for a model", HELLO | {"model": 3}, "model"),
+    ("no messages", HELLO | {"messages": []}, "messages"),
+    ("messages that are a text", HELLO | {"messages": "x"}, "messages"),
+    ("a message that is a text", HELLO | {"messages": ["x"]}, "messages[0]"),
+    ("a stranger", HELLO | {"messages": [{"role": "x", "content": ""}]}, "messages[0].role"),
+    ("no content", HELLO | {"messages": [{"role": "user"}]}, "messages[0].content"),
+    ("an empty message", HELLO | {"messages": [said("")]}, "messages"),
+    ("the assistant last", HELLO | {"messages": [said("x"), answered("y")]}, "messages"),
+    ("only a system", HELLO | {"messages": [{"role": "system", "content": "x"}]}, "messages"),
+    ("no base64", HELLO | {"messages": [said([IMAGE])]}, "messages[0].content[0].image_url.url"),
+    ("a file elsewhere", HELLO | {"messages": [said([FILE])]}, "messages[0].content[0].file"),
+    (
+        "an unknown part",
+        HELLO | {"messages": [said([{"type": "x"}])]},
+        "messages[0].content[0].type",
+    ),
+    ("several answers", HELLO | {"n": 2}, "n"),
+    ("a text for a flag", HELLO | {"stream": "yes"}, "stream"),
+    ("a number for a flag", HELLO | {"stream": 1}, "stream"),
+    ("tools that are none", HELLO | {"tools": "x"}, "tools"),
+    ("a tool without a name", HELLO | {"tools": [{"type": "function"}]}, "tools[0].name"),
+    ("too many tools", HELLO | {"tools": [{"type": "x"}] * 129}, "tools"),
+    ("a bad conversation", HELLO | {"conversation": "a b"}, "conversation"),
+    ("bad metadata", HELLO | {"metadata": 1}, "metadata"),
+]
+
+
+async def test_bad_requests_are_refused_in_the_shape_of_that_api(tmp_path: Path) -> None:
+    async with chatting("served", tmp_path) as site:
+        for name, body, field in BAD:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            kind = {"content-type": "application/json"}
+            response = await site.http.post("/v1/chat/completions", content=content, headers=kind)
+            assert response.status_code == 400, name
+            error = response.json()["error"]
+            assert error.keys() == {"message", "type", "param", "code"}, name
+            assert (error["type"], error["param"]) == ("invalid_request_error", field), name
+        for body in (
+            {"model": "concierge"},
+            {"model": "concierge", "input": [{"type": "item_reference"}]},
+            {"model": "concierge", "input": [{"type": "function_call_output", "output": "x"}]},
+            {"model": "concierge", "input": "x", "background": True},
+        ):
+            response = await site.http.post("/v1/responses", json=body)
+            assert response.status_code == 400, body
+        for path in PATHS[1:]:
+            assert (await site.http.get(path)).status_code == 405
+            plain = await site.http.post(path, content=b"x", headers={"content-type": "text/html"})
+            assert plain.status_code == 400
+            assert plain.json()["error"]["code"] == "content_type_not_supported"
+            headers = {"Idempotency-Key": "a b"}
+            body = HELLO | {"input": "x"}
+            assert (await site.http.post(path, json=body, headers=headers)).status_code == 400
+        refused = await site.http.post(
+            "/v1/chat/completions",
+            json=HELLO
+            | {
+                "messages": [
+                    said([IMAGE | {"image_url": {"url": "data:application/zip;base64,eA=="}}])
+                ]
+            },
+        )
+        assert refused.json()["error"]["code"] == "content_type_not_supported"
+        assert await site.tasks() == []
+
+
+async def test_a_task_may_go_on_without_the_program_that_began_it(tmp_path: Path) -> None:
+    async with chatting("served", tmp_path, openai_cancel_on_disconnect=False) as site:
+
+        async def ask() -> None:
+            await site.ask("concierge/wait", said("x"))
+
+        async def is_working() -> bool:
+            tasks = await site.tasks()
+            return bool(tasks) and tasks[0]["status"]["state"] == "TASK_STATE_WORKING"
+
+        asking = asyncio.create_task(ask())
+        await eventually(is_working)
+        asking.cancel()
+        await eventually(lambda: len(site.app.site.streams) == 0)
+        assert await is_working()
+
+
+async def test_a_question_is_answered_after_a_restart(tmp_path: Path) -> None:
+    async with chatting("served", tmp_path) as site:
+        await site.ask("concierge/book", said("a room"))
+    async with chatting("served", tmp_path) as site:
+        code = await site.ask("concierge/book", said("a room"), answered("Where to?"), said("Rome"))
+        assert code.message.content == "Your code?"
+
+
+async def test_programs_hear_that_the_server_stops(tmp_path: Path) -> None:
+    async with chatting("served", tmp_path) as site:
+        asking = [
+            asyncio.create_task(site.http.post("/v1/chat/completions", json=body))
+            for body in (
+                {"model": "concierge/wait", "messages": [said("x")], "stream": stream}
+                for stream in (False, True)
+            )
+        ]
+        await eventually(lambda: len(site.app.site.streams) == 2)
+        await eventually(lambda: site.app.site.engines["concierge"].live_tasks == 2)
+        site.app.end_streams()
+        whole, stream = await asyncio.gather(*asking)
+        assert whole.status_code == 503
+        assert whole.json()["error"]["type"] == "server_error"
+        assert '"type":"server_error"' in stream.text
+        assert {task["status"]["state"] for task in await site.tasks()} == {"TASK_STATE_WORKING"}
