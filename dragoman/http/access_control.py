@@ -141,7 +141,7 @@ class AccessControl:
     ) -> bool:
         """Find out who calls, and tell whether the path is open to the caller; if not, the request
         is answered."""
-        request.challenge, request.describe = keeper.challenge, route.describe
+        request.challenge = keeper.challenge
         try:
             request.pass_ = known or await keeper.admit(request.evidence)
         except Denied as error:

@@ -10,7 +10,7 @@ from dragoman.model.record import encode
 async def unauthenticated(request: HttpRequest, error: Unauthenticated) -> None:
     """Ask for credentials, whatever the binding: that is a matter of HTTP."""
     challenge = (b"www-authenticate", request.challenge.encode())
-    await document(request, request.describe(error), challenge, status=401)
+    await document(request, {"error": {"message": error.public}}, challenge, status=401)
 
 
 async def denied(request: HttpRequest, error: PermissionDenied) -> None:
@@ -20,7 +20,7 @@ async def denied(request: HttpRequest, error: PermissionDenied) -> None:
     if (scope := error.facts.get("scope")) and "bearer" in request.challenge.lower():
         challenge = f'Bearer error="insufficient_scope", scope="{scope}"'
         headers.append((b"www-authenticate", challenge.encode()))
-    await document(request, request.describe(error), *headers, status=403)
+    await document(request, {"error": {"message": error.public}}, *headers, status=403)
 
 
 async def document(

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from dragoman.dialects import negotiate
-from dragoman.errors import A2AError, BodyTooLarge, ContentTypeNotSupported, ParseFailed
+from dragoman.errors import BodyTooLarge, ContentTypeNotSupported, ParseFailed
 from dragoman.http.limits import Room, network
 from dragoman.http.mount import Mount
 from dragoman.model.identity import Caller
@@ -22,9 +22,6 @@ Scope = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
 # Writes a whole answer at once; False: nothing was written.
 Answer = Callable[[int, Headers, bytes], bool]
-
-# Returns what the body of an error says.
-Describe = Callable[[A2AError], dict[str, Any]]
 
 JSON = b"application/json"
 A2A_JSON = b"application/a2a+json"
@@ -60,7 +57,6 @@ class HttpRequest:
         "_unknown",
         "address",
         "challenge",
-        "describe",
         "extensions",
         "extra",
         "headers",
@@ -104,8 +100,6 @@ class HttpRequest:
         self.extra: Headers = []
         # What an unauthenticated caller is asked for.
         self.challenge = "Bearer"
-        # The body of a refusal of HTTP itself; the route may have another.
-        self.describe: Describe = describe
         # Where it comes from, also behind a proxy; and what it takes of its caller's share.
         client = scope.get("client")
         self.address: str = client[0] if client else ""
@@ -202,11 +196,6 @@ class HttpRequest:
         accept = self.headers.get(b"accept", b"")
         is_strict = b"json" not in accept and b"*/*" not in accept
         return b"text/event-stream" in accept and is_strict and not any(self.version)
-
-
-def describe(error: A2AError) -> dict[str, Any]:
-    """Return the body of an error that is of no binding."""
-    return {"error": {"message": error.public}}
 
 
 @functools.lru_cache(1024)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
 from dragoman.errors import ConfigError
-from dragoman.http.request import Describe, HttpRequest, describe
+from dragoman.http.request import HttpRequest
 from dragoman.model.identity import Caller
 from dragoman.security.keys.key_scopes import EVERYTHING, allows_any
 
@@ -44,8 +44,6 @@ class Route(NamedTuple):
     # Its path as operators see it; empty where the answer itself finds out.
     name: str = ""
     scopes: frozenset[str] | None = CLOSED
-    # What callers without access are told, where the API of the path has a shape of its own.
-    describe: Describe = describe
 
     def opens_to(self, caller: Caller) -> bool:
         """Tell whether the path is open to a caller, as far as the scopes of its key go."""
@@ -77,14 +75,13 @@ class Routes:
         answer: Answer,
         access: Access | None,
         scopes: frozenset[str] | None = CLOSED,
-        describe: Describe = describe,
     ) -> None:
         """Answer one path; one that ends with `/*` stands for all below it."""
         places = self._below if path.endswith("/*") else self._exact
         place = path.removesuffix("*")
         if place in places:
             raise ConfigError(f"{path} is served twice")
-        places[place] = Route(answer, access, path or "/", scopes, describe)
+        places[place] = Route(answer, access, path or "/", scopes)
 
     def add_others(
         self, answer: Answer, access: Access | None, scopes: frozenset[str] | None = CLOSED

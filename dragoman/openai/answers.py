@@ -32,14 +32,14 @@ _ENDS = {
 }
 
 
-class Delta(NamedTuple):
+class TextDelta(NamedTuple):
     """Some more of an answer."""
 
     kind: Literal["text", "progress"]
     text: str
 
 
-class FunctionCall(NamedTuple):
+class ProgramCall(NamedTuple):
     """A tool that the caller's program is to execute."""
 
     id: str
@@ -61,7 +61,7 @@ class ChatAnswer:
         self._pieces: list[str] = []
         self.task_id = ""
         self.context_id = ""
-        self.calls: list[FunctionCall] = []
+        self.calls: list[ProgramCall] = []
         # Why there is no answer.
         self.problem: ChatError | None = None
         self.is_done = False
@@ -71,14 +71,14 @@ class ChatAnswer:
         """All text so far."""
         return "".join(self._pieces)
 
-    def take(self, batch: Batch) -> list[Delta]:
+    def take(self, batch: Batch) -> list[TextDelta]:
         """Add what happened; return what that adds to the answer."""
         if isinstance(batch, Message):
             self.context_id, self.is_done = batch.context_id, True
             return self._say(_text(batch.parts))
         if isinstance(batch, Opening):
             return self._open(batch.reply.reading.task)
-        found: list[Delta] = []
+        found: list[TextDelta] = []
         for recorded in batch:
             event = recorded.event
             if isinstance(event, ArtifactUpdate):
@@ -87,12 +87,12 @@ class ChatAnswer:
                 found += self._rest(event.status)
         return found
 
-    def _open(self, task: Task) -> list[Delta]:
+    def _open(self, task: Task) -> list[TextDelta]:
         self.task_id, self.context_id = task.id, task.context_id
         found = [delta for one in task.artifacts for delta in self._produce(one, append=False)]
         return found + self._rest(task.status)
 
-    def _produce(self, artifact: Artifact, *, append: bool) -> list[Delta]:
+    def _produce(self, artifact: Artifact, *, append: bool) -> list[TextDelta]:
         id, text = artifact.artifact_id, _text(artifact.parts)
         before = self._shown.get(id, "")
         self._shown[id] = before + text if append else text
@@ -104,11 +104,11 @@ class ChatAnswer:
             self._artifact = id
         return self._say(text, on_new_line=is_other)
 
-    def _rest(self, status: TaskStatus) -> list[Delta]:
+    def _rest(self, status: TaskStatus) -> list[TextDelta]:
         said = _text(status.message.parts) if status.message is not None else ""
         if not status.state.is_resting:
             self._progress = said or self._progress
-            return [Delta("progress", said)] if said else []
+            return [TextDelta("progress", said)] if said else []
         self.is_done = True
         if status.state.is_interrupted:
             return self._ask(status, said)
@@ -118,11 +118,11 @@ class ChatAnswer:
             return []
         return self._say(said or self._progress) if not self._pieces else []
 
-    def _ask(self, status: TaskStatus, said: str) -> list[Delta]:
+    def _ask(self, status: TaskStatus, said: str) -> list[TextDelta]:
         requests = open_requests(status)
         ours = [one for one in requests if one.kind == "tool" and one.name in self._tools]
         self.calls = [
-            FunctionCall(
+            ProgramCall(
                 call_id(self.task_id, one.request_id),
                 one.name,
                 encode({} if one.args is None else one.args).decode(),
@@ -135,13 +135,13 @@ class ChatAnswer:
             question = "The agent needs something more from you."
         return self._say(question, on_new_line=True)
 
-    def _say(self, text: str, *, on_new_line: bool = False) -> list[Delta]:
+    def _say(self, text: str, *, on_new_line: bool = False) -> list[TextDelta]:
         if not text:
             return []
         if on_new_line and self._pieces:
             text = f"\n{text}"
         self._pieces.append(text)
-        return [Delta("text", text)]
+        return [TextDelta("text", text)]
 
 
 def artifact_texts(artifacts: Sequence[Artifact]) -> dict[str, str]:

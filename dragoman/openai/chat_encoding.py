@@ -5,7 +5,7 @@ from typing import Any
 
 from dragoman.errors import A2AError
 from dragoman.model.identity import new_id
-from dragoman.openai.answers import ChatAnswer, Delta, FunctionCall
+from dragoman.openai.answers import ChatAnswer, ProgramCall, TextDelta
 from dragoman.openai.encoding import data_frame
 from dragoman.openai.errors import ChatError, shape
 
@@ -25,7 +25,7 @@ class ChatEncoder:
         """Return the first chunk."""
         return self._chunk({"role": "assistant", "content": ""})
 
-    def delta(self, delta: Delta) -> bytes:
+    def delta(self, delta: TextDelta) -> bytes:
         """Return a chunk of text."""
         name = "content" if delta.kind == "text" else "reasoning_content"
         return self._chunk({name: delta.text})
@@ -79,7 +79,7 @@ def _reason(answer: ChatAnswer) -> str:
     return "tool_calls" if answer.calls else "stop"
 
 
-def _call(call: FunctionCall) -> dict[str, Any]:
+def _call(call: ProgramCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",

@@ -35,7 +35,7 @@ _WAITING = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
 _RESPONSE, _IN_CONTEXT = "resp_", "resp_ctx_"
 
 
-class Place(msgspec.Struct, frozen=True):
+class TaskPlace(msgspec.Struct, frozen=True):
     """Where a message goes: to a task, or into a context; empty: into one of its own."""
 
     task_id: TaskId = TaskId("")
@@ -57,7 +57,7 @@ class Conversations:
         self._service = service
         self._call = call
 
-    async def place(self, prompt: Prompt, repeated_id: MessageId | None) -> Place:
+    async def place(self, prompt: Prompt, repeated_id: MessageId | None) -> TaskPlace:
         """Return where a prompt goes. `repeated_id` is the id of a message that the caller may
         have sent before."""
         if repeated_id is not None:
@@ -71,10 +71,10 @@ class Conversations:
         if prompt.conversation:
             context = ContextId(prompt.conversation)
             waiting = await self._waiting(1, context)
-            return _continued(waiting[0]) if waiting else Place(context_id=context)
+            return _continued(waiting[0]) if waiting else TaskPlace(context_id=context)
         return await self._same_chat(prompt)
 
-    async def _waiting_task(self, task_id: str) -> Place:
+    async def _waiting_task(self, task_id: str) -> TaskPlace:
         """Return the task of tool calls; raises `ChatError` if it does not wait for them."""
         try:
             task = await self._task(task_id)
@@ -85,30 +85,32 @@ class Conversations:
             raise ChatError(message, status=400, code="unknown_tool_call", param="messages")
         return _continued(task)
 
-    async def _after(self, previous: str) -> Place:
+    async def _after(self, previous: str) -> TaskPlace:
         if previous.startswith(_IN_CONTEXT):
-            return Place(context_id=ContextId(previous.removeprefix(_IN_CONTEXT)))
+            return TaskPlace(context_id=ContextId(previous.removeprefix(_IN_CONTEXT)))
         try:
             task = await self._task(previous.removeprefix(_RESPONSE))
         except TaskNotFound:
-            message = f"Previous response with id '{previous[:128]}' not found."
-            field = "previous_response_id"
-            code = "previous_response_not_found"
-            raise ChatError(message, status=400, code=code, param=field) from None
+            raise ChatError(
+                "There is no such previous response.",
+                status=400,
+                code="previous_response_not_found",
+                param="previous_response_id",
+            ) from None
         if task.status.state.is_interrupted:
             return _continued(task)
-        return Place(context_id=task.context_id)
+        return TaskPlace(context_id=task.context_id)
 
-    async def _same_chat(self, prompt: Prompt) -> Place:
+    async def _same_chat(self, prompt: Prompt) -> TaskPlace:
         if prompt.begins_at:
             for task in await self._waiting(_MOST_WAITING):
                 if _is_of(task, prompt):
                     return _continued(task)
         if not prompt.user:
-            return Place()
+            return TaskPlace()
         # What a user is called may be private, and is not for agents.
         digest = hashlib.blake2b(prompt.user.encode(), digest_size=16).hexdigest()
-        return Place(context_id=ContextId(f"user-{digest}"))
+        return TaskPlace(context_id=ContextId(f"user-{digest}"))
 
     async def _given(self, message_id: MessageId) -> Task | None:
         """Return the task that was given a message before, among the latest."""
@@ -143,17 +145,17 @@ class Conversations:
         return reply.reading.task
 
 
-def _as_before(task: Task, prompt: Prompt, message_id: MessageId) -> Place:
+def _as_before(task: Task, prompt: Prompt, message_id: MessageId) -> TaskPlace:
     """Return the place that a message had when it was first sent: only the same message is
     recognised as the same."""
     if task.history[0].message_id != message_id:
-        return Place(task.id, task.context_id)
+        return TaskPlace(task.id, task.context_id)
     is_named = bool(prompt.conversation or prompt.previous or prompt.user)
-    return Place(context_id=task.context_id if is_named else ContextId(""))
+    return TaskPlace(context_id=task.context_id if is_named else ContextId(""))
 
 
-def _continued(task: Task) -> Place:
-    return Place(task.id, task.context_id, artifact_texts(task.artifacts))
+def _continued(task: Task) -> TaskPlace:
+    return TaskPlace(task.id, task.context_id, artifact_texts(task.artifacts))
 
 
 def _is_of(task: Task, prompt: Prompt) -> bool:

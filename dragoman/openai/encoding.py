@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from dragoman.errors import A2AError
 from dragoman.model.record import encode
-from dragoman.openai.answers import ChatAnswer, Delta
+from dragoman.openai.answers import ChatAnswer, TextDelta
 from dragoman.openai.errors import ChatError
 from dragoman.transports import sse
 
@@ -16,7 +16,7 @@ class AnswerEncoder(Protocol):
         """Return what a stream begins with."""
         ...
 
-    def delta(self, delta: Delta) -> bytes:
+    def delta(self, delta: TextDelta) -> bytes:
         """Return some more of the answer."""
         ...
 

@@ -1,5 +1,6 @@
 """Errors in the shape of that API: an object `error` with a message, a type, the parameter and a
-code."""
+code. What is refused before the path is looked at (no credential, too many requests) is answered as
+everywhere: callers without access learn nothing of what is here."""
 
 from typing import Any
 
@@ -10,7 +11,6 @@ from dragoman.http.request import Headers, HttpRequest
 
 # By status; every other one of the caller's is an invalid request.
 _TYPES = {
-    401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
@@ -49,11 +49,6 @@ def shape(error: A2AError | ChatError) -> tuple[int, dict[str, Any]]:
     kind = "server_error" if status >= 500 else _TYPES.get(status, "invalid_request_error")
     facts = {"message": error.public, "type": kind, "param": param, "code": code}
     return status, {"error": facts}
-
-
-def describe(error: A2AError) -> dict[str, Any]:
-    """Return the document of an error."""
-    return shape(error)[1]
 
 
 async def refuse(request: HttpRequest, error: A2AError | ChatError) -> None:

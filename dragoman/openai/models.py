@@ -14,7 +14,7 @@ from dragoman.server.site import Site
 _MAX_LISTED = 2000
 
 
-class Model(NamedTuple):
+class ChatModel(NamedTuple):
     """An agent, or one skill of it."""
 
     mount: AgentMount
@@ -45,7 +45,7 @@ class Models:
                 found.append(self.document(model))
         return found
 
-    def find(self, request: HttpRequest, id: str) -> Model:
+    def find(self, request: HttpRequest, id: str) -> ChatModel:
         """Return a model by its id; raises `ChatError`, the same for one that the caller may not
         see."""
         name, _, skill = id.partition("/")
@@ -61,7 +61,7 @@ class Models:
                 return model
         raise model_not_found(id)
 
-    def document(self, model: Model) -> dict[str, Any]:
+    def document(self, model: ChatModel) -> dict[str, Any]:
         """Return a model as it is listed."""
         agent = model.mount.agent
         about = agent.skills[model.skill].card.description if model.skill else agent.description
@@ -82,9 +82,9 @@ class Models:
         return mount if isinstance(mount, AgentMount) else None
 
 
-def _models(mount: AgentMount, caller: Caller) -> Iterator[Model]:
+def _models(mount: AgentMount, caller: Caller) -> Iterator[ChatModel]:
     """Yield an agent, and those of its skills that are for a caller."""
-    yield Model(mount)
+    yield ChatModel(mount)
     for id, skill in mount.agent.skills.items():
         if skill.scopes <= caller.scopes:
-            yield Model(mount, id)
+            yield ChatModel(mount, id)

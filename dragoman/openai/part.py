@@ -22,8 +22,8 @@ from dragoman.openai.answers import ChatAnswer
 from dragoman.openai.chat_encoding import ChatEncoder
 from dragoman.openai.conversations import Conversations
 from dragoman.openai.encoding import AnswerEncoder
-from dragoman.openai.errors import ChatError, describe, refuse
-from dragoman.openai.models import Model, Models
+from dragoman.openai.errors import ChatError, refuse
+from dragoman.openai.models import ChatModel, Models
 from dragoman.openai.prompts import Prompt
 from dragoman.openai.response_encoding import ResponseEncoder
 from dragoman.openai.writers import StreamedAnswer, WholeAnswer
@@ -55,12 +55,12 @@ class OpenAIPart(AppPart):
         self._responder = Responder(settings, site.discovery, site.streams, site.audit)
         cancels = settings.server.openai_cancel_on_disconnect
         self._stream = EventStreams(site.streams, cancels=cancels).serve
-        site.routes.add(MODELS, self._list_models, Access.CALLER, CARDS, describe)
-        site.routes.add(f"{MODELS}/*", self._show_model, Access.CALLER, CARDS, describe)
+        site.routes.add(MODELS, self._list_models, Access.CALLER, CARDS)
+        site.routes.add(f"{MODELS}/*", self._show_model, Access.CALLER, CARDS)
         chat = self._answering(chat_requests.decode, lambda prompt: ChatEncoder(prompt.model))
-        site.routes.add(CHAT, chat, Access.CALLER, BY_REQUEST, describe)
+        site.routes.add(CHAT, chat, Access.CALLER, BY_REQUEST)
         responses = self._answering(response_requests.decode, ResponseEncoder)
-        site.routes.add(RESPONSES, responses, Access.CALLER, BY_REQUEST, describe)
+        site.routes.add(RESPONSES, responses, Access.CALLER, BY_REQUEST)
 
     async def _list_models(self, request: HttpRequest) -> None:
         if request.verb not in ("GET", "HEAD"):
@@ -105,7 +105,7 @@ class OpenAIPart(AppPart):
         return await read_value(body, self._settings.http.max_json_values)
 
     async def _answer(
-        self, request: HttpRequest, prompt: Prompt, model: Model, encoder: AnswerEncoder
+        self, request: HttpRequest, prompt: Prompt, model: ChatModel, encoder: AnswerEncoder
     ) -> None:
         """Give the message of a prompt to a task, and answer with what becomes of it."""
         request.mount = model.mount

@@ -7,7 +7,7 @@ from typing import Any
 from dragoman.errors import A2AError
 from dragoman.model.identity import new_id
 from dragoman.model.record import encode
-from dragoman.openai.answers import ChatAnswer, Delta, FunctionCall
+from dragoman.openai.answers import ChatAnswer, ProgramCall, TextDelta
 from dragoman.openai.conversations import response_id
 from dragoman.openai.errors import ChatError, shape
 from dragoman.openai.prompts import Prompt
@@ -33,7 +33,7 @@ class ResponseEncoder:
             "response.in_progress", response=opening
         )
 
-    def delta(self, delta: Delta) -> bytes:
+    def delta(self, delta: TextDelta) -> bytes:
         """Return the event of some more text; the first opens the item it belongs to."""
         if delta.kind != "text":
             return b""
@@ -84,7 +84,7 @@ class ResponseEncoder:
             )
         )
 
-    def _call_events(self, place: int, call: FunctionCall) -> bytes:
+    def _call_events(self, place: int, call: ProgramCall) -> bytes:
         open_item = _call_item(call, "in_progress") | {"arguments": ""}
         facts = {"item_id": _item_id(call), "output_index": place}
         return (
@@ -150,11 +150,11 @@ def _text_part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _item_id(call: FunctionCall) -> str:
+def _item_id(call: ProgramCall) -> str:
     return f"fc_{call.id.removeprefix('call_')}"
 
 
-def _call_item(call: FunctionCall, status: str) -> dict[str, Any]:
+def _call_item(call: ProgramCall, status: str) -> dict[str, Any]:
     return {
         "id": _item_id(call),
         "type": "function_call",

@@ -63,9 +63,8 @@ async def test_each_caller_has_its_own_models_and_tasks(via: Via, tmp_path: Path
     async with chatting(via, tmp_path, **tokens(tmp_path)) as site:
         ada: Any = site.openai(ADA)
         bob: Any = site.openai(BOB)
-        with pytest.raises(openai.AuthenticationError) as raised:
+        with pytest.raises(openai.AuthenticationError, match=r"invalid|required"):
             await site.openai("wrong").models.list()
-        assert raised.value.type == "authentication_error"
         seen = {key: {one.id async for one in site.openai(key).models.list()} for key in (ADA, BOB)}
         # What a gateway forwards is for the agent behind it to refuse.
         assert seen[ADA] - seen[BOB] == ({"concierge/upgrade"} if via == "served" else set())
@@ -82,7 +81,7 @@ async def test_each_caller_has_its_own_models_and_tasks(via: Via, tmp_path: Path
                 await bob.responses.create(
                     model="concierge/book", input="Rome", previous_response_id=previous
                 )
-            assert str(raised.value).replace(previous, "ID").endswith("'ID' not found.")
+            assert raised.value.code == "previous_response_not_found"
         result: Any = [said("x"), {"role": "tool", "tool_call_id": call_id, "content": "rain"}]
         with pytest.raises(openai.BadRequestError) as raised:
             await bob.chat.completions.create(model="concierge/look", messages=result)
