@@ -239,7 +239,8 @@ def _agent_keys(settings: Settings, store: GatewayStore) -> AgentKeys | None:
         return None
     is_declared = "api-key" not in settings.ways()
     source, header = StoredKeys(store), settings.security.api_key_header
-    return AgentKeys(source, header=header, is_declared=is_declared)
+    in_bearer = settings.server.openai
+    return AgentKeys(source, header=header, in_bearer=in_bearer, is_declared=is_declared)
 
 
 def _is_second(agent: Registered, name: str) -> bool:

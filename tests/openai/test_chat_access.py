@@ -12,6 +12,7 @@ from harness.waiting import eventually
 
 from dragoman.gateway.app import gateway_of
 from dragoman.gateway.registry.registration import Registration
+from dragoman.security.keys import key_file
 from tests.openai.chat_site import VIAS, Via, answered, chatting, concierge, said
 
 ADA, BOB = "ada-0123456789abcdef0123456789", "bob-0123456789abcdef0123456789"
@@ -93,6 +94,24 @@ async def test_each_caller_has_its_own_models_and_tasks(via: Via, tmp_path: Path
             model="concierge/book", input="Rome", previous_response_id=asked.id
         )
         assert same.output_text == "Your code?"
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_an_api_key_is_a_bearer_token_where_chat_programs_are_served(
+    is_on: bool, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.json"
+    key = key_file.create(keys, "ada", scopes=[], tenant=None, lifetime=None).text
+    async with chatting("served", tmp_path, auth="api-key", keys=str(keys), openai=is_on) as site:
+        card = {"authorization": f"Bearer {key}"}
+        for headers, is_known in ((card, is_on), ({"x-api-key": key}, True)):
+            found = await site.http.get("/tasks", headers={"a2a-version": "1.0", **headers})
+            assert found.status_code == (200 if is_known else 401)
+        for wrong in (key[:-1], f"{key}x", "x"):
+            headers = {"authorization": f"Bearer {wrong}"}
+            assert (await site.http.get("/v1/models", headers=headers)).status_code == 401
+        both = [("authorization", f"Bearer {key}")] * 2
+        assert (await site.http.get("/v1/models", headers=both)).status_code == 401
 
 
 async def test_an_agent_for_some_callers_is_no_model_of_others(tmp_path: Path) -> None:
