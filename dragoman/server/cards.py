@@ -183,12 +183,17 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
         for skill in agent.skills.values()
         if any(parameter.kind is not str for parameter in skill.parameters)
     }
-    if schemas:
+    results = {
+        skill.card.id: found
+        for skill in agent.skills.values()
+        if (found := skill.result_schema()) is not None
+    }
+    if schemas or results:
         extensions.append(
             AgentExtension(
                 uri=SCHEMAS_URI,
-                description="JSON Schemas of the skills' arguments, by skill id.",
-                params={"schemas": schemas},
+                description="JSON Schemas of the skills' arguments and results, by skill id.",
+                params={"schemas": schemas, "results": results},
             )
         )
     return extensions
