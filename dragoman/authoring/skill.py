@@ -302,9 +302,12 @@ def _is_pydantic(kind: Any) -> bool:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a parameter's type; parts and messages have none."""
+    """Return the JSON Schema of a parameter's type; parts and messages have none. Bytes that are
+    given by name are base64."""
     if (found := _pydantic_schema(kind)) is not None:
         return found
+    if kind is bytes:
+        return msgspec.json.schema(kind)
     if _mentions(kind, Message) or _mentions(kind, Part) or _mentions(kind, bytes):
         return {}
     return msgspec.json.schema(kind)

@@ -26,6 +26,7 @@ COMMANDS = {
     "send": CommandPlace("calling.send:send", "Send a message to an agent.", _ASK),
     "task": CommandPlace("calling.task:task", "Read, cancel, list and follow tasks.", _ASK),
     "card": CommandPlace("calling.card:card", "Show, sign and verify agent cards.", _ASK),
+    "gen": CommandPlace("calling.gen:gen", "Write typed calls of an agent.", _ASK),
     "chat": CommandPlace("calling.chat:chat", "Talk with an agent on the terminal.", _ASK),
     "inbox": CommandPlace("calling.inbox:inbox", "Answer what waits for a person.", _ASK),
     "auth": CommandPlace("calling.auth:auth", "Log in to an agent.", _ASK),

@@ -6,7 +6,7 @@ card, and the service is the gateway's, with the agent's id added to each reques
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from dragoman.config import Settings
 from dragoman.gateway.delivery.forwarding import DISCOVERY
 from dragoman.gateway.registry.registered import Registered
 from dragoman.gateway.registry.registration import card_of
-from dragoman.model.card import AgentSkill
+from dragoman.model.card import SCHEMAS_URI, AgentSkill
 from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.security.authentication import Authenticator
 from dragoman.server.cards import CardRack, GrpcPlace
@@ -68,7 +68,7 @@ class AddressedService:
         return msgspec.structs.replace(call, operation=operation)
 
 
-async def _remote_skill(text: str) -> str:
+async def _remote_skill(text: str) -> Any:
     """Placeholder for a skill that another agent implements."""
     raise AssertionError("the gateway forwards requests for this skill")
 
@@ -144,6 +144,12 @@ class Front:
             icon_url=card.icon_url,
             input_modes=card.default_input_modes or ["*/*"],
             output_modes=card.default_output_modes or ["*/*"],
+            # Of its skills, which are the same here.
+            extensions=[
+                msgspec.structs.replace(one, required=False)
+                for one in card.capabilities.extensions
+                if one.uri == SCHEMAS_URI
+            ],
         )
         shown.name = registered.name
         # The agent requires these of the gateway, not of the gateway's callers.

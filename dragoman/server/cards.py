@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.authoring.agent import SCHEMAS_URI, Agent
+from dragoman.authoring.agent import Agent
 from dragoman.config import Settings
 from dragoman.dialects import cards
 from dragoman.dialects.negotiate import card_shape
@@ -20,6 +20,7 @@ from dragoman.model.card import (
     JSONRPC,
     ONCE_URI,
     RESUME_URI,
+    SCHEMAS_URI,
     AgentCapabilities,
     AgentCard,
     AgentExtension,
