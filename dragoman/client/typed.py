@@ -92,7 +92,7 @@ class TypedClient:
 
     # The agent that the module was written from, and the fingerprints of its skills by id.
     agent: ClassVar[str] = ""
-    skills: ClassVar[Mapping[str, str]] = {}
+    skills: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,

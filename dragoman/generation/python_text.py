@@ -73,9 +73,7 @@ def docstring(text: str, indent: str) -> str:
         lines += [*whole, ""]
     body = f"\n{indent}".join(lines[:-1])
     body = re.sub(r"[ \t]+$", "", body, flags=re.MULTILINE)
-    if body.endswith('"'):
-        body = f'{body[:-1]}\\"'
-    end = f"\n{indent}" if len(lines) > 2 else ""
+    end = f"\n{indent}" if len(lines) > 2 else " " if body.endswith('"') else ""
     return f'{indent}"""{body}{end}"""'
 
 
