@@ -4,6 +4,7 @@ A schema that says less than a type, or something that no type says, is `Any` in
 that is too large, or too deep, is refused.
 """
 
+import hashlib
 import keyword
 import re
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ import msgspec
 
 from dragoman.errors import ConfigError
 from dragoman.generation.python_text import class_name, docstring, free_name, literal
+from dragoman.model.record import encode
 
 _MAX_DEPTH = 40
 _MAX_NODES = 5000
 _MAX_CHOICES = 50
 _MAX_LITERAL = 200
 _MAX_NAME = 200
+# Definitions of a larger schema are not looked for in others.
+_MAX_COMPARED = 64 * 1024
 _SIMPLE = {
     "string": "str",
     "integer": "int",
@@ -52,10 +56,12 @@ class SchemaTypes:
         # The definitions of classes, each after those that it names.
         self.definitions: list[str] = []
         self._nodes = 0
-        # The type of each reference, by the schema that it is in; None: it is being made.
-        self._references: dict[tuple[int, str], TypeText | None] = {}
-        self._open_names: dict[tuple[int, str], str] = {}
-        # What references are looked up in; they are compared by identity, so all are kept.
+        # The type of each definition, by its name and its content; None: it is being made.
+        self._references: dict[str, TypeText | None] = {}
+        self._open_names: dict[str, str] = {}
+        # What definitions are known by. The schemas that they are in are compared by identity, so
+        # all are kept.
+        self._keys: dict[tuple[int, str], str] = {}
         self._roots: list[Any] = []
 
     def type_of(self, schema: Any, name: str) -> str:
@@ -115,7 +121,7 @@ class SchemaTypes:
         return TypeText(" | ".join(texts), any(one.is_open for one in found))
 
     def _referred(self, reference: str, root: Any, depth: int) -> TypeText:
-        key = (id(root), reference)
+        key = self._key(reference, root)
         if key in self._references:
             known = self._references[key]
             if known is not None:
@@ -135,6 +141,17 @@ class SchemaTypes:
             found = self._type(target, root, class_name(title, "Object"), depth + 1)
         self._references[key] = found
         return found
+
+    def _key(self, reference: str, root: Any) -> str:
+        """Return what tells a definition from others, in whichever schema it is: its name, its
+        content, and that of all that it refers to."""
+        place = (id(root), reference)
+        if place not in self._keys:
+            is_small = len(encode(root)) <= _MAX_COMPARED
+            content = encode(_reachable(reference, root)) if is_small else b"%d" % id(root)
+            digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+            self._keys[place] = f"{digest} {reference}"
+        return self._keys[place]
 
     def _object(self, facts: dict[str, Any], root: Any, name: str, depth: int) -> TypeText:
         if _is_class(facts):
@@ -187,6 +204,28 @@ class SchemaTypes:
         for key, one in properties:
             inner = self._type(one, schema, f"{name}{class_name(key, 'Field')}", 1)
             yield key, inner.text, key in required
+
+
+def _reachable(reference: str, root: Any) -> dict[str, Any]:
+    """Return a definition and all that it refers to, by their references."""
+    found: dict[str, Any] = {}
+    waiting = [reference]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = _target(name, root)
+        inside = [found[name]]
+        while inside:
+            one = inside.pop()
+            if isinstance(one, list):
+                inside += cast("list[Any]", one)
+            elif isinstance(one, dict):
+                members = cast("dict[str, Any]", one)
+                inside += members.values()
+                if isinstance(inner := members.get("$ref"), str):
+                    waiting.append(inner)
+    return {name: found[name] for name in sorted(found)}
 
 
 def takes_arguments(schema: Any) -> bool:

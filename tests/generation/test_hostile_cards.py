@@ -203,6 +203,13 @@ def test_cards_without_measure_are_refused_in_words(one: AgentCard) -> None:
 def test_definitions_that_refer_to_each_other_often_are_written_once() -> None:
     source = client_module(card([("x", "")], results={"x": wide(15)}), "x")
     assert source.count("class D") == 15
+    # The same definitions in another schema are the same classes; others of their names are not.
+    other = wide(15)
+    other["$defs"]["D14"]["properties"]["a"] = {"type": "integer"}
+    both = card(
+        [("x", ""), ("y", ""), ("z", "")], results={"x": wide(15), "y": wide(15), "z": other}
+    )
+    assert client_module(both, "x").count("class D") == 30
 
 
 json_values = st.recursive(
