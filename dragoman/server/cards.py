@@ -182,7 +182,7 @@ def offered_extensions(agent: Agent, settings: Settings) -> list[AgentExtension]
     schemas = {
         skill.card.id: skill.schema()
         for skill in agent.skills.values()
-        if any(parameter.kind is not str for parameter in skill.parameters)
+        if len(skill.parameters) > 1 or any(one.kind is not str for one in skill.parameters)
     }
     results = {
         skill.card.id: found

@@ -22,6 +22,7 @@ from dragoman.errors import InvalidAgentResponse, InvalidParams
 from dragoman.generation.client_module import client_module, types_module
 from dragoman.model.card import AgentCard
 from dragoman.server.cards import build
+from proof.environments import python_with
 
 EXAMPLES = ("approval", "chunks", "events", "files", "guarded", "several", "steps", "weather")
 URL = "http://127.0.0.1:8000"
@@ -89,6 +90,11 @@ def gardener() -> Agent:
         return [leaf.name for leaf in leaves]
 
     @agent.skill
+    async def join(left: str, right: str) -> str:
+        """Takes two texts."""
+        return left + right
+
+    @agent.skill
     async def press(content: bytes) -> bytes:
         """Turns a file around."""
         return content[::-1]
@@ -131,8 +137,9 @@ async def use() -> None:
         leaf: Leaf = grown["root"]
         number: int = await agent.count_leaves(leaf, way="flat")
         texts: list[str] = await agent.names([leaf])
+        joined: str = await agent.join(left="a", right="b")
         async for chunk in agent.stream_class_("x"):
-            print(chunk.upper(), number, texts)
+            print(chunk.upper(), number, texts, joined)
         with agent.sync as plain:
             again: Tree = plain.grow({"root": {"name": "oak"}})
             print(again, [text.upper() for text in plain.stream_class_("x")])
@@ -170,6 +177,25 @@ def test_all_modules_pass_a_strict_type_checker(folder: Path) -> None:
     wrong = {number for number, line in enumerate(USE.split("\n")) if line.endswith("# error")}
     assert [one for one in found if one[0] != "use.py"] == []
     assert {one[1] for one in found} == wrong, found
+
+
+@pytest.mark.peer
+def test_another_type_checker_says_the_same(folder: Path) -> None:
+    (folder / "use.py").write_text(USE)
+    done = subprocess.run(
+        [
+            *(str(python_with("mypy==2.4.1")), "-m", "mypy", "--strict", "--no-error-summary"),
+            *("--python-executable", sys.executable, "--cache-dir", str(folder / "cache")),
+            *sorted(str(one) for one in folder.glob("*.py")),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    wrong = [number for number, line in enumerate(USE.split("\n"), 1) if line.endswith("# error")]
+    found = done.stdout.splitlines()
+    assert [line.split(": error")[0] for line in found] == [f"use.py:{one}" for one in wrong], found
 
 
 def module_of(folder: Path, name: str) -> ModuleType:
@@ -221,6 +247,7 @@ async def test_every_kind_of_type_goes_there_and_back(folder: Path) -> None:
         assert await typed.count_leaves(oak) == 2
         assert await typed.count_leaves(oak, way="flat") == 1
         assert await typed.names([oak]) == ["oak"]
+        assert await typed.join("a", "b") == "ab"
         assert await typed.press(b"abc") == b"cba"
         assert await typed.class_("x") == "x: first"
         with pytest.raises(InvalidAgentResponse, match="not what the card says"):
