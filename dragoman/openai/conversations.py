@@ -170,8 +170,9 @@ def _is_of(task: Task, prompt: Prompt) -> bool:
     first = prompt.messages[: turns[start].end]
     if given[0].metadata.get(CHAT_URI, {}).get("fingerprint") != fingerprint(first):
         return False
-    asked = prompt.messages[prompt.begins_at - 1].text
-    return asked.strip() == question_of(task).strip() and all(
+    # Results that came before a question are shown before it.
+    last = f"\n{prompt.messages[prompt.begins_at - 1].text.strip()}"
+    return last.endswith(f"\n{question_of(task).strip()}") and all(
         _is_same(message, turn)
         for message, turn in zip(given[1:], turns[start + 1 : -1], strict=True)
     )

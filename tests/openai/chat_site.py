@@ -43,6 +43,19 @@ def concierge() -> Agent:
         seen = await turn.tool("look", {"at": text})
         return f"It saw {seen}"
 
+    @agent.skill
+    async def compare(text: str, turn: Turn) -> str:
+        """Has the caller's program look twice at once."""
+        seen = await asyncio.gather(*(turn.tool("look", {"at": one}) for one in text.split()))
+        return " and ".join(seen)
+
+    @agent.skill
+    async def draft(text: str, turn: Turn) -> str:
+        """Shows something before it asks."""
+        await turn.artifact(f"{text}, a draft.")
+        more = await turn.ask("What next?")
+        return f"Then {more.text}."
+
     @agent.skill(input_modes=["*/*"])
     async def measure(content: bytes, text: str = "") -> dict[str, Any]:
         """Measures a file."""

@@ -7,13 +7,16 @@ from typing import Any
 
 import openai
 import pytest
-from harness.serving import serving
+from harness.serving import client, hosting, serving
 from harness.waiting import eventually
 
+from dragoman import Agent, App
+from dragoman.config import load_settings
 from dragoman.gateway.app import gateway_of
 from dragoman.gateway.registry.registration import Registration
+from dragoman.openai.part import OpenAIPart
 from dragoman.security.keys import key_file
-from tests.openai.chat_site import VIAS, Via, answered, chatting, concierge, said
+from tests.openai.chat_site import VIAS, ChatSite, Via, answered, chatting, concierge, said
 
 ADA, BOB = "ada-0123456789abcdef0123456789", "bob-0123456789abcdef0123456789"
 TOKENS = f'''
@@ -139,6 +142,29 @@ async def test_an_agent_for_some_callers_is_no_model_of_others(tmp_path: Path) -
         assert found.choices[0].message.content == "You said: x "
 
 
+async def test_at_the_address_of_an_agent_there_is_no_other(tmp_path: Path) -> None:
+    other = Agent("Other", "Is another one.")
+
+    @other.skill
+    async def echo(text: str) -> str:
+        """Says it again."""
+        return text
+
+    settings = load_settings({}, store="memory:", openai=True)
+    app = App(concierge(), other, settings=settings, parts=[OpenAIPart()])
+    async with hosting(app) as url, client(url) as http:
+        site = ChatSite(url, http, app)
+        at_root = {one.id async for one in site.openai().models.list()}
+        assert {"concierge", "other", "other/echo"} < at_root
+        home = site.openai(base="/agents/other/v1")
+        assert [one.id async for one in home.models.list()] == ["other", "other/echo"]
+        chat: Any = {"messages": [said("x")]}
+        found = await home.chat.completions.create(model="other", **chat)
+        assert found.choices[0].message.content == "x"
+        with pytest.raises(openai.NotFoundError):
+            await home.chat.completions.create(model="concierge", **chat)
+
+
 HELLO = {"model": "concierge", "messages": [said("x")]}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,%%%"}}
 FILE = {"type": "file", "file": {"file_id": "file-1"}}
@@ -247,8 +273,12 @@ async def test_programs_hear_that_the_server_stops(tmp_path: Path) -> None:
                 for stream in (False, True)
             )
         ]
-        await eventually(lambda: len(site.app.site.streams) == 2)
-        await eventually(lambda: site.app.site.engines["concierge"].live_tasks == 2)
+
+        async def are_working() -> bool:
+            states = [task["status"]["state"] for task in await site.tasks()]
+            return states == ["TASK_STATE_WORKING"] * 2
+
+        await eventually(are_working)
         site.app.end_streams()
         whole, stream = await asyncio.gather(*asking)
         assert whole.status_code == 503

@@ -135,6 +135,35 @@ async def test_a_tool_of_the_program_is_called_and_its_result_goes_back(site: Ch
     assert not asked.message.tool_calls
 
 
+async def test_results_of_several_calls_go_to_their_calls(site: ChatSite) -> None:
+    asked = await site.ask("concierge/compare", said("sky sea"), tools=[TOOL])
+    calls = {call.function.arguments: call.id for call in asked.message.tool_calls}
+    results = [
+        {"role": "tool", "tool_call_id": calls[f'{{"at":"{place}"}}'], "content": f"the {place}"}
+        for place in ("sea", "sky")
+    ]
+    chat = [said("sky sea"), asked.message.model_dump(), *results]
+    done = await site.ask("concierge/compare", *chat, tools=[TOOL])
+    assert done.message.content == "the sky and the sea"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_was_shown_before_a_question_is_not_shown_again(
+    site: ChatSite, stream: bool
+) -> None:
+    async def ask(*messages: Any) -> str:
+        if not stream:
+            return (await site.ask("concierge/draft", *messages)).message.content
+        body: Any = {"model": "concierge/draft", "messages": messages, "stream": True}
+        chunks = await site.openai().chat.completions.create(**body)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+
+    first = await ask(said("A letter"))
+    assert first == "A letter, a draft.\nWhat next?"
+    assert await ask(said("A letter"), answered(first), said("send it")) == "Then send it."
+    assert len(await site.tasks()) == 1
+
+
 async def test_pictures_and_files_reach_agents_that_take_them(site: ChatSite) -> None:
     picture = "data:image/png;base64," + base64.b64encode(b"12345").decode()
     parts: list[Any] = [
