@@ -6,17 +6,20 @@ produced before it, and the end of the answer.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from msgspec import UNSET
 
 from dragoman.model.artifact import Artifact
 from dragoman.model.events import ArtifactUpdate, StatusUpdate
-from dragoman.model.message import Message, Part
+from dragoman.model.message import Message, Part, Role
 from dragoman.model.record import TaskReading, encode
-from dragoman.model.requests import INPUT_REQUEST, TOOL_USE, Request, open_requests
+from dragoman.model.requests import INPUT_REQUEST, INTERNAL_EVENT, TOOL_USE, Request, open_requests
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.openai.errors import ChatError
 from dragoman.openai.prompts import call_id
@@ -24,7 +27,7 @@ from dragoman.service import Batch, Opening, TaskReply
 
 # A larger picture is named and not shown.
 _MAX_SHOWN = 1024 * 1024
-_INTERNAL = "application/vnd.dragoman."
+_HIDDEN = (INPUT_REQUEST, TOOL_USE, INTERNAL_EVENT)
 _ENDS = {
     TaskState.FAILED: (500, "task_failed", "The agent failed."),
     TaskState.REJECTED: (400, "task_rejected", "The agent rejected the task."),
@@ -48,6 +51,25 @@ class ProgramCall(NamedTuple):
     arguments: str
 
 
+class TokenCount(msgspec.Struct, rename="camel"):
+    """Tokens of models that a task used, as far as its agent says."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, message: Message) -> None:
+        """Add what a message says of them."""
+        for part in message.parts:
+            if part.media_type == INTERNAL_EVENT:
+                with contextlib.suppress(msgspec.ValidationError):
+                    one = msgspec.convert(part.data, TokenCount)
+                    self.input_tokens += max(one.input_tokens, 0)
+                    self.output_tokens += max(one.output_tokens, 0)
+
+    def __bool__(self) -> bool:
+        return self.input_tokens + self.output_tokens > 0
+
+
 class ChatAnswer:
     """The answer to one prompt, which grows with the events of its task."""
 
@@ -65,6 +87,7 @@ class ChatAnswer:
         # Why there is no answer.
         self.problem: ChatError | None = None
         self.is_done = False
+        self.tokens = TokenCount()
 
     @property
     def text(self) -> str:
@@ -84,11 +107,15 @@ class ChatAnswer:
             if isinstance(event, ArtifactUpdate):
                 found += self._produce(event.artifact, append=event.append)
             elif isinstance(event, StatusUpdate):
+                if event.status.message is not None:
+                    self.tokens.add(event.status.message)
                 found += self._rest(event.status)
         return found
 
     def _open(self, task: Task) -> list[TextDelta]:
         self.task_id, self.context_id = task.id, task.context_id
+        for message in _since_last_user(task.history):
+            self.tokens.add(message)
         found = [delta for one in task.artifacts for delta in self._produce(one, append=False)]
         return found + self._rest(task.status)
 
@@ -144,6 +171,11 @@ class ChatAnswer:
         return [TextDelta("text", text)]
 
 
+def _since_last_user(history: Sequence[Message]) -> Iterator[Message]:
+    """Yield what an agent said since it was last spoken to, the latest first."""
+    return itertools.takewhile(lambda one: one.role is Role.AGENT, reversed(history))
+
+
 def artifact_texts(artifacts: Sequence[Artifact]) -> dict[str, str]:
     """Return the texts of artifacts, as answers show them, by id."""
     return {one.artifact_id: _text(one.parts) for one in artifacts}
@@ -174,13 +206,13 @@ def _hint(request: Request) -> str:
 
 def _text(parts: Sequence[Part]) -> str:
     """Return parts as text: data only where there is no text that says the same for people."""
-    shown = [part for part in parts if part.media_type not in (INPUT_REQUEST, TOOL_USE)]
+    shown = [part for part in parts if part.media_type not in _HIDDEN]
     texts = [part.text for part in shown if isinstance(part.text, str)]
     pieces = ["".join(texts)] if texts else []
     for part in shown:
         if part.raw is not UNSET or part.url is not UNSET:
             pieces.append(_file(part))
-        elif part.data is not UNSET and not texts and not part.media_type.startswith(_INTERNAL):
+        elif part.data is not UNSET and not texts:
             pieces.append(encode(part.data).decode())
     return "\n".join(piece for piece in pieces if piece)
 

@@ -8,6 +8,7 @@ from dragoman.model.identity import new_id
 from dragoman.openai.answers import ChatAnswer, ProgramCall, TextDelta
 from dragoman.openai.encoding import data_frame
 from dragoman.openai.errors import ChatError, shape
+from dragoman.openai.prompts import Prompt
 
 _DONE = b"data: [DONE]\n\n"
 
@@ -16,8 +17,9 @@ class ChatEncoder:
     """Writes one completion. What the agent says while it works is `reasoning_content`, which chat
     programs show apart from the answer or not at all."""
 
-    def __init__(self, model: str) -> None:
-        self._model = model
+    def __init__(self, prompt: Prompt) -> None:
+        self._model = prompt.model
+        self._tells_usage = prompt.include_usage
         self._id = f"chatcmpl-{new_id()}"
         self._created = int(time.time())
 
@@ -39,7 +41,10 @@ class ChatEncoder:
         if answer.calls:
             calls = [{"index": place, **_call(one)} for place, one in enumerate(answer.calls)]
             frames = self._chunk({"tool_calls": calls})
-        return frames + self._chunk({}, _reason(answer)) + _DONE
+        frames += self._chunk({}, _reason(answer))
+        if self._tells_usage and (usage := _usage(answer)):
+            frames += data_frame(self._document("chat.completion.chunk", []) | usage)
+        return frames + _DONE
 
     def failed(self, error: A2AError | ChatError) -> bytes:
         """Return the error as the last event."""
@@ -59,20 +64,29 @@ class ChatEncoder:
             "logprobs": None,
             "finish_reason": _reason(answer),
         }
-        return self._document("chat.completion", choice)
+        return self._document("chat.completion", [choice]) | _usage(answer)
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
-        return data_frame(self._document("chat.completion.chunk", choice))
+        return data_frame(self._document("chat.completion.chunk", [choice]))
 
-    def _document(self, kind: str, choice: dict[str, Any]) -> dict[str, Any]:
+    def _document(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             "id": self._id,
             "object": kind,
             "created": self._created,
             "model": self._model,
-            "choices": [choice],
+            "choices": choices,
         }
+
+
+def _usage(answer: ChatAnswer) -> dict[str, Any]:
+    """Return the tokens that were used, where the agent says so."""
+    if not answer.tokens:
+        return {}
+    read, written = answer.tokens.input_tokens, answer.tokens.output_tokens
+    facts = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return {"usage": facts}
 
 
 def _reason(answer: ChatAnswer) -> str:

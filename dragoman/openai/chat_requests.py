@@ -44,6 +44,9 @@ def decode(value: Any, conversation: str | None) -> Prompt:
         stream=flag(body, "stream"),
         conversation=conversation_of(body, conversation),
         user=text_of(body, "user"),
+        include_usage=flag(
+            members(body.get("stream_options") or {}, "stream_options"), "include_usage"
+        ),
         tools=tools_of(body),
     )
 

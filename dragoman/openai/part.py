@@ -16,7 +16,8 @@ from dragoman.http.request import HttpRequest, check_type, read_body, read_value
 from dragoman.http.routes import BY_REQUEST, CARDS, Access, Answer
 from dragoman.model import operations as ops
 from dragoman.model.identity import MessageId, is_id, new_id
-from dragoman.model.message import Message, Role
+from dragoman.model.message import Message, Metadata, Role
+from dragoman.model.requests import INTERNAL_REQUESTED
 from dragoman.openai import chat_requests, response_requests
 from dragoman.openai.answers import ChatAnswer
 from dragoman.openai.chat_encoding import ChatEncoder
@@ -57,7 +58,7 @@ class OpenAIPart(AppPart):
         self._stream = EventStreams(site.streams, cancels=cancels).serve
         site.routes.add(MODELS, self._list_models, Access.CALLER, CARDS)
         site.routes.add(f"{MODELS}/*", self._show_model, Access.CALLER, CARDS)
-        chat = self._answering(chat_requests.decode, lambda prompt: ChatEncoder(prompt.model))
+        chat = self._answering(chat_requests.decode, ChatEncoder)
         site.routes.add(CHAT, chat, Access.CALLER, BY_REQUEST)
         responses = self._answering(response_requests.decode, ResponseEncoder)
         site.routes.add(RESPONSES, responses, Access.CALLER, BY_REQUEST)
@@ -116,7 +117,10 @@ class OpenAIPart(AppPart):
             parts=prompt.parts(),
             metadata=prompt.metadata(),
         )
-        metadata = {"skillId": model.skill} if model.skill else {}
+        # Agents that offer internal events say by them how many tokens they use.
+        metadata: Metadata = {INTERNAL_REQUESTED: True}
+        if model.skill:
+            metadata["skillId"] = model.skill
         operation = ops.StreamMessage(message=message, metadata=metadata)
         call = msgspec.structs.replace(
             self._responder.call(request, operation, V1_0), after=None, extensions=frozenset()

@@ -51,6 +51,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str = ""
     previous: str = ""
     user: str = ""
+    # Whether a stream is to tell the tokens that were used.
+    include_usage: bool = False
     # The tools that its program executes, by name.
     tools: dict[str, Json] = {}
 

@@ -61,10 +61,11 @@ class ResponseEncoder:
         self._id = response_id(answer.task_id, answer.context_id)
         output = [self._message("completed", answer.text)] if answer.text else []
         output += [_call_item(one, "completed") for one in answer.calls]
+        usage = _usage(answer)
         if answer.problem is None:
-            return self._document("completed", output)
+            return self._document("completed", output) | usage
         error = {"code": "server_error", "message": answer.problem.public}
-        return self._document("failed", output) | {"error": error}
+        return self._document("failed", output) | usage | {"error": error}
 
     def _open_item(self) -> bytes:
         self._is_open = True
@@ -144,6 +145,21 @@ class ResponseEncoder:
         self._sequence += 1
         body = encode({"type": kind, "sequence_number": self._sequence, **facts})
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
+
+
+def _usage(answer: ChatAnswer) -> dict[str, Any]:
+    """Return the tokens that were used, where the agent says so."""
+    if not answer.tokens:
+        return {}
+    read, written = answer.tokens.input_tokens, answer.tokens.output_tokens
+    facts = {
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": read + written,
+    }
+    return {"usage": facts}
 
 
 def _text_part(text: str) -> dict[str, Any]:

@@ -8,8 +8,14 @@ from typing import Any
 
 import openai
 import pytest
+from harness.serving import client, hosting
 from harness.waiting import eventually
 
+from dragoman import AgentLoop, App
+from dragoman.agents.internal_events import InternalEvents
+from dragoman.agents.scripted import ScriptedModel
+from dragoman.config import load_settings
+from dragoman.openai.part import OpenAIPart
 from tests.openai.chat_site import VIAS, ChatSite, answered, chatting, said
 
 
@@ -233,3 +239,27 @@ async def test_a_request_sent_twice_with_one_key_is_one_task(site: ChatSite) -> 
     again = await site.ask("concierge/book", *chat, **once)
     assert first.message.content == again.message.content == "Your code?"
     assert len(await site.tasks()) == 1
+
+
+async def test_the_use_of_tokens_is_told_where_the_agent_tells_it(tmp_path: Path) -> None:
+    model = ScriptedModel("Good day.", "Good day.", "Good day.", "Good day.")
+    loop = AgentLoop(model, hooks=[InternalEvents(to_callers=True)])
+    settings = load_settings({}, store="memory:", openai=True)
+    app = App(loop.agent("Loop", "Thinks."), settings=settings, parts=[OpenAIPart()])
+    async with hosting(app) as url, client(url) as http:
+        chat = ChatSite(url, http, app).openai()
+        body: Any = {"model": "loop", "messages": [said("one two three")]}
+        whole = await chat.chat.completions.create(**body)
+        assert whole.choices[0].message.content == "Good day."
+        assert whole.usage is not None
+        assert whole.usage.completion_tokens > 0
+        assert whole.usage.total_tokens > whole.usage.completion_tokens
+        for options in ({"include_usage": True}, {}):
+            stream = await chat.chat.completions.create(**body, stream=True, stream_options=options)
+            chunks = [chunk async for chunk in stream]
+            told = [chunk.usage for chunk in chunks if chunk.usage is not None]
+            assert told == ([whole.usage] if options else [])
+            assert all("llm-call" not in chunk.model_dump_json() for chunk in chunks)
+        response = await chat.responses.create(model="loop", input="one two three")
+        assert response.usage is not None
+        assert response.usage.output_tokens == whole.usage.completion_tokens
