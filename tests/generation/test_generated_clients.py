@@ -1,6 +1,7 @@
 """Modules written from the cards of the examples: they type-check, run, and say what calls by hand
 say."""
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -304,8 +305,6 @@ async def served() -> Any:
 
 
 async def test_the_command_writes_compares_and_replaces(served: Any, tmp_path: Path) -> None:
-    import asyncio
-
     path = tmp_path / "garden.py"
 
     async def gen(*words: str) -> Any:
